@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from array import array
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from itertools import pairwise
 from typing import ClassVar
 
@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from service.engine.demo.sampling import sampled_answer
 from service.engine.port import Finish, Generation, ModelCard, Sampling
 from service.harmony.tokens import CHANNEL, FIRST_SPECIAL, MESSAGE, RETURN, STOPS, encode
-from tests.support.engine.conformance import Ability, EngineConformance, begin, sample
+from tests.support.engine.conformance import Ability, begin, sample
+from tests.support.engine.demo_prompts import DemoPrompts
 from tests.support.engine.prompts import WEATHER, answer, call, final, output, parsed, prompt, user
 from tests.support.engine.watched import WatchedDemo
 from tests.support.oracles.harmony import Oracle, Said
@@ -25,24 +26,12 @@ LOOSE = 10
 """How many times slower than measured a step may be before a test of speed fails."""
 
 
-class DemoConformance(EngineConformance):
+class DemoConformance(DemoPrompts):
     """What both paces share."""
 
     lacks: ClassVar[dict[Ability, str]] = {
         "known limits": "it reads whatever it gets, of any length",
     }
-
-    def stopping_prompt(self) -> Sequence[int]:
-        return prompt(user("hello"))
-
-    def long_prompt(self) -> Sequence[int]:
-        return array("I", prompt(user("count to 100000")))
-
-    def other_long_prompt(self) -> Sequence[int]:
-        return prompt(user("Write a story of at least 50000 words."))
-
-    def large_prompt(self) -> Sequence[int]:
-        return prompt(user("my word " * 59_000), user("what is my zebra?"))
 
 
 class TestConformanceAsFastAsItGoes(DemoConformance):

@@ -23,21 +23,8 @@ from service.engine.port import (
 )
 from service.engine.servers.kind import Facts, ServerChanged, Terms
 from service.harmony.tokens import CALL, ENDOFTEXT, RETURN, STOPS
+from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.llama.wire import event, sent, stop_event
-
-SAMPLING = Sampling(
-    max_tokens=11,
-    temperature=0.5,
-    top_p=0.25,
-    stop_ids=STOPS,
-    top_k=7,
-    min_p=0.125,
-    presence_penalty=1.5,
-    frequency_penalty=-1.5,
-    repetition_penalty=1.25,
-    seed=42,
-    logprobs=3,
-)
 
 
 def body(sampling: Sampling, *, cached: bool = True, guided: bool = False) -> dict[str, Any]:
@@ -46,7 +33,7 @@ def body(sampling: Sampling, *, cached: bool = True, guided: bool = False) -> di
 
 
 def test_all_that_bears_on_sampling_is_sent_as_its_defaults_are_not_neutral() -> None:
-    assert body(SAMPLING) == {
+    assert body(ALL_SET) == {
         "prompt": [1, 2, 3],
         "stream": True,
         "return_tokens": True,
@@ -81,7 +68,7 @@ def test_all_that_bears_on_sampling_is_sent_as_its_defaults_are_not_neutral() ->
     ],
 )
 def test_what_has_another_form_there_gets_it(changed: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert expected.items() <= body(msgspec.structs.replace(SAMPLING, **changed)).items()
+    assert expected.items() <= body(msgspec.structs.replace(ALL_SET, **changed)).items()
 
 
 def test_what_was_not_asked_for_is_left_out() -> None:
@@ -92,7 +79,7 @@ def test_what_was_not_asked_for_is_left_out() -> None:
 
 def test_a_constraint_that_can_not_be_read_is_refused() -> None:
     with pytest.raises(EngineRefused, match="constraint can't be read"):
-        body(msgspec.structs.replace(SAMPLING, structural_tag="{"))
+        body(msgspec.structs.replace(ALL_SET, structural_tag="{"))
 
 
 SCHEMA = (
@@ -102,7 +89,7 @@ SCHEMA = (
 
 @pytest.mark.parametrize("guided", [False, True])
 def test_a_schema_s_objects_are_closed_and_no_mark_may_be_in_its_texts(guided: bool) -> None:
-    asked = body(msgspec.structs.replace(SAMPLING, structural_tag=SCHEMA), guided=guided)
+    asked = body(msgspec.structs.replace(ALL_SET, structural_tag=SCHEMA), guided=guided)
     grammar = asked.get("grammar", "")
     closed = grammar.partition("%json ")[2] if guided else msgspec.json.encode(asked["json_schema"]).decode()
     assert closed.count('"additionalProperties":false') == 2
@@ -112,7 +99,7 @@ def test_a_schema_s_objects_are_closed_and_no_mark_may_be_in_its_texts(guided: b
 
 def test_the_names_of_rules_have_no_underscores() -> None:
     tag = msgspec.json.encode({"format": {"type": "grammar", "grammar": 'root ::= a_b "a_b" [a_b]\na_b ::= "c"\n'}})
-    asked = body(msgspec.structs.replace(SAMPLING, structural_tag=tag.decode()))
+    asked = body(msgspec.structs.replace(ALL_SET, structural_tag=tag.decode()))
     assert asked["grammar"] == 'root ::= a-b "a_b" [a_b]\na-b ::= "c"\n'
 
 
@@ -256,6 +243,6 @@ def test_prompts_are_cached_as_long_as_they_are_of_one_salt(
 ) -> None:
     kind = Llama(shared=shared)
     asked = [
-        kind.request(Facts("/completion", "m", 9), Generation("", (1,), SAMPLING, cache_salt=each)) for each in salts
+        kind.request(Facts("/completion", "m", 9), Generation("", (1,), ALL_SET, cache_salt=each)) for each in salts
     ]
     assert [msgspec.json.decode(each.body)["cache_prompt"] for each in asked] == cached

@@ -29,23 +29,11 @@ from service.engine.sglang import wire
 from service.engine.sglang.answer import MANY, SglangAnswer
 from service.engine.sglang.servers import Sglang
 from service.harmony.tokens import CALL, ENDOFTEXT, LAST_LEGAL, RETURN, STOPS
+from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.sglang.wire import DONE, LENGTH, STOP, abort, error, event, logprobs, sent
 
 TAG = '{"type":"structural_tag","format":{"type":"token","token":200005}}'
-SAMPLING = Sampling(
-    max_tokens=11,
-    temperature=0.5,
-    top_p=0.25,
-    stop_ids=STOPS,
-    top_k=7,
-    min_p=0.125,
-    presence_penalty=1.5,
-    frequency_penalty=-1.5,
-    repetition_penalty=1.25,
-    seed=42,
-    logprobs=3,
-    structural_tag=TAG,
-)
+SAMPLING = msgspec.structs.replace(ALL_SET, structural_tag=TAG)
 
 
 def body(sampling: Sampling = SAMPLING, **fields: Any) -> dict[str, Any]:

@@ -24,22 +24,11 @@ from service.engine.tensorrt import wire
 from service.engine.tensorrt.answer import TensorrtAnswer
 from service.engine.tensorrt.servers import REUSES, Tensorrt
 from service.harmony.tokens import CALL, ENDOFTEXT, LAST_LEGAL, RETURN, STOPS
+from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.tensorrt.wire import DONE, error, error_body, event, sent, usage, usage_event
 
 TAG = '{"type":"structural_tag","format":{"type":"token","token":200005}}'
-SAMPLING = Sampling(
-    max_tokens=11,
-    temperature=0.5,
-    top_p=0.25,
-    stop_ids=STOPS,
-    top_k=7,
-    min_p=0.125,
-    presence_penalty=1.5,
-    frequency_penalty=-1.5,
-    repetition_penalty=1.25,
-    seed=42,
-    structural_tag=TAG,
-)
+SAMPLING = msgspec.structs.replace(ALL_SET, structural_tag=TAG, logprobs=None)
 
 
 def body(sampling: Sampling = SAMPLING, **fields: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import logging
 from array import array
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -16,15 +16,14 @@ from service.engine.port import (
     EngineRefused,
     EngineUnavailable,
     Finish,
-    ModelCard,
     Sampling,
 )
 from service.engine.servers.engine import Access
 from service.engine.vllm.servers import Vllm
 from service.engine.vllm.wire import Endpoint
 from service.harmony.tokens import RETURN
-from tests.support.engine.conformance import EngineConformance
 from tests.support.engine.connected import ask, connected, failure, generation, scripted
+from tests.support.engine.demo_prompts import LARGE, DemoPrompts
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.prompts import prompt, user
 from tests.support.engine.standin import Standin, standing_in
@@ -38,10 +37,8 @@ from tests.support.engine.standin_wire import (
 )
 from tests.support.engine.watched import WatchedHttp
 
-LARGE = ModelCard("gpt-oss-20b", 0, 131_072)
 
-
-class HttpConformance(EngineConformance):
+class HttpConformance(DemoPrompts):
     """What both endpoints share."""
 
     endpoint: Endpoint
@@ -58,18 +55,6 @@ class HttpConformance(EngineConformance):
         await engine.start()
         yield engine
         await engine.close()
-
-    def stopping_prompt(self) -> Sequence[int]:
-        return prompt(user("hello"))
-
-    def long_prompt(self) -> Sequence[int]:
-        return prompt(user("count to 100000"))
-
-    def other_long_prompt(self) -> Sequence[int]:
-        return prompt(user("Write a story of at least 50000 words."))
-
-    def large_prompt(self) -> Sequence[int]:
-        return prompt(user("my word " * 59_000), user("what is my zebra?"))
 
 
 class TestConformanceOverGenerate(HttpConformance):

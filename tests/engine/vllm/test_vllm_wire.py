@@ -22,22 +22,10 @@ from service.engine.port import (
 from service.engine.servers.kind import ServerChanged
 from service.engine.vllm import wire
 from service.engine.vllm.wire import Endpoint
+from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.engine.standin_wire import error_body
 
-SAMPLING = Sampling(
-    max_tokens=11,
-    temperature=0.5,
-    top_p=0.25,
-    stop_ids=(200002, 200012),
-    top_k=7,
-    min_p=0.125,
-    presence_penalty=1.5,
-    frequency_penalty=-1.5,
-    repetition_penalty=1.25,
-    seed=42,
-    logprobs=3,
-    structural_tag='{"type":"structural_tag"}',
-)
+SAMPLING = msgspec.structs.replace(ALL_SET, stop_ids=(200002, 200012), structural_tag='{"type":"structural_tag"}')
 SENT: dict[str, Any] = {
     "max_tokens": 11,
     "temperature": 0.5,
