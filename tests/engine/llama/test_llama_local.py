@@ -21,7 +21,7 @@ from tests.support.engine.prompts import prompt, user
 from tests.support.llama.talker import CONTEXT_TOKENS, OPTIONS, built
 from tests.support.waiting import until, wait_until
 
-BACK_SECONDS = 30.0
+BACK_SECONDS = 60.0
 """How long a start may take on a busy machine, with the pause before it."""
 
 ANNA = prompt(user("My name is Anna."))
