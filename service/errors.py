@@ -97,9 +97,9 @@ def previous_response_not_found(id: str) -> InvalidRequest:
     )
 
 
-def unavailable(message: str) -> ApiError:
-    """503: come back soon."""
-    return ApiError(503, message, type="server_error", code="service_unavailable", retry_after=RETRY_SECONDS)
+def unavailable(message: str, seconds: int = RETRY_SECONDS) -> ApiError:
+    """503: come back in so many seconds."""
+    return ApiError(503, message, type="server_error", code="service_unavailable", retry_after=seconds)
 
 
 def fault() -> ApiError:

@@ -219,9 +219,10 @@ class Attempt:
     def _run_of(self, plan: Plan, machine: Machine, first: Batch, tools: Runner | None = None) -> tuple[Run, LogSink]:
         """The run of what is left, and where it is kept."""
         service, job = self._service, self.job
-        if job.epoch > 1:  # the engine may not have noticed yet that the last attempt is over
-            generation = msgspec.structs.replace(plan.generation, id=f"{plan.generation.id}-{job.epoch}")
-            plan = msgspec.structs.replace(plan, generation=generation)
+        # the engine may not have noticed yet that the last attempt is over
+        id = f"{plan.generation.id}-{job.epoch}" if job.epoch > 1 else plan.generation.id
+        generation = msgspec.structs.replace(plan.generation, id=id, tenant=job.lease.tenant)
+        plan = msgspec.structs.replace(plan, generation=generation)
         sink = LogSink(
             service.jobs,
             job.lease,

@@ -18,6 +18,8 @@ from service.engine.port import (
     EngineRefused,
     EngineUnavailable,
     Generation,
+    Load,
+    Loaded,
     ModelCard,
     NotServed,
     Renderer,
@@ -113,6 +115,23 @@ class Engines:
             for server, up in member.engine.servers().items():
                 found[server] = up and found.get(server, True)
         return found
+
+    def loads(self) -> Mapping[str, Load]:
+        """What each server has to do that tells; one that several engines have, all of it."""
+        found: dict[str, Load] = {}
+        for engine in self._loaded():
+            for server, load in engine.loads().items():
+                before = found.get(server, Load(0, load.room))
+                found[server] = Load(before.tokens + load.tokens, load.room)
+        return found
+
+    @property
+    def waiting(self) -> int:
+        """How many generations wait for room."""
+        return sum(engine.waiting for engine in self._loaded())
+
+    def _loaded(self) -> list[Loaded]:
+        return [member.engine for member in self._members if isinstance(member.engine, Loaded)]
 
     async def start(self) -> None:
         """Start all of them; see the port."""

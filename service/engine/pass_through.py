@@ -18,7 +18,7 @@ class Passed(msgspec.Struct, frozen=True):
     own id.
 
     `answers` is how many generations it is, `stream` whether they are to be a stream. `model`, `affinity`,
-    `cache_salt`, `priority` and `trace` are as those of a generation.
+    `cache_salt`, `priority`, `trace` and `tenant` are as those of a generation.
     """
 
     id: str
@@ -31,6 +31,7 @@ class Passed(msgspec.Struct, frozen=True):
     cache_salt: str = ""
     priority: int = 0
     trace: tuple[tuple[str, str], ...] = ()
+    tenant: str = ""
 
 
 class PassedRefusal(EngineRefused):

@@ -62,7 +62,8 @@ class Generation(msgspec.Struct, frozen=True):
     """One request to an engine: an id for its logs, the prompt's token ids, and how to sample.
 
     `model` is the id of the model that the prompt was made for; empty is whatever is served. Where the text of what is
-    sampled is wanted beside the ids, it is `decoded`, and has these `marks` spelled out.
+    sampled is wanted beside the ids, it is `decoded`, and has these `marks` spelled out. `tenant` is whose it is, which
+    no server is told, and `begun` whether it goes on with what an earlier generation here began.
     Generations of one `affinity` have long beginnings in common: where there are several servers, they go to the
     same one, whose prefix cache knows them, or to that which had the response that this one `continues`; `response` is
     its own. Those with different `cache_salt` never share cached prefixes. A lower
@@ -81,6 +82,8 @@ class Generation(msgspec.Struct, frozen=True):
     continues: str = ""
     decoded: bool = False
     marks: tuple[str, ...] = ()
+    tenant: str = ""
+    begun: bool = False
 
 
 class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -158,7 +161,32 @@ class EngineBroke(EngineUnavailable):
 
 
 class EngineOverloaded(EngineUnavailable):
-    """The engine is up but takes no more work now."""
+    """The engine is up but takes no more work now. In so many `seconds` it may, as far as that can be said."""
+
+    def __init__(self, message: str, seconds: int | None = None) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+class Load(msgspec.Struct, frozen=True):
+    """How many tokens this process has under way at a server, and for how many it has room; 0 is not known."""
+
+    tokens: int
+    room: int
+
+
+@runtime_checkable
+class Loaded(Protocol):
+    """An engine that knows how much its servers have to do."""
+
+    @property
+    def waiting(self) -> int:
+        """How many generations wait for room."""
+        ...
+
+    def loads(self) -> Mapping[str, Load]:
+        """What each of its servers has, by what tells them apart as in `servers`."""
+        ...
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from service import logs
 from service.build import Build, this_build
+from service.engine.port import Load
 from service.errors import unavailable
 from service.metrics.counters import Description, Metrics
 from service.metrics.processes import Together
@@ -43,6 +44,12 @@ _as_openmetrics = cast(Callable[[Collector], bytes], openmetrics.generate_latest
 ReadServers = Callable[[], Mapping[str, bool]]
 """Tells of each of the engine's servers whether it is up."""
 
+ReadLoads = Callable[[], Mapping[str, Load]]
+"""Tells how much each of the engine's servers has to do for this process."""
+
+ReadWaiting = Callable[[], int]
+"""Tells how many generations wait for room at a server."""
+
 ReadShards = Callable[[], Awaitable[Mapping[int, Queue]]]
 """Reads what every shard holds, by its number. Raises StoreError."""
 
@@ -56,6 +63,15 @@ ENGINE_UP = Description(
     "1 for a server of the engine that was up when it was last asked, or 0, as this process sees it.",
     server=(),
 )
+ENGINE_TOKENS = Description(
+    "engine_tokens",
+    "Tokens that this process has under way at a server: prompts, and the output that is expected of each.",
+    server=(),
+)
+ENGINE_ROOM = Description(
+    "engine_room_tokens", "For how many a server has room, where it tells or the settings do.", server=()
+)
+ENGINE_WAITING = Description("engine_waiting", "Generations of this process that wait for room at a server.")
 LIMIT = Description(
     "limit",
     "A limit of the settings that isn't off: of a shard, or of all processes behind the port together.",
@@ -75,7 +91,17 @@ SHARD_GAUGES = {
 }
 """By the fields of Queue."""
 
-SCRAPED = (BUILD, ENGINE_UP, LIMIT, STORE_UP, QUEUED, *SHARD_GAUGES.values())
+SCRAPED = (
+    BUILD,
+    ENGINE_UP,
+    ENGINE_TOKENS,
+    ENGINE_ROOM,
+    ENGINE_WAITING,
+    LIMIT,
+    STORE_UP,
+    QUEUED,
+    *SHARD_GAUGES.values(),
+)
 """What only a scrape knows."""
 
 
@@ -89,6 +115,8 @@ class Exposition:
         read_servers: ReadServers,
         limits: Mapping[str, float],
         *,
+        read_loads: ReadLoads = dict,
+        read_waiting: ReadWaiting = int,
         store_seconds: float = STORE_SECONDS,
     ) -> None:
         """`limits` are those of `limits_of`."""
@@ -97,6 +125,8 @@ class Exposition:
         self._read_shards = read_shards
         self._read_servers = read_servers
         self._limits = limits
+        self._read_loads = read_loads
+        self._read_waiting = read_waiting
         self._store_seconds = store_seconds
         self._under_way = 0
 
@@ -131,6 +161,10 @@ class Exposition:
         if self._alone:
             yield from ProcessCollector(registry=None).collect()
         yield _family(ENGINE_UP, {(name,): float(up) for name, up in self._read_servers().items()})
+        loads = self._read_loads()
+        yield _family(ENGINE_TOKENS, {(name,): load.tokens for name, load in loads.items()})
+        yield _family(ENGINE_ROOM, {(name,): load.room for name, load in loads.items() if load.room})
+        yield _family(ENGINE_WAITING, {(): self._read_waiting()})
         yield _family(LIMIT, {(name,): limit for name, limit in self._limits.items()})
         yield _family(STORE_UP, {(): float(shards is not None)})
         if shards is not None:

@@ -341,6 +341,7 @@ class _Preparation:
             continues=parent.id or "",
             decoded=chat is not None,
             marks=() if chat is None else chat.spelled,
+            tenant=self.caller.tenant,
         )
 
 

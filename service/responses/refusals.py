@@ -6,7 +6,7 @@ somebody else's gets one and the same answer.
 
 from service.api.response import Response, ResponseStatus
 from service.engine.pass_through import PassedRefusal
-from service.engine.port import EngineError, EngineRefused
+from service.engine.port import EngineError, EngineOverloaded, EngineRefused
 from service.errors import (
     RETRY_SECONDS,
     ApiError,
@@ -221,6 +221,8 @@ def engine_refusal(failure: EngineError, message: str = "") -> ApiError:
     if isinstance(failure, EngineRefused):
         return InvalidRequest(message, code="engine_refused")
     retry_after = RETRY_SECONDS if failure.status == 503 else None
+    if isinstance(failure, EngineOverloaded) and failure.seconds is not None:
+        retry_after = failure.seconds
     return ApiError(
         failure.status, message, type="server_error", code="engine_error", retry_after=retry_after, retry=True
     )

@@ -180,7 +180,7 @@ class Sampler:
     def _numbered(self, generation: Generation) -> Generation:
         """The generation under an id of its own, as an engine may still be busy with the one before."""
         number, self._asked = self._asked, self._asked + 1
-        return msgspec.structs.replace(generation, id=f"{generation.id}-{number}") if number else generation
+        return msgspec.structs.replace(generation, id=f"{generation.id}-{number}", begun=True) if number else generation
 
     async def _generated(self, generation: Generation) -> AsyncGenerator[Step, None]:
         """One generation, up to where it is broken off or ends. `_next` then says what comes next."""

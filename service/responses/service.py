@@ -375,6 +375,9 @@ def _access(settings: Settings, engine: ListedEngine) -> "Access":
         weights=engine.listed.weights,
         api_key=engine.api_key.get_secret_value(),
         connections=engine.listed.connections or settings.engine_connections,
+        kv_tokens=engine.listed.kv_tokens or settings.engine_kv_tokens,
+        waiting=settings.engine_waiting,
+        wait_seconds=settings.engine_wait_seconds,
         connect_seconds=settings.engine_connect_seconds,
         probe_seconds=settings.engine_probe_seconds,
     )

@@ -118,6 +118,16 @@ class CoreSettings(BaseSettings):
     engine_connections: int = Field(512, ge=1, le=100_000)
     """The most generations that one process has under way at each server; more are refused with 503. A llama.cpp server
     gets as many as it has slots, and the others wait."""
+    engine_kv_tokens: int = Field(0, ge=0, le=1 << 40)
+    """For how many tokens each server's cache has room, of the generations of one process. More generations wait; one
+    that is larger is served alone. 0 is as many as the server tells, and no bound where it tells nothing, as llama.cpp
+    and TensorRT-LLM. What prompts have in common counts each time: a larger number than the server's takes that into
+    account."""
+    engine_waiting: int = Field(512, ge=1, le=100_000)
+    """The most generations that wait for room at an engine's servers, in one process; more are refused with 503."""
+    engine_wait_seconds: float = Field(30, ge=0, le=600)
+    """How long a generation waits for room in a server's cache. Then it is refused with 503; a background response
+    waits in its queue again."""
     engine_connect_seconds: float = Field(5, gt=0, le=60)
     """How long a server may take to accept a connection, or to answer a probe."""
     engine_probe_seconds: float = Field(5, ge=0.1, le=300)

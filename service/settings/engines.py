@@ -72,7 +72,8 @@ Count = Annotated[int, Meta(ge=0, le=16_777_216)]
 
 class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An engine as the file has it. `model` is what its servers call the model, where that isn't `name`; `weights` has
-    a number for each of `urls`. Of `connections`, `context_tokens` and `max_output_tokens` 0 is nothing said.
+    a number for each of `urls`. Of `connections`, `kv_tokens`, `context_tokens` and `max_output_tokens` 0 is nothing
+    said.
     """
 
     name: Name
@@ -84,6 +85,7 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     api_key_env: str = ""
     api_key_file: str = ""
     connections: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    kv_tokens: Annotated[int, Meta(ge=0, le=1 << 40)] = 0
     context_tokens: Count = 0
     max_output_tokens: Count = 0
     weights: tuple[Annotated[float, Meta(gt=0, le=MAX_WEIGHT)], ...] = ()

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from prometheus_client import Counter
 
 from service.errors import unavailable
+from service.rates import Rate
 from service.settings.settings import variable
 from service.shares import Share
 from service.steps import BRIEFLY, pause_after
@@ -171,6 +172,7 @@ class _Slots:
         self._what = what
         self._setting = setting
         self._refused = refused
+        self._rate = Rate()
 
     def take(self, tenant: str, amount: int) -> None:
         """Take so much. Raises ApiError 503."""
@@ -178,12 +180,15 @@ class _Slots:
             self._refused.inc()
             raise unavailable(
                 f"This process serves {self._share.limit} {self._what} already. Try again in a moment, or raise "
-                f"{variable(self._setting)}."
+                f"{variable(self._setting)}.",
+                self._rate.seconds_for(amount),
             )
         self._share.take(tenant, amount)
+        self._rate.take(amount)
 
     def give_back(self, tenant: str, amount: int) -> None:
         self._share.give_back(tenant, amount)
+        self._rate.free(amount)
 
 
 class Slot:

@@ -135,8 +135,14 @@ def _gated(
 ) -> Gate:
     """The application behind its gate; its state has what routes need."""
     app.state.service, app.state.background, app.state.admission = service, background, admission
+    engine = service.engine
     app.state.exposition = Exposition(
-        service.metrics, partial(read_shards, service.jobs), service.engine.servers, limits_of(service.settings)
+        service.metrics,
+        partial(read_shards, service.jobs),
+        engine.servers,
+        limits_of(service.settings),
+        read_loads=engine.loads,
+        read_waiting=lambda: engine.waiting,
     )
     return Gate(app, service.keys, admission, service.pacing, service.metrics, sockets)
 

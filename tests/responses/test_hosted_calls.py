@@ -103,6 +103,7 @@ async def test_a_call_is_run_and_the_model_goes_on_with_what_it_said() -> None:
     assert (called.server_label, called.name, called.output, called.error) == ("maths", "add", "3", None)
     answer = harmony("<|start|>maths.add to=assistant<|channel|>commentary<|message|>3<|end|><|start|>assistant")
     assert list(generations[1].prompt) == [*PROMPT, *harmony(THOUGHT + CALL), *answer]
+    assert [each.begun for each in generations] == [False, True]
     assert [message.role for message in machine.messages] == ["assistant", "assistant", "tool", "assistant"]
     assert b"".join(message.tokens for message in machine.messages[1:3]) == tokens.pack(
         [*harmony("<|start|>assistant" + CALL), *answer[:-2]]

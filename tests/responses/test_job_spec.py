@@ -125,7 +125,9 @@ async def test_a_worker_asks_the_engine_what_the_process_that_accepted_it_would(
     created = cast(ResponseCreated, told[0]).response
 
     assert list(background.prompt) == list(foreground.prompt)
-    assert replace(background, prompt=[], id="", response="") == replace(foreground, prompt=[], id="", response="")
+    own = {"prompt": [], "id": "", "response": "", "tenant": "acme"}  # whose it is, the lease says
+    assert replace(background, **own) == replace(foreground, **own)
+    assert foreground.tenant == "acme"
     assert (background.response, foreground.response) == (job.id, created.id)
     assert replace(job.base, id="") == replace(created, id="", background=True)
     assert background.id == job.id

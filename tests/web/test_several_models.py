@@ -123,6 +123,13 @@ async def test_a_models_own_bound_of_the_output_holds(settings: Settings, tmp_pa
     assert [each.body["sampling_params"]["max_tokens"] for each in second.generations] == [16, 16]
 
 
+async def test_an_engine_has_a_room_of_its_own(settings: Settings, tmp_path: Path) -> None:
+    async with two(settings, tmp_path, kv_tokens=5000) as (inside, first, second), inside.http() as http:
+        text = (await http.get("/metrics")).text
+    assert f'harmonium_engine_room_tokens{{server="{second.url.removeprefix("http://")}"}} 5000.0' in text
+    assert f'harmonium_engine_room_tokens{{server="{first.url.removeprefix("http://")}"}}' not in text
+
+
 async def test_where_one_models_server_is_away_the_other_serves(settings: Settings, tmp_path: Path) -> None:
     async with two(settings, tmp_path) as (inside, _, second), inside.client() as client, inside.http() as http:
         await second.die()

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from hashlib import blake2b
 from urllib.parse import urlsplit
@@ -25,11 +25,12 @@ from service.engine.port import (
     EngineOverloaded,
     EngineUnavailable,
     Generation,
+    Load,
     ModelCard,
 )
+from service.engine.servers.admission import Admission, Held, Ticket
 from service.engine.servers.answer import Answer
 from service.engine.servers.kind import Kind, ServerChanged, Terms
-from service.engine.servers.queue import Queue
 from service.engine.servers.reply import BROKEN
 from service.engine.servers.server import Server, State, Unreachable, open_session
 from service.logs import event
@@ -49,6 +50,9 @@ LEAST_SHARE = 8
 """Where so few generations are under way at a server, it isn't busy, however few the others have."""
 
 
+MAX_CONTEXT_TOKENS = 1 << 24
+"""The longest context that anything may have, for as long as no server has said how long its own is."""
+
 MAX_WARM = 65_536
 """How many responses' servers are remembered: 10 MB."""
 
@@ -59,7 +63,8 @@ class Access(msgspec.Struct, frozen=True):
     `connections` is the most generations under way at one server, `connect_seconds` how long it may take to answer a
     connection or a probe, `probe_seconds` how often it is asked how it is, `tail_seconds` how long what comes behind
     the finish may take: the count of cached tokens, and the end that frees the connection. `weights` are how much each
-    server gets beside the others, where they don't get the same.
+    server gets beside the others, where they don't get the same. `kv_tokens` is for how many tokens each has room, 0 is
+    as it tells, and no bound where it doesn't; for room `waiting` generations at most wait so many seconds.
     """
 
     urls: tuple[str, ...]
@@ -69,6 +74,9 @@ class Access(msgspec.Struct, frozen=True):
     probe_seconds: float = 5
     tail_seconds: float = 1
     weights: tuple[float, ...] = ()
+    kv_tokens: int = 0
+    waiting: int = 512
+    wait_seconds: float = 30
 
     def weight(self, url: str) -> float:
         """How much the server at `url` gets."""
@@ -97,7 +105,7 @@ class ServersEngine:
         self._watchers: dict[Server, asyncio.Task[None]] = {}
         self._closed = False
         self._under_way: dict[str, tuple[Server, Answer]] = {}
-        self._queue = Queue()
+        self._admission = Admission(access.waiting)
         self._warm: OrderedDict[str, tuple[Server, int]] = OrderedDict()
         """Where responses were made lately, and in which of that server's lives."""
 
@@ -158,7 +166,7 @@ class ServersEngine:
             self._leaving.append(server)
             event(logger, logging.INFO, f"{self._kind.name} server leaves", url=server.url, running=server.running)
             await self._let_go(server)
-        self._queue.free()
+        self._admission.look()
 
     async def check(self) -> None:
         """Return if a server is up, as far as its last probe says. Raises EngineUnavailable.
@@ -173,15 +181,25 @@ class ServersEngine:
         """By host and port; see the port."""
         return {urlsplit(server.url).netloc: server.state is State.UP for server in self._servers}
 
+    @property
+    def waiting(self) -> int:
+        """How many generations wait for room."""
+        return self._admission.waiting
+
+    def loads(self) -> Mapping[str, Load]:
+        """By host and port; see the port."""
+        return {urlsplit(each.url).netloc: Load(each.tokens, self._room(each)) for each in self._servers}
+
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Sample on one of the servers; see the port. Raises EngineError."""
         trouble: EngineUnavailable | None = None
         overloaded: set[Server] = set()
-        ticket = self._queue.ticket(generation.priority)
+        ticket = self._ticket(generation)
         for _ in range(len(self._servers) + 1):  # once more than there are, as one that has changed is asked again
-            server = await self._place(generation, ticket, overloaded)
-            if server is None:
+            held = await self._place(generation, ticket, overloaded)
+            if held is None:
                 break
+            server = held.server
             answer, left = self._kind.answer(generation), generation.sampling.max_tokens
             self._under_way[generation.id] = server, answer
             self._note_warm(generation, server)
@@ -191,6 +209,7 @@ class ServersEngine:
                         for chunk in answer.feed(data):
                             if (left := left - len(chunk.tokens)) < 0:
                                 raise EngineError(f"the {self._kind.name} server sent more tokens than it was to")
+                            held.note(len(chunk.tokens))
                             yield await server.completed(chunk, answer) if answer.lost else chunk
                 yield answer.end()
                 return
@@ -202,34 +221,39 @@ class ServersEngine:
                     overloaded.add(server)
             finally:
                 self._under_way.pop(generation.id, None)
-                self._queue.free()
+                held.release()
                 await self._let_go(server)
-        raise trouble or self._trouble()
+        raise self._refusal(ticket, trouble)
 
     @asynccontextmanager
     async def pass_on(self, passed: Passed) -> AsyncGenerator[PassedReply, None]:
         """Ask one of the servers; see the port of requests that are passed on."""
         async with AsyncExitStack() as place:
-            place.callback(self._queue.free)
             yield await self._reply(passed, place)
 
     async def _reply(self, passed: Passed, place: AsyncExitStack) -> PassedReply:
         """What a server answers, which goes on as long as its `place` is held. Raises EngineError."""
         trouble: EngineUnavailable | None = None
         overloaded: set[Server] = set()
-        ticket = self._queue.ticket(passed.priority)
+        ticket = self._ticket(passed)
         for _ in range(len(self._servers) + 1):
-            server = await self._place(passed, ticket, overloaded)
-            if server is None:
+            held = await self._place(passed, ticket, overloaded)
+            if held is None:
                 break
-            place.push_async_callback(self._let_go, server)
-            try:
-                return await place.enter_async_context(server.pass_on(passed))
-            except (Unreachable, EngineOverloaded) as error:
-                trouble = error
-                if isinstance(error, EngineOverloaded):
-                    overloaded.add(server)
-        raise trouble or self._trouble()
+            server = held.server
+            async with AsyncExitStack() as tried:
+                tried.push_async_callback(self._let_go, server)
+                tried.callback(held.release)
+                try:
+                    reply = await tried.enter_async_context(server.pass_on(passed))
+                except (Unreachable, EngineOverloaded) as error:
+                    trouble = error
+                    if isinstance(error, EngineOverloaded):
+                        overloaded.add(server)
+                    continue
+                place.push_async_exit(tried.pop_all())
+                return reply
+        raise self._refusal(ticket, trouble)
 
     async def render(self, transcript: Transcript, model: str) -> list[int]:
         """Have one of the servers make a prompt; see the port. Raises EngineError."""
@@ -254,7 +278,7 @@ class ServersEngine:
     async def close(self) -> None:
         """Hang up on all servers."""
         self._closed = True
-        self._queue.free()
+        self._admission.look()
         for watcher in self._watchers.values():
             watcher.cancel()
         await asyncio.gather(*self._watchers.values(), return_exceptions=True)
@@ -263,31 +287,90 @@ class ServersEngine:
         if self._session is not None:
             await self._session.close()
 
-    async def _place(
-        self, asked: Generation | Passed, ticket: tuple[int, int], overloaded: Collection[Server]
-    ) -> Server | None:
-        """The server for it, once that has a place; None where there is none."""
-        server = await self._choose(asked, overloaded)
-        while server is None and self._full(asked.model, overloaded):
-            await self._queue.wait(ticket)
-            server = await self._choose(asked, overloaded)
-        if server is None:
-            self._queue.free()
-        return server
+    async def _place(self, asked: Generation | Passed, ticket: Ticket, overloaded: Collection[Server]) -> Held | None:
+        """A place at a server, once there is one; None where there will be none. Raises EngineOverloaded where too many
+        wait, or it has waited for too long.
+        """
+        ticket.place = lambda: self._held(asked, ticket, overloaded)
+        ticket.hopes = lambda: self._hopes(asked, overloaded)
+        while True:
+            await self._find_one_up()
+            held = ticket.place() if self._admission.first(ticket) else None
+            if held is not None or not ticket.hopes():
+                return held
+            if ticket.deadline is None and any(self._room(server) for server in self._up()):
+                ticket.deadline = asyncio.get_running_loop().time() + self._access.wait_seconds
+            try:
+                held = await self._admission.wait(ticket)
+            except TimeoutError:
+                seconds = self._admission.seconds(ticket.need)
+                raise EngineOverloaded(f"no {self._kind.name} server has room for the prompt", seconds) from None
+            if held is not None:
+                return held
 
-    async def _choose(self, generation: Generation | Passed, overloaded: Collection[Server]) -> Server | None:
+    def _held(self, asked: Generation | Passed, ticket: Ticket, overloaded: Collection[Server]) -> Held | None:
+        """A place at the server that is chosen, or None if no server has one now."""
+        server = self._choose(asked, ticket, overloaded)
+        if server is None:
+            return None
+        return Held(server, ticket.need, asked.answers if isinstance(asked, Passed) else 1, self._admission)
+
+    def _choose(self, asked: Generation | Passed, ticket: Ticket, overloaded: Collection[Server]) -> Server | None:
         """The server for a generation that the `overloaded` ones refused, or None if there is none."""
-        await self._find_one_up()
-        up = [server for server in self._up(generation.model) if server not in overloaded]
-        free = [server for server in up if server.running < self._access.connections and not server.full]
+        up = [server for server in self._up(asked.model) if server not in overloaded]
+        free = [
+            server
+            for server in up
+            if server.running < self._access.connections and not server.full and self._fits(server, ticket)
+        ]
         if not free:
             return None
         weights = {server: self._access.weight(server.url) for server in up}
-        even = (sum(server.running for server in up) + 1) / sum(weights.values())
-        calm = [server for server in free if server.running < bearable(even * weights[server])]
-        if isinstance(generation, Generation) and (warm := self._warm_for(generation)) in calm:
+        calm = self._calm(up, free, weights, lambda server: server.running)
+        if isinstance(asked, Generation) and (warm := self._warm_for(asked)) in calm:
             return warm
-        return max(calm or free, key=lambda server: rank(generation.affinity, server.url, weights[server]))
+        if any(server.others_running for server in up):
+            calm = self._calm(up, free, weights, lambda server: server.running + server.others_running) or calm
+        return max(calm or free, key=lambda server: rank(asked.affinity, server.url, weights[server]))
+
+    @staticmethod
+    def _calm(
+        up: Sequence[Server],
+        free: Sequence[Server],
+        weights: Mapping[Server, float],
+        running: Callable[[Server], int],
+    ) -> list[Server]:
+        """Those that are free and aren't far busier than the others, by how much is `running` at each."""
+        even = (sum(map(running, up)) + 1) / sum(weights.values())
+        return [server for server in free if running(server) < bearable(even * weights[server])]
+
+    def _fits(self, server: Server, ticket: Ticket) -> bool:
+        """Whether a server has room for the tokens of a generation. Where nothing of ours is under way it has, and for
+        what goes on here, too: else some would never be served, or half of them.
+        """
+        room = self._room(server)
+        taken = server.tokens + server.others_tokens
+        return not room or not server.running or ticket.begun or taken + ticket.need.tokens <= room
+
+    def _room(self, server: Server) -> int:
+        """For how many tokens a server has room, 0 where nobody knows."""
+        return self._access.kv_tokens or server.room
+
+    def _hopes(self, asked: Generation | Passed, overloaded: Collection[Server]) -> bool:
+        """Whether a server that is up will have a place, sooner or later."""
+        up = (server for server in self._up(asked.model) if server not in overloaded)
+        return any(server.full or server.running < self._access.connections for server in up)
+
+    def _ticket(self, asked: Generation | Passed) -> Ticket:
+        context = min((server.facts.context_tokens for server in self._up() if server.facts), default=0)
+        return self._admission.ticket(asked, context or MAX_CONTEXT_TOKENS)
+
+    def _refusal(self, ticket: Ticket, trouble: EngineUnavailable | None) -> EngineUnavailable:
+        """Why it gets no server, and when it may come back, where all have too much to do."""
+        trouble = trouble or self._trouble()
+        if isinstance(trouble, EngineOverloaded):
+            trouble.seconds = self._admission.seconds(ticket.need)
+        return trouble
 
     def _server(self, session: aiohttp.ClientSession, url: str) -> Server:
         """A server that nobody has asked yet."""
@@ -317,10 +400,6 @@ class ServersEngine:
             self._warm.move_to_end(generation.response)
             if len(self._warm) > MAX_WARM:
                 self._warm.popitem(last=False)
-
-    def _full(self, model: str, overloaded: Collection[Server]) -> bool:
-        """Whether one that is up has all its places taken, and will have one again."""
-        return any(server.full for server in self._up(model) if server not in overloaded)
 
     async def _next(self, events: aiohttp.StreamReader, answer: Answer) -> bytes:
         """The next bytes of a stream, none at its end; how the connection ends matters only before the finish."""
@@ -355,6 +434,7 @@ class ServersEngine:
 
     async def _probe(self, servers: list[Server]) -> None:
         await asyncio.gather(*(server.probe() for server in servers))
+        await asyncio.gather(*(server.weigh() for server in servers))
 
     async def _find_one_up(self) -> None:
         """Where none is up, ask all of them, and wait until one is or all have answered."""
@@ -371,6 +451,8 @@ class ServersEngine:
         while True:
             await asyncio.sleep(self._access.probe_seconds)
             await server.probe()
+            await server.weigh()
+            self._admission.look()
 
 
 def bearable(share: float) -> int:

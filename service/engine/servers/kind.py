@@ -70,6 +70,17 @@ class Facts(msgspec.Struct, frozen=True):
     constrains: bool = True
 
 
+class Told(msgspec.Struct, frozen=True):
+    """What a server tells of its load: how many generations run and wait there, how much of its cache those that run
+    have (1 is all), and for how many tokens that has room; 0 is not told.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    used: float = 0.0
+    room: int = 0
+
+
 class Terms(msgspec.Struct, frozen=True):
     """What a server has to serve: the model, where empty is the first that it lists, and the context in tokens, which
     counts where it doesn't say; 0 is nothing said.
@@ -81,6 +92,15 @@ class Terms(msgspec.Struct, frozen=True):
 
 Wanted = Callable[[], Terms]
 """The terms of this moment: which model is wanted may be for the first server that is up to say."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """What a kind of server has besides that tells its load."""
+
+    async def told(self, ask: Ask) -> Told:
+        """What it tells, as far as it does. Raises EngineError, and what `ask` does."""
+        ...
 
 
 @runtime_checkable

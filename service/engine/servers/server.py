@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -35,7 +35,7 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.engine.servers.answer import Answer
-from service.engine.servers.kind import Facts, Kind, Request, ServerChanged, Templating, Wanted
+from service.engine.servers.kind import Facts, Kind, Request, ServerChanged, Telling, Templating, Told, Wanted
 from service.engine.servers.passing import GENERATED, STREAMED, passed_body, passed_refusal
 from service.engine.servers.reply import ACCEPTED, BROKEN, FoldedReply, ServerReply
 from service.logs import event
@@ -90,6 +90,13 @@ class State(Enum):
     CLOSED = "closed"
 
 
+class _Heard(NamedTuple):
+    """What others had at a server when it last told: generations, and tokens."""
+
+    running: int
+    tokens: int
+
+
 class Server:
     """A server of a kind at `url`, or a router before some. `wanted` says what it has to serve."""
 
@@ -105,6 +112,11 @@ class Server:
         self.kind = kind
         self.url = url
         self.running = 0
+        """How many generations of this process are under way there, those included that are just beginning."""
+        self.tokens = 0
+        """How many tokens they take."""
+        self.room = 0
+        """For how many it has room by what it told in this life; 0 is not told."""
         self.lives = 0
         """How often it came up: each time with a cache of which nothing is known."""
         self.state = State.UNKNOWN
@@ -116,6 +128,7 @@ class Server:
         self._session = session
         self._probe_timeout = aiohttp.ClientTimeout(total=connect_seconds)
         self._probing: asyncio.Task[None] | None = None
+        self._told: _Heard | None = None
         self._streams: set[aiohttp.ClientResponse] = set()
         self._ends: dict[str, Request] = {}
         """What ends each generation that is under way, by its id."""
@@ -129,6 +142,31 @@ class Server:
     def full(self) -> bool:
         """Whether it has no place for another generation."""
         return self.facts is not None and 0 < self.facts.places <= self.running
+
+    @property
+    def others_running(self) -> int:
+        """How many generations of others ran or waited there when it last told."""
+        return 0 if self._told is None else self._told.running
+
+    @property
+    def others_tokens(self) -> int:
+        """How many tokens of others it had then."""
+        return 0 if self._told is None else self._told.tokens
+
+    async def weigh(self) -> None:
+        """Ask how much it has to do. Where it doesn't tell, or nonsense, it counts as if it were ours alone."""
+        if self.state is not State.UP or not isinstance(self.kind, Telling):
+            return
+        life = self.lives
+        try:
+            told = await self.kind.told(self._ask)
+        except (EngineError, *BROKEN):
+            told = Told()
+        if life == self.lives:
+            self.room = told.room or self.room
+            self._told = _Heard(
+                max(0, told.running + told.waiting - self.running), max(0, int(told.used * self.room) - self.tokens)
+            )
 
     async def probe(self) -> None:
         """Find out how it is doing. Several who ask at once share one probe; never raises."""
@@ -185,7 +223,7 @@ class Server:
             return passed_refusal(self.kind.name, status, said, self._hidden)
 
         request = Request(passed.path, body)
-        async with self._posted(request, headers, refused, seconds=None, places=passed.answers) as response:
+        async with self._posted(request, headers, refused, seconds=None) as response:
             reply = ServerReply(self.kind.name, response, self._hidden, self._broke)
             yield FoldedReply(self.kind.name, reply) if folded and reply.events else reply
 
@@ -197,13 +235,9 @@ class Server:
         refused: Callable[[int, bytes], EngineError],
         *,
         seconds: float | None,
-        places: int = 1,
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        """The answer to what takes so many `places`, its body unread; its head may take `seconds`. Raises as `stream`
-        does.
-        """
+        """The answer, its body unread; its head may take `seconds`. Raises as `stream` does."""
         over = False
-        self.running += places
         try:
             try:
                 response = await self._post(request, headers, refused, seconds)
@@ -223,7 +257,6 @@ class Server:
             self.down(error)
             raise
         finally:
-            self.running -= places
             if not over:
                 self._left(request)
 
@@ -352,6 +385,7 @@ class Server:
                 self.facts = await self.kind.facts(self._ask, self._wanted)
                 self.state = State.UP
                 self.lives += 1
+                self.room, self._told = 0, None
                 event(
                     logger,
                     logging.INFO,

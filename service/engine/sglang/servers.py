@@ -5,13 +5,14 @@ each request: a response goes on behind a generation of its own that is just end
 knows.
 """
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
 
 from service.engine.pass_through import Passed
 from service.engine.port import EngineError, EngineUnavailable, Generation
-from service.engine.servers.kind import Ask, Facts, Request, Wanted
+from service.engine.servers.kind import Ask, Facts, Request, Told, Wanted
 from service.engine.sglang import wire
 from service.engine.sglang.answer import SglangAnswer
 from service.logs import event
@@ -59,6 +60,12 @@ class Sglang:
                 "the SGLang server does not say how long its model's context is; set HARMONIUM_CONTEXT_TOKENS"
             )
         return Facts(wire.GENERATE, served.id, context)
+
+    async def told(self, ask: Ask) -> Told:
+        """As the kind has it."""
+        answers = [await ask("GET", path, None) for path in (wire.METRICS, wire.INFO)]
+        page, info = (body if status == 200 else b"" for status, body in answers)
+        return await asyncio.to_thread(wire.read_told, page, info)
 
     def request(self, facts: Facts, generation: Generation) -> Request:
         """As the kind has it."""

@@ -8,14 +8,18 @@ from typing import Annotated, Any
 
 import msgspec
 
+from service.engine.page import mean, read_page, total
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
 from service.engine.servers.constraint import read_format
-from service.engine.servers.kind import UNREADABLE, Count, refusal
+from service.engine.servers.kind import UNREADABLE, Count, Told, refusal
 from service.harmony.tokens import ENDS, LAST_LEGAL
 
 NAME = "SGLang"
 GENERATE = "/generate"
 ABORT = "/abort_request"
+
+METRICS, INFO = "/metrics", "/server_info"
+RUNNING, WAITING, USED = "sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:token_usage"
 
 READY = "/ready"
 """Not /health, which samples a token to find out."""
@@ -72,6 +76,10 @@ class Event(msgspec.Struct):
     error: _Error | str | None = None
 
 
+class _Room(msgspec.Struct):
+    max_total_num_tokens: Count = 0
+
+
 class _Served(msgspec.Struct):
     id: str
     max_model_len: int | None = None
@@ -91,6 +99,7 @@ class ModelInfo(msgspec.Struct):
 
 _EVENT = msgspec.json.Decoder(Event)
 _MODELS = msgspec.json.Decoder(Models)
+_ROOM = msgspec.json.Decoder(_Room)
 _INFO = msgspec.json.Decoder(ModelInfo)
 _ENCODE = msgspec.json.Encoder().encode
 
@@ -206,3 +215,15 @@ def _refusal(status: int, error: _Error | str) -> EngineError:
     if isinstance(error, str):
         return refusal(NAME, status, error)
     return refusal(NAME, error.code or status, error.message)
+
+
+def read_told(page: bytes, info: bytes) -> Told:
+    """What it tells of its load: a page of metrics, which there is with --enable-metrics, and `/server_info`, whose
+    `max_total_num_tokens` is the room of its cache. Either may be empty.
+    """
+    try:
+        room = _ROOM.decode(info).max_total_num_tokens
+    except UNREADABLE:
+        room = 0
+    found = read_page(page, (RUNNING, WAITING, USED))
+    return Told(total(found[RUNNING]), total(found[WAITING]), min(mean(found[USED]), 1.0), room)

@@ -1,5 +1,6 @@
 """The kind of servers that vLLM's are: what to ask one to learn what it serves."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from service.engine.pass_through import Passed
 from service.engine.port import Defaults, EngineError, EngineUnavailable, Generation
 from service.engine.servers.engine import Access, ServersEngine
-from service.engine.servers.kind import Ask, Facts, Request, Wanted
+from service.engine.servers.kind import Ask, Facts, Request, Told, Wanted
 from service.engine.servers.speech import Disarming, Pieces, speech_of
 from service.engine.vllm import wire
 from service.engine.vllm.answer import VllmAnswer
@@ -54,6 +55,11 @@ class Vllm:
     async def cut(self, ask: Ask, text: str) -> list[int]:
         """As the kind has it. It is never asked: no id is left out of its streams."""
         raise EngineError("the vLLM server has left out ids")
+
+    async def told(self, ask: Ask) -> Told:
+        """As the kind has it."""
+        status, body = await ask("GET", wire.METRICS, None)
+        return await asyncio.to_thread(wire.read_told, body) if status == 200 else Told()
 
     def request(self, facts: Facts, generation: Generation) -> Request:
         """As the kind has it."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from service.engine.page import MOST, mean, read_page, total
 from service.engine.port import (
     LEAST_LOGPROB,
     Defaults,
@@ -20,7 +21,7 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
-from service.engine.servers.kind import UNREADABLE, Count, TokenId, refusal
+from service.engine.servers.kind import UNREADABLE, Count, TokenId, Told, refusal
 from service.markup.speech import Transcript
 
 NAME = "vLLM"
@@ -130,6 +131,10 @@ class Models(msgspec.Struct):
 class _Rendered(msgspec.Struct):
     sampling_params: Defaults
 
+
+METRICS = "/metrics"
+RUNNING, WAITING, CONFIG = "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:cache_config_info"
+USED = "vllm:kv_cache_usage_perc"
 
 _EVENT = msgspec.json.Decoder(Event)
 _CUT = msgspec.json.Decoder(Cut)
@@ -318,3 +323,15 @@ def read_refusal(status: int, body: bytes) -> EngineError:
     except UNREADABLE:
         error = None
     return refusal(NAME, status, error.message if error else "")
+
+
+def read_told(body: bytes) -> Told:
+    """What a page of metrics tells of the server's load. Each engine in it has a sample of its own.
+
+    Its room is `kv_cache_size_tokens` of each, which takes into account that layers with a sliding window keep less;
+    where an older server doesn't say that, all blocks, a number that every sample repeats (vLLM 0.32, config/cache.py).
+    """
+    page = read_page(body, (RUNNING, WAITING, USED, CONFIG))
+    room = sum(each.label("kv_cache_size_tokens") for each in page[CONFIG])
+    blocks = max((each.label("num_gpu_blocks") * each.label("block_size") for each in page[CONFIG]), default=0)
+    return Told(total(page[RUNNING]), total(page[WAITING]), min(mean(page[USED]), 1.0), min(room or blocks, MOST))

@@ -65,6 +65,7 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
         cache_salt=salt_of(settings.key_prefix, exchange.tenant, read.cache_salt),
         priority=priority,
         trace=caller.trace,
+        tenant=exchange.tenant,
     )
     return PassedAnswer(service.engine, passed, exchange, settings)
 

@@ -78,7 +78,13 @@ async def test_its_health_is_read_where_that_costs_no_token_and_its_key_is_sent_
     async with sglang(scripted(), api_key=KEY) as server, connected(server, api_key=KEY, probe_seconds=0.05) as engine:
         await ask(engine)
         await until(lambda: len([each for each in server.asked if each.path == READY]) > 2)
-        assert {each.path for each in server.asked} == {READY, "/model_info", "/v1/models", GENERATE}
+        told = {"/metrics", "/server_info"}
+        assert {each.path for each in server.asked} == {READY, "/model_info", "/v1/models", GENERATE, *told}
+
+
+async def test_the_room_of_its_cache_is_what_it_says() -> None:
+    async with sglang(scripted(), room=4000) as server, connected(server) as engine:
+        assert [(load.tokens, load.room) for load in engine.loads().values()] == [(0, 4000)]
 
 
 async def test_done_may_come_twice() -> None:

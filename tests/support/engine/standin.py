@@ -16,7 +16,7 @@ from service.engine.vllm.servers import Vllm
 from service.engine.vllm.wire import ABORT, Endpoint
 from service.harmony.tokens import LAST_LEGAL
 from tests.support.engine import chatting
-from tests.support.engine.standin_wire import DONE, error_body, error_event, events, usage_event
+from tests.support.engine.standin_wire import DONE, error_body, error_event, events, metrics_page, usage_event
 from tests.support.engine.standing import Asked, Standing, as_json, constrained, healthy, standing, streaming
 
 BLOCK_TOKENS = 16
@@ -37,6 +37,12 @@ class Standin(Standing):
         self.defaults: dict[str, float] = {}
         """How it samples by default, as far as that isn't as everywhere."""
         self.tokens_an_event = 1
+        self.room = 0
+        """For how many tokens its cache has room; 0 is not told."""
+        self.others = (0, 0)
+        """How many generations of others run there, and how many wait."""
+        self.used = 0.0
+        """How much of its cache has what runs."""
         self._cached: set[int] = set()
 
     @property
@@ -53,6 +59,7 @@ class Standin(Standing):
         """Say what it answers."""
         router.add_get("/health", healthy)
         router.add_get("/v1/models", self._models)
+        router.add_get("/metrics", self._metrics)
         router.add_post("/v1/completions/render", self._render)
         router.add_post(Endpoint.GENERATE, self._generate)
         router.add_post(Endpoint.COMPLETIONS, self._complete)
@@ -63,6 +70,10 @@ class Standin(Standing):
     def forget(self) -> None:
         """Lose what is cached."""
         self._cached.clear()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        running, waiting = self.others
+        return web.Response(body=metrics_page(self.running + running, waiting, self.used, self.room))
 
     async def _models(self, request: web.Request) -> web.Response:
         card = {

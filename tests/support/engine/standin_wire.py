@@ -86,3 +86,25 @@ def _completions_logprobs(tokens: Sequence[int], given: Sequence[TokenLogprobs])
         "tokens": [f"token_id:{token}" for token in tokens],
         "top_logprobs": [{f"token_id:{id}": logprob for id, logprob in each.top} for each in given],
     }
+
+
+def metrics_page(running: int, waiting: int, used: float, room: int) -> bytes:
+    """The part of a page of metrics that tells the load; a server that doesn't know its room says None."""
+    config = {
+        "block_size": "16",
+        "cache_dtype": "auto",
+        "engine": "0",
+        "kv_cache_size_tokens": str(room or None),
+        "num_gpu_blocks": "None",
+    }
+    of = '{engine="0",model_name="talker"}'
+    lines = [
+        "# HELP vllm:num_requests_running Number of requests in model execution batches.",
+        "# TYPE vllm:num_requests_running gauge",
+        f"vllm:num_requests_running{of} {running:.1f}",
+        f"vllm:num_requests_waiting{of} {waiting:.1f}",
+        f'vllm:num_requests_waiting_by_reason{{engine="0",model_name="talker",reason="capacity"}} {waiting:.1f}',
+        f"vllm:kv_cache_usage_perc{of} {used}",
+        "vllm:cache_config_info{" + ",".join(f'{name}="{value}"' for name, value in config.items()) + "} 1.0",
+    ]
+    return "\n".join([*lines, ""]).encode()

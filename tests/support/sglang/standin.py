@@ -30,6 +30,8 @@ class SglangStandin(Standing):
         self.incremental = False
         """Whether it was started with --incremental-streaming-output."""
         self.model_type = "gpt_oss"
+        self.room = 0
+        """For how many tokens its cache has room; 0 is not told."""
         self.hang_up_seconds = 2.0
         """How long it takes to notice that somebody hung up."""
         self._cached: dict[Any, list[list[int]]] = {}
@@ -55,6 +57,7 @@ class SglangStandin(Standing):
         router.add_get(READY, healthy)
         router.add_get("/model_info", self._info)
         router.add_get("/v1/models", self._models)
+        router.add_get("/server_info", self._server)
         router.add_post(GENERATE, self._generate)
         router.add_post(ABORT, self._abort)
 
@@ -73,6 +76,12 @@ class SglangStandin(Standing):
                 "model_type": self.model_type,
                 "architectures": ["GptOssForCausalLM"],
             }
+        )
+
+    async def _server(self, request: web.Request) -> web.Response:
+        return as_json(
+            {"model_path": "/models/x", "version": "0.5.23"}
+            | ({"max_total_num_tokens": self.room} if self.room else {})
         )
 
     async def _models(self, request: web.Request) -> web.Response:

@@ -1,0 +1,383 @@
+"""Room for tokens at servers: who gets in, who waits and for how long, and what others have there."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.engine.port import EngineOverloaded, EngineUnavailable, Load, Sampling
+from service.engine.servers.admission import FIRST_EXPECTED
+from service.harmony.tokens import STOPS
+from service.rates import Rate
+from tests.support.engine.connected import CARD, ask, connected, failure, generation, hold, scripted
+from tests.support.engine.hooks import Sampled
+from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.scripted import ScriptedEngine, Stall
+from tests.support.engine.standin import Standin, standing_in
+from tests.support.engine.watched import WatchedHttp
+from tests.support.waiting import until
+
+ONE = 103
+"""What `generation` takes: three tokens of its prompt, and the hundred that it may sample."""
+
+STALLING = [[5], Stall()]
+
+
+def ending(event: asyncio.Event) -> list[Any]:
+    """What is sampled until an event is set, and a little behind it."""
+    return [[5], Stall(event), [6]]
+
+
+@asynccontextmanager
+async def room_for(room: int, script: Any = STALLING, **access: Any) -> AsyncIterator[tuple[Standin, WatchedHttp]]:
+    """A server with room for so many tokens, and an engine before it."""
+    async with standing_in(scripted(script), room=room) as server, connected(server, **access) as engine:
+        yield server, engine
+
+
+async def cancelled(*tasks: "asyncio.Task[Sampled]") -> None:
+    """They have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+def load(engine: WatchedHttp) -> Load:
+    """That of the only server."""
+    (found,) = engine.loads().values()
+    return found
+
+
+async def waiting(engine: WatchedHttp, **fields: Any) -> "asyncio.Task[Sampled]":
+    """One more that waits."""
+    before, task = engine.waiting, asyncio.create_task(ask(engine, **fields))
+    await until(lambda: engine.waiting > before)
+    return task
+
+
+# --- who gets in ---------------------------------------------------------------------------------------------------
+
+
+async def test_as_many_get_in_as_have_room_and_the_next_once_one_has_ended() -> None:
+    async with room_for(2 * ONE) as (server, engine):
+        held = [await hold(engine, id=str(number)) for number in range(2)]
+        assert load(engine) == Load(2 * ONE, 2 * ONE)
+        third = await waiting(engine, id="third")
+        assert len(server.generations) == 2
+        server.engine = scripted()
+        await cancelled(held[0])
+        assert (await third).tokens[0] == 5
+        await cancelled(held[1])
+        assert (load(engine).tokens, engine.waiting, engine.running) == (0, 0, 0)
+
+
+async def test_a_prompt_that_is_larger_than_all_room_is_served_alone() -> None:
+    async with room_for(50) as (server, engine):
+        held = await hold(engine)
+        other = await waiting(engine, id="other", prompt=[1] * 500)
+        server.engine = scripted()
+        await cancelled(held)
+        assert (await other).tokens[0] == 5
+
+
+async def test_without_a_word_of_its_room_a_server_gets_all() -> None:
+    async with room_for(0) as (server, engine):
+        held = [await hold(engine, id=str(number)) for number in range(20)]
+        assert (load(engine).room, len(server.generations)) == (0, 20)
+        await cancelled(*held)
+
+
+async def test_a_room_that_is_set_counts_instead_of_what_the_server_tells() -> None:
+    async with room_for(10**6, kv_tokens=ONE) as (_, engine):
+        held = await hold(engine)
+        await cancelled(await waiting(engine, id="other"), held)
+        assert load(engine) == Load(0, ONE)
+
+
+async def test_where_one_server_has_no_room_another_is_taken() -> None:
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(standing_in(scripted(STALLING), room=ONE)) for _ in range(2)]
+        engine = await stack.enter_async_context(connected(*servers))
+        held = [await hold(engine, id=str(number), affinity="one") for number in range(2)]
+        assert [len(server.generations) for server in servers] == [1, 1]
+        await cancelled(await waiting(engine, affinity="one"), *held)
+
+
+async def test_what_goes_on_here_is_not_held_up() -> None:
+    async with room_for(ONE) as (server, engine):
+        held = await hold(engine)
+        further = await hold(engine, id="resp_1-1", begun=True)
+        assert len(server.generations) == 2
+        await cancelled(held, further)
+
+
+async def test_no_more_than_the_expected_output_counts_until_more_is_sampled() -> None:
+    allowed, go_on = Sampling(4000, stop_ids=STOPS), asyncio.Event()
+    async with room_for(10**6, [[5] * 40, Stall(go_on), [5] * 600, Stall()]) as (_, engine):
+        held = await hold(engine, sampling=allowed)
+        assert load(engine).tokens == 3 + FIRST_EXPECTED
+        go_on.set()
+        await until(lambda: load(engine).tokens == 3 + 640)
+        await cancelled(held)
+        assert load(engine).tokens == 0
+
+
+async def test_the_expected_output_is_the_mean_of_what_was_sampled() -> None:
+    async with room_for(10**6, [[5] * 10]) as (_, engine):
+        allowed = Sampling(4000, stop_ids=STOPS)
+        for number in range(300):
+            await ask(engine, id=str(number), sampling=allowed)
+        loads = [load(engine).tokens async for _ in engine.generate(generation(sampling=allowed))]
+        assert 3 + 10 <= loads[0] < 3 + 30
+
+
+async def test_a_server_that_came_back_tells_its_room_anew() -> None:
+    async with room_for(ONE, probe_seconds=0.05) as (server, engine):
+        await server.die()
+        server.room = 2 * ONE
+        await server.start()
+        await until(lambda: load(engine).room == 2 * ONE)
+
+
+# --- who waits, and for how long -----------------------------------------------------------------------------------
+
+
+async def test_who_waits_too_long_is_refused_and_told_when_to_come_back() -> None:
+    async with room_for(ONE, wait_seconds=0.05) as (server, engine):
+        held = await hold(engine)
+        error = await failure(engine)
+        assert isinstance(error, EngineOverloaded)
+        assert "no vLLM server has room" in str(error)
+        assert error.seconds is not None
+        assert 1 <= error.seconds <= 60
+        assert (engine.waiting, len(server.generations)) == (0, 1)
+        await cancelled(held)
+
+
+async def test_no_more_wait_than_may() -> None:
+    async with room_for(ONE, waiting=2) as (_, engine):
+        held = [await hold(engine), *[await waiting(engine, id=str(number)) for number in range(2)]]
+        error = await failure(engine, id="last")
+        assert isinstance(error, EngineOverloaded)
+        assert "2 generations wait for room already" in str(error)
+        assert error.seconds is not None
+        await cancelled(*held)
+
+
+async def test_a_tenant_that_waits_a_lot_leaves_room_to_wait_for_others() -> None:
+    async with room_for(ONE, waiting=16) as (_, engine):
+        held = [await hold(engine, tenant="b"), await waiting(engine, tenant="a")]
+        while not isinstance(error := await _refused_or_waits(engine, held, tenant="a"), EngineOverloaded):
+            assert error is None
+        assert len(held) == 1 + 14
+        held.append(await waiting(engine, tenant="b", id="b"))
+        await cancelled(*held)
+
+
+async def _refused_or_waits(engine: WatchedHttp, held: list[Any], **fields: Any) -> EngineUnavailable | None:
+    """One more that waits, or what it was refused with."""
+    before, task = engine.waiting, asyncio.create_task(failure(engine, id=f"{len(held)}", **fields))
+    await until(lambda: engine.waiting > before or task.done())
+    if task.done():
+        error = task.result()
+        assert isinstance(error, EngineUnavailable)
+        return error
+    held.append(task)
+    return None
+
+
+async def test_the_tenant_with_the_least_under_way_is_next() -> None:
+    order: list[str] = []
+
+    async def note(tenant: str) -> None:
+        await ask(engine, id=tenant, tenant=tenant)
+        order.append(tenant)
+
+    async with room_for(2 * ONE) as (server, engine):
+        held = [await hold(engine, id=str(number), tenant="a") for number in range(2)]
+        tasks: list[asyncio.Task[None]] = []
+        for tenant in ("a", "b"):
+            tasks.append(asyncio.create_task(note(tenant)))
+            await until(lambda: engine.waiting == len(tasks))
+        server.engine = scripted()
+        await cancelled(held[0])
+        await asyncio.gather(*tasks)
+        assert order == ["b", "a"]
+        await cancelled(held[1])
+
+
+async def test_a_better_priority_goes_first() -> None:
+    async with room_for(ONE) as (server, engine):
+        held = await hold(engine)
+        later = await waiting(engine, id="later", priority=0)
+        sooner = await waiting(engine, id="sooner", priority=-1)
+        server.engine = ScriptedEngine(CARD, [[6]], STALLING)
+        await cancelled(held)
+        assert (await sooner).tokens == [6]
+        await cancelled(later)
+
+
+async def test_small_ones_do_not_go_past_a_large_one() -> None:
+    async with room_for(3 * ONE) as (server, engine):
+        held = [await hold(engine, id=str(number)) for number in range(2)]
+        large = await waiting(engine, id="large", prompt=[1] * 100)
+        small = await waiting(engine, id="small")
+        assert len(server.generations) == 2
+        await cancelled(held[0])
+        await until(lambda: len(server.generations) == 3)
+        assert len(server.generations[-1].body["token_ids"]) == 100
+        assert engine.waiting == 1
+        await cancelled(large, small, held[1])
+
+
+async def test_who_gives_up_lets_the_next_ones_in() -> None:
+    async with room_for(2 * ONE) as (server, engine):
+        held = await hold(engine)
+        large = await waiting(engine, id="large", prompt=[1] * 200)
+        small = await waiting(engine, id="small")
+        await cancelled(large)
+        await until(lambda: len(server.generations) == 2)
+        await cancelled(small, held)
+        assert (load(engine).tokens, engine.running) == (0, 0)
+
+
+async def test_who_waits_hears_that_the_servers_are_gone() -> None:
+    async with room_for(ONE, probe_seconds=0.05) as (server, engine):
+        held = await hold(engine)
+        other = asyncio.create_task(failure(engine, id="other"))
+        await until(lambda: engine.waiting == 1)
+        await server.die()
+        assert type(await other) is not EngineOverloaded
+        await asyncio.wait([held])
+        assert held.exception() is not None
+
+
+async def test_who_waits_hears_that_the_engine_is_closed() -> None:
+    async with room_for(ONE) as (_, engine):
+        held = await hold(engine)
+        other = asyncio.create_task(failure(engine, id="other"))
+        await until(lambda: engine.waiting == 1)
+        await engine.close()
+        assert "closed" in str(await other)
+        await asyncio.wait([held])
+        assert held.exception() is not None
+
+
+@given(st.lists(st.tuples(st.integers(1, 150), st.sampled_from("abc"), st.booleans()), max_size=12))
+async def test_it_never_comes_to_more_than_the_room_and_all_are_served(asks: list[tuple[int, str, bool]]) -> None:
+    room, most = 200, 0
+    async with room_for(room, [[5, 6]]) as (server, engine):
+
+        async def one(number: int, size: int, tenant: str, gives_up: bool) -> None:
+            nonlocal most
+            sampling = Sampling(10, stop_ids=STOPS)
+            asked = generation(id=str(number), prompt=[1] * size, sampling=sampling, tenant=tenant)
+            try:
+                async with asyncio.timeout(0.001 if gives_up else 10):
+                    async for _ in engine.generate(asked):
+                        most = max(most, load(engine).tokens)
+            except TimeoutError:
+                assert gives_up
+
+        await asyncio.gather(*(one(number, *each) for number, each in enumerate(asks)))
+        assert most <= room
+        assert (load(engine).tokens, engine.waiting, engine.running) == (0, 0, 0)
+        kept = sum(not gives_up for _, _, gives_up in asks)
+        assert len(server.generations) >= kept
+
+
+# --- what others have there ----------------------------------------------------------------------------------------
+
+
+async def test_a_new_conversation_goes_where_others_have_less_to_do() -> None:
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(standing_in(scripted([[5]]))) for _ in range(2)]
+        servers[0].others = (40, 20)
+        engine = await stack.enter_async_context(connected(*servers))
+        for number in range(8):
+            await ask(engine, id=str(number), affinity=str(number))
+        assert [len(server.generations) for server in servers] == [0, 8]
+
+
+async def test_a_conversation_with_a_home_stays_there_whatever_others_do() -> None:
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(standing_in(scripted([[5]]))) for _ in range(2)]
+        engine = await stack.enter_async_context(connected(*servers, probe_seconds=0.05))
+        await ask(engine, response="first", affinity="one")
+        (home,) = [server for server in servers if server.generations]
+        home.others = (40, 20)
+        asked = len(home.asked)
+        await until(lambda: [each.path for each in home.asked[asked:]].count("/metrics") > 1)
+        await ask(engine, response="second", continues="first", affinity="one")
+        assert len(home.generations) == 2
+        (other,) = [server for server in servers if server is not home]
+        await ask(engine, response="third", affinity="one")
+        assert len(other.generations) == 1
+
+
+async def test_what_others_have_in_the_cache_leaves_less_room() -> None:
+    async with (
+        standing_in(scripted(STALLING), room=10 * ONE, used=0.8, others=(5, 0)) as server,
+        connected(server) as engine,
+    ):
+        held = [await hold(engine, id=str(number)) for number in range(2)]
+        await cancelled(await waiting(engine, id="third"), *held)
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [Instead((), 500), Instead((b"<html>",)), Instead((b"a" * (2 << 20),)), Instead((b"vllm:",), then=Then.CUT)],
+)
+async def test_a_broken_page_of_metrics_changes_nothing(instead: Instead) -> None:
+    async with room_for(ONE, probe_seconds=0.05) as (server, engine):
+        server.instead["/metrics"] = instead
+        asked = len(server.asked)
+        await until(lambda: [each.path for each in server.asked[asked:]].count("/metrics") > 1)
+        await engine.check()
+        assert load(engine) == Load(0, ONE)
+
+
+# --- how soon there is room again ----------------------------------------------------------------------------------
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_wait_is_what_the_last_minute_says() -> None:
+    clock = Clock()
+    rate = Rate(clock)
+    rate.take(10_000)
+    for _ in range(120):
+        clock.now += 1
+        rate.free(10)
+    assert (rate.seconds_for(10), rate.seconds_for(100), rate.seconds_for(100_000)) == (1, 10, 60)
+
+
+def test_as_long_as_nothing_has_ended_the_wait_is_as_long_again() -> None:
+    clock = Clock()
+    rate = Rate(clock)
+    rate.take(10)
+    assert rate.seconds_for(10) == 1
+    clock.now += 7
+    assert rate.seconds_for(10) == 7
+    clock.now += 1000
+    assert rate.seconds_for(10) == 60
+
+
+def test_the_time_in_which_nothing_was_taken_says_nothing() -> None:
+    clock = Clock()
+    rate = Rate(clock)
+    rate.take(10)
+    clock.now += 30
+    rate.free(10)
+    clock.now += 600
+    rate.take(10)
+    assert rate.seconds_for(10) == 1

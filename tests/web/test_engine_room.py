@@ -1,0 +1,99 @@
+"""Room at the engine's servers, over HTTP: who is told to come back when, and what becomes of background responses."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from service.background.timing import Timing
+from service.backoff import Backoff
+from service.engine.port import ModelCard
+from service.harmony.tokens import RETURN
+from service.settings.settings import Settings
+from tests.support.engine.scripted import ScriptedEngine, Stall
+from tests.support.engine.standin import Standin, standing_in
+from tests.support.service.background import ended, submitted
+from tests.support.service.inside import Inside, opened, serving
+from tests.support.service.process import MODEL
+from tests.support.waiting import until
+
+TIMING = Timing(poll_seconds=0.05, engine_away=Backoff(0.01, 0.05))
+SMALL = 1000
+"""Room for one prompt, and for no other beside it."""
+
+
+@asynccontextmanager
+async def with_room(settings: Settings, go_on: asyncio.Event, **changes: Any) -> AsyncIterator[tuple[Inside, Standin]]:
+    """A service before a server with room for one generation, of which the first stalls."""
+    engine = ScriptedEngine(ModelCard(MODEL, 0, 131_072), [opened("Hello"), Stall(go_on), [RETURN]])
+    async with standing_in(engine, room=SMALL) as server:
+        update = {"engine": "vllm", "engine_url": (server.url,), "model": MODEL, "max_output_tokens": 900, **changes}
+        async with serving(settings.model_copy(update=update), timing=TIMING) as inside:
+            yield inside, server
+
+
+async def test_a_request_without_room_is_a_503_that_says_when(settings: Settings) -> None:
+    go_on = asyncio.Event()
+    async with with_room(settings, go_on, engine_wait_seconds=0.1) as (inside, server), inside.http() as http:
+        first = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
+        await until(lambda: server.generations)
+        refused = await http.post("/v1/responses", json={"model": MODEL, "input": "Hi"})
+        go_on.set()
+        assert (await first).status_code == 200
+        assert (await http.post("/v1/responses", json={"model": MODEL, "input": "Hi"})).status_code == 200
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_error")
+    assert "no vLLM server has room for the prompt" in refused.json()["error"]["message"]
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+
+
+async def test_what_waits_and_what_is_under_way_is_told_in_the_metrics(settings: Settings) -> None:
+    go_on = asyncio.Event()
+    async with with_room(settings, go_on) as (inside, server), inside.http() as http:
+        first = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
+        await until(lambda: server.generations)
+        second = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
+        host = server.url.removeprefix("http://")
+
+        async def scraped() -> str:
+            return (await http.get("/metrics")).text
+
+        text = await until(scraped, wanted=lambda text: "harmonium_engine_waiting 1.0" in text)
+        go_on.set()
+        assert [(await each).status_code for each in (first, second)] == [200, 200]
+        after = await scraped()
+    assert f'harmonium_engine_room_tokens{{server="{host}"}} {SMALL:.1f}' in text
+    assert f'harmonium_engine_tokens{{server="{host}"}} 0.0' not in text
+    assert f'harmonium_engine_tokens{{server="{host}"}} 0.0' in after
+    assert "harmonium_engine_waiting 0.0" in after
+
+
+async def test_a_background_response_waits_in_its_queue_until_there_is_room(settings: Settings) -> None:
+    go_on = asyncio.Event()
+    async with with_room(settings, go_on, engine_wait_seconds=0.05) as (inside, server), inside.client() as client:
+        async with inside.http() as http:
+            first = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
+            await until(lambda: server.generations)
+            waiting = await submitted(client)
+
+            async def pauses() -> str:
+                return (await http.get("/metrics")).text
+
+            await until(pauses, wanted=lambda text: "harmonium_engine_pauses_total 0.0" not in text)
+            assert len(server.generations) == 1
+            go_on.set()
+            assert (await first).status_code == 200
+        assert (await ended(client, waiting.id)).status == "completed"
+
+
+async def test_what_is_passed_on_waits_for_room_too(settings: Settings) -> None:
+    go_on = asyncio.Event()
+    async with with_room(settings, go_on, engine_wait_seconds=0.1) as (inside, server), inside.http() as http:
+        first = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
+        await until(lambda: server.generations)
+        chat = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 4000}]}
+        refused = await http.post("/v1/chat/completions", json=chat)
+        go_on.set()
+        await first
+        served = await http.post("/v1/chat/completions", json=chat)
+    assert (refused.status_code, served.status_code) == (503, 200)
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
