@@ -19,6 +19,11 @@ MAX_PATTERN_CHARS = 4096
 MAX_REPEATS = 1024
 """The largest count in a pattern; the engine unrolls it, in a time that grows with its square."""
 
+MAX_REPEATS_IN_JSON = 128
+"""The largest count in a pattern of a JSON schema. From 129 on xgrammar 0.2.8 fails with an error of its own, unless
+its cache is off, and vLLM has no way to switch that off; only its size is for us to say.
+"""
+
 MAX_NESTED = 4096
 """The most that counts inside one another may come to."""
 
@@ -164,7 +169,7 @@ def _check(tree: Tree, depth: int) -> None:
         raise RecursionError
     for name, argument in tree:
         if name in REPEATS:
-            if argument[0] > MAX_REPEATS or MAX_REPEATS < argument[1] < MOST:
+            if _largest_count(argument) > MAX_REPEATS:
                 raise ValueError(f"It repeats more than {MAX_REPEATS} times")
         elif name == "SUBPATTERN":
             if argument[1] or argument[2]:
@@ -175,6 +180,11 @@ def _check(tree: Tree, depth: int) -> None:
             raise ValueError("A class in it has no characters")
         for each in inner_trees(name, argument):
             _check(each, depth + 1)
+
+
+def _largest_count(argument: Sequence[Any]) -> int:
+    """The larger bound of a repetition, where it has two."""
+    return argument[0] if argument[1] == MOST else argument[1]
 
 
 def inner_trees(name: str, argument: Any) -> list[Tree]:
@@ -292,7 +302,10 @@ def anchored_within(pattern: Any, where: str, least: int, most: int | None) -> A
     """
     branches: list[str] = []
     exact, grown = True, 0
-    for branch in _branches(read_pattern(pattern, where)):
+    tree = read_pattern(pattern, where)
+    if any(name in REPEATS and _largest_count(argument) > MAX_REPEATS_IN_JSON for name, argument in operations(tree)):
+        raise refusal(pattern, where, f"It repeats more than {MAX_REPEATS_IN_JSON} times")
+    for branch in _branches(tree):
         inner, begins, ends = _bare(branch, pattern, where)
         _check_json(inner, pattern, where)
         whole = begins and ends
@@ -320,7 +333,7 @@ def _within(tree: Tree, least: int, most: int | None) -> Tree | None:
     fixed = _lengths(tree)[0] - low
     low = max(low, least - fixed)
     high = high if most is None else min(high, most - fixed)
-    if _lengths(inner) != (1, 1) or low > MAX_REPEATS or MAX_REPEATS < high < MOST:
+    if _lengths(inner) != (1, 1) or _largest_count((low, high)) > MAX_REPEATS_IN_JSON:
         return None
     return [*tree[:place], (name, [low, high, inner]), *tree[place + 1 :]]
 

@@ -8,15 +8,15 @@ from fractions import Fraction
 from typing import Any, cast
 
 from service.errors import InvalidRequest, invalid_value
-from service.grammar.regex import anchored_within
+from service.grammar.regex import MAX_REPEATS_IN_JSON, anchored_within
 from service.grammar.schema_kinds import BOUNDS, FORMATS, KINDS, LARGEST, kind_of, plain_bounds
 
 MAX_ENUM = 2048
 MAX_COUNT = 8192
 """The largest number of elements or members that is counted."""
 
-MAX_LENGTH = 1024
-"""The largest length of a string that an engine counts: it needs a third of a second for it, for 8192 twenty-five."""
+MAX_LENGTH = MAX_REPEATS_IN_JSON
+"""The largest length of a string that an engine counts."""
 
 MAX_MULTIPLES = 256
 """The most multiples between two bounds that are written out."""

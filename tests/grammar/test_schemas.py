@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from string import ascii_lowercase
 from time import process_time
 from typing import Any
 
@@ -39,8 +40,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "s.properties.c.pattern",
     ),
     "large patterns": (
-        an_object(properties={n: STRING | {"pattern": f"[^{n}]{{900}}"} for n in "abcd"}),
-        "s.properties.d.pattern",
+        an_object(properties={n: STRING | {"pattern": f"[^{n}]{{128}}"} for n in ascii_lowercase}),
+        "s.properties.v.pattern",
     ),
     "many kinds of oneOf": ({"oneOf": [an_object(title=str(n)) for n in range(2_000)]}, "s.oneOf"),
     "not": ({"not": INTEGER}, "s.not"),
@@ -58,12 +59,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "false": (an_object(properties={"a": False}), "s.properties.a"),
     "lookahead": ({"type": "string", "pattern": "^(?=a)"}, "s.pattern"),
     "a quote": ({"type": "string", "pattern": '^"$'}, "s.pattern"),
+    "a pattern that repeats too often": ({"type": "string", "pattern": "^[a-z]{129}$"}, "s.pattern"),
+    "a pattern that repeats too often in it": ({"type": "string", "pattern": "^(x[a-z]{129,})*$"}, "s.pattern"),
     "a pattern that is longer": ({"type": "string", "pattern": "^[a-z]{4}$", "maxLength": 3}, "s.pattern"),
     "a pattern that is shorter": ({"type": "string", "pattern": "^[a-z]{2,3}$", "minLength": 4}, "s.pattern"),
     "a format with a pattern": ({"type": "string", "format": "date", "pattern": "^2"}, "s.format"),
     "large patterns by their lengths": (
-        an_object(properties={n: STRING | {"pattern": f"^[^{n}]*$", "maxLength": 900} for n in "abcd"}),
-        "s.properties.d.pattern",
+        an_object(properties={n: STRING | {"pattern": f"^[^{n}]*$", "maxLength": 128} for n in ascii_lowercase}),
+        "s.properties.v.pattern",
     ),
     "multiples of nothing": ({"type": "number", "multipleOf": 0}, "s.multipleOf"),
     "no multiple between": ({"type": "integer", "multipleOf": 5, "minimum": 1, "maximum": 4}, "s.multipleOf"),
@@ -154,7 +157,9 @@ CHECKED: dict[str, tuple[Any, Any]] = {
     "a length beside a pattern": (STRING | {"pattern": "a", "maxLength": 9},
                                   STRING | {"pattern": r"^[\s\S]*a[\s\S]*$"}),
     "a length that no engine counts": (STRING | {"maxLength": MAX_LENGTH + 1}, STRING),
-    "a shortest that no engine counts": (STRING | {"minLength": 5000}, STRING | {"pattern": r"^[\s\S]{1024,}$"}),
+    "a shortest that no engine counts": (STRING | {"minLength": 5000}, STRING | {"pattern": r"^[\s\S]{128,}$"}),
+    "a length that makes a pattern repeat too often": (STRING | {"pattern": "^[a-z]*$", "maxLength": 129},
+                                                       STRING | {"pattern": "^(?:[a-z])*$"}),
     "unique elements": ({"type": "array", "items": INTEGER, "uniqueItems": True},
                         {"type": "array", "items": INTEGER, "uniqueItems": True}),
     "multiples of a number": ({"type": "number", "multipleOf": 0.01}, {"type": "number"}),
