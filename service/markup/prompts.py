@@ -4,55 +4,63 @@ A template writes the whole conversation anew each time. What it writes for an a
 text can be cut into ids in several ways, and a call be written with other blanks. The engine's prefix cache knows the
 ids that it read and sampled, so these stand where the template says the same. Templates that leave something out later,
 such as reasoning, break the prefix there, as their models expect: their marks are then missing. Pure.
+
+A conversation has tens of thousands of ids at each of its turns. They are in arrays, which are compared and copied
+without a look at each id.
 """
 
+from array import array
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from typing import TypeAlias
 
 import msgspec
+
+Ids: TypeAlias = "array[int]"
 
 
 class Known(msgspec.Struct, frozen=True):
     """Ids that a model has read or sampled; `turns` are the places where what it sampled begins and ends."""
 
-    ids: Sequence[int] = ()
+    ids: Ids
     turns: tuple[tuple[int, int], ...] = ()
 
 
-NOTHING = Known()
+NOTHING = Known(array("I"))
 
 
-def with_known(written: Sequence[int], known: Known, ends: Collection[int], marks: Collection[int]) -> Known:
+def with_known(written: Ids, known: Known, ends: Collection[int], marks: Collection[int]) -> Known:
     """A prompt as the template has `written` it, but with its turns as they were sampled where that says the same.
 
     A turn goes up to one of `ends`; `marks` are the other ids that are marks. One that was broken off stands as the
     template writes it. Behind the first turn that is written otherwise, all is as written.
     """
-    written, ids = list(written), list(known.ids)
-    made: list[int] = []
+    ids, made = known.ids, array("I")
     turns: list[tuple[int, int]] = []
     at = place = 0
     for begin, end in known.turns:
         start, sampled = at + begin - place, ids[begin:end]
-        stop = next((each for each in range(start, len(written)) if written[each] in ends), None)
-        if written[at:start] != ids[place:begin] or stop is None or sampled[-1] not in ends:
+        if written[at:start] != ids[place:begin] or not sampled or sampled[-1] not in ends:
             break
-        if _marks(sampled, marks) != _marks(written[start:stop], marks):
-            break
+        behind = start + len(sampled)
+        if written[start:behind] != sampled:
+            stop = next((each for each in range(start, len(written)) if written[each] in ends), None)
+            if stop is None or _marks(sampled, marks) != _marks(written[start:stop], marks):
+                break
+            behind = stop + 1
         made += written[at:start]
         turns.append((len(made), len(made) + len(sampled)))
         made += sampled
-        at, place = stop + 1, end
-    return Known([*made, *written[at:]], tuple(turns))
+        at, place = behind, end
+    return Known(made + written[at:], tuple(turns))
 
 
-def _marks(ids: Sequence[int], marks: Collection[int]) -> Counter[int]:
-    return Counter(id for id in ids if id in marks)
+def _marks(ids: Ids, marks: Collection[int]) -> Counter[int]:
+    return Counter([id for id in ids if id in marks])
 
 
-def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many ids two lists begin with in common."""
-    one, other = list(one), list(other)
+def common(one: Ids, other: Ids) -> int:
+    """How many ids two arrays begin with in common."""
     most = min(len(one), len(other))
     if one[:most] == other[:most]:
         return most

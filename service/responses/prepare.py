@@ -323,7 +323,7 @@ class _Preparation:
         if known.ids and ids:
             service.metrics.prefix_read.inc(len(known.ids))
             service.metrics.prefix_kept.inc(chat.kept)
-        return prompt, array("I", ids), chat
+        return prompt, ids, chat
 
     def _generation(self, id: str, prompt: "array[int]", sampling: Sampling, chat: Chat | None) -> Generation:
         """What the engine is asked for."""

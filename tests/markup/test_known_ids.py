@@ -5,7 +5,6 @@ import base64
 import msgspec
 
 from service.harmony import tokens
-from service.markup.prompts import Known
 from service.responses.chat.reading import READ, known_of
 from store.turn import StoredMessage
 
@@ -17,23 +16,23 @@ def note(model: str, stay: int, ids: list[int], turns: Turns = ()) -> StoredMess
     return StoredMessage(READ, b"", name=msgspec.json.encode([model, stay, packed, turns]).decode())
 
 
-def known(*notes: StoredMessage) -> Known:
+def known(*notes: StoredMessage) -> tuple[list[int], Turns]:
     found = known_of(notes, "smol")
-    return Known(list(found.ids), found.turns)
+    return found.ids.tolist(), found.turns
 
 
 def test_each_note_goes_on_where_the_ids_before_it_stay() -> None:
     first, second = note("smol", 0, [1, 2, 3], ((1, 3),)), note("smol", 3, [4, 5], ((4, 5),))
-    assert known(first, second) == Known([1, 2, 3, 4, 5], ((1, 3), (4, 5)))
-    assert known(first, note("smol", 2, [9, 8], ((3, 4),))) == Known([1, 2, 9, 8], ((3, 4),))
+    assert known(first, second) == ([1, 2, 3, 4, 5], ((1, 3), (4, 5)))
+    assert known(first, note("smol", 2, [9, 8], ((3, 4),))) == ([1, 2, 9, 8], ((3, 4),))
 
 
 def test_behind_another_model_a_model_begins_anew() -> None:
     first, other, again = note("smol", 0, [1, 2]), note("talker", 0, [7]), note("smol", 0, [5])
-    assert known(first, other) == Known([])
-    assert known(first, other, again) == Known([5])
+    assert known(first, other) == ([], ())
+    assert known(first, other, again) == ([5], ())
 
 
 def test_a_note_that_goes_on_from_more_than_there_is_says_nothing() -> None:
-    assert known(note("smol", 0, [1, 2]), note("smol", 4, [5])) == Known([])
-    assert known() == Known([])
+    assert known(note("smol", 0, [1, 2]), note("smol", 4, [5])) == ([], ())
+    assert known() == ([], ())

@@ -1,5 +1,7 @@
 """Prompts of chat templates: they begin with what the engine has read and sampled, where the template says the same."""
 
+from array import array
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,8 +14,12 @@ Ids = list[int]
 ids = st.lists(st.integers(10, 99), max_size=12)
 
 
+def known_to(ids: Ids, *turns: tuple[int, int]) -> Known:
+    return Known(array("I", ids), turns)
+
+
 def prompt(written: Ids, known: Ids, read: int) -> Ids:
-    return list(with_known(written, Known(known, ((read, len(known)),)), {END}, {THINK, CALL}).ids)
+    return with_known(array("I", written), known_to(known, (read, len(known))), {END}, {THINK, CALL}).ids.tolist()
 
 
 @given(ids, ids, ids)
@@ -50,17 +56,22 @@ def test_where_the_turn_is_gone_the_prompt_is_what_was_written() -> None:
 
 
 def test_turns_of_long_ago_stand_as_they_were_sampled_too() -> None:
-    first = with_known([5, OPEN, 30, 31, END, LINE, 6, OPEN], Known([5, OPEN, 29, END], ((2, 4),)), {END}, {CALL})
-    assert first == Known([5, OPEN, 29, END, LINE, 6, OPEN], ((2, 4),))
-    read = Known([*first.ids, CALL, 40, END], (*first.turns, (7, 10)))
-    written = [5, OPEN, 30, 31, END, LINE, 6, OPEN, CALL, 41, 42, END, LINE, 7, OPEN]
-    again = with_known(written, read, {END}, {CALL})
-    assert again == Known([*read.ids, LINE, 7, OPEN], read.turns)
+    written = [5, OPEN, 30, 31, END, LINE, 6, OPEN]
+    first = with_known(array("I", written), known_to([5, OPEN, 29, END], (2, 4)), {END}, {CALL})
+    assert first == known_to([5, OPEN, 29, END, LINE, 6, OPEN], (2, 4))
+    read = known_to([*first.ids, CALL, 40, END], *first.turns, (7, 10))
+    again = with_known(array("I", [*written, CALL, 41, 42, END, LINE, 7, OPEN]), read, {END}, {CALL})
+    assert again == known_to([*read.ids, LINE, 7, OPEN], *read.turns)
+
+
+def test_a_turn_of_which_nothing_was_sampled_breaks_nothing() -> None:
+    written = array("I", [5, OPEN, 30, END, OPEN])
+    assert with_known(written, known_to([5, OPEN], (2, 2)), {END}, {CALL}).ids == written
 
 
 @given(ids, ids, ids)
 def test_what_two_lists_have_in_common(same: Ids, one: Ids, other: Ids) -> None:
-    left, right = [*same, *one], [*same, *other]
+    left, right = array("I", [*same, *one]), array("I", [*same, *other])
     found = common(left, right)
     assert left[:found] == right[:found]
     assert found in (len(left), len(right)) or left[found] != right[found]

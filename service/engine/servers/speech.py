@@ -18,8 +18,10 @@ T = TypeVar("T")
 Pieces = Callable[[str], Awaitable[Sequence[tuple[int, str]]]]
 """A text as the server cuts it, in which marks are marks: each id, and what it stands for."""
 
-LOOKS_LIKE_A_MARK = re.compile(r"<[^<>\s]{1,62}>|\[/?[A-Z_]{2,32}\]")
-"""How models spell marks: `<|im_end|>`, `</think>`, `[INST]`, or with DeepSeek's wide bars."""
+LOOKS_LIKE_A_MARK = (re.compile(r"<[^<>\s]{1,62}>"), re.compile(r"\[/?[A-Z_]{2,32}\]"))
+"""How models spell marks: `<|im_end|>`, `</think>` or with DeepSeek's wide bars, and `[INST]`. Two patterns: one that
+begins with a certain character is searched ten times as fast.
+"""
 
 BREAK = "\u2060"
 """WORD JOINER: it takes no room, and breaks no line."""
@@ -56,7 +58,7 @@ class Disarming:
     async def disarmed(self, pieces: Pieces, messages: bytes) -> bytes:
         """Messages, JSON, in which no mark is spelled."""
         text = messages.decode()
-        found = dict.fromkeys(await _at_leisure(text, LOOKS_LIKE_A_MARK.findall, text))
+        found = await _at_leisure(text, _like_marks, text)
         await self._learn(pieces, [each for each in found if each not in self._known])
         marks = {each for each in found if self._known[each]}
         if not marks:
@@ -80,8 +82,15 @@ async def _at_leisure(text: str, work: Callable[P, T], *args: P.args, **kwargs: 
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
+def _like_marks(text: str) -> dict[str, None]:
+    """The texts in it that look like marks, each once."""
+    return dict.fromkeys([each for pattern in LOOKS_LIKE_A_MARK for each in pattern.findall(text)])
+
+
 def _without(text: str, marks: Collection[str]) -> str:
-    return LOOKS_LIKE_A_MARK.sub(lambda each: _broken(each[0]) if each[0] in marks else each[0], text)
+    for pattern in LOOKS_LIKE_A_MARK:
+        text = pattern.sub(lambda each: _broken(each[0]) if each[0] in marks else each[0], text)
+    return text
 
 
 def _broken(mark: str) -> str:

@@ -79,7 +79,7 @@ class _Logprobs(msgspec.Struct):
 class Cut(msgspec.Struct):
     """The ids of a text, and what each stands for."""
 
-    tokens: list[int]
+    tokens: list[TokenId]
     token_strs: list[str] | None = None
 
 

@@ -5,6 +5,7 @@ before it stay, and which come behind them. Pure.
 """
 
 import base64
+from array import array
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -37,7 +38,7 @@ def known_of(notes: Iterable[StoredMessage], model: str) -> Known:
     """What a model has read, by the notes of a conversation, the oldest first; nothing where another one was asked
     last.
     """
-    ids = tokens.unpack(b"")
+    ids = array("I")
     turns: list[tuple[int, int]] = []
     for each in notes:
         note = _NOTE.decode(each.name or "")
@@ -57,7 +58,7 @@ def read_before(initial: Generation, machine: Machine) -> Known:
     if before is None:
         return NOTHING
     prompt = _first(initial, machine) if before.first else before.prompt
-    return NOTHING if prompt is None else _heard(prompt, () if machine.dropped else before.sampled)
+    return NOTHING if prompt is None else _heard(prompt, array("I") if machine.dropped else before.sampled)
 
 
 def note_of_read(initial: Generation, machine: Machine) -> list[StoredMessage]:
@@ -68,20 +69,24 @@ def note_of_read(initial: Generation, machine: Machine) -> list[StoredMessage]:
     if chat is None or machine.unprompted:
         return []
     prompt = _first(initial, machine) if stretches.prompt is None else stretches.prompt
-    known = _heard(prompt, () if machine.dropped else stretches.tail)
-    stay = min(chat.kept, common(initial.prompt, known.ids))
-    packed = base64.b64encode(tokens.pack(known.ids[stay:])).decode()
+    known = _heard(prompt, array("I") if machine.dropped else stretches.tail)
+    stay = min(chat.kept, common(_packed(initial.prompt), known.ids))
+    packed = base64.b64encode(known.ids[stay:].tobytes()).decode()
     note = _Note(initial.model, stay, packed, tuple(turn for turn in known.turns if turn[1] > stay))
     return [StoredMessage(READ, b"", name=msgspec.json.encode(note).decode())]
 
 
 def _first(initial: Generation, machine: Machine) -> Known:
     """The prompt at the response's beginning."""
-    return Known(initial.prompt, () if machine.rules.chat is None else machine.rules.chat.turns)
+    return Known(_packed(initial.prompt), () if machine.rules.chat is None else machine.rules.chat.turns)
 
 
-def _heard(prompt: Known, sampled: Sequence[int]) -> Known:
+def _packed(ids: Sequence[int]) -> "array[int]":
+    return ids if isinstance(ids, array) else array("I", ids)
+
+
+def _heard(prompt: Known, sampled: "array[int]") -> Known:
     """A prompt, and a turn behind it."""
     begin = len(prompt.ids)
     turns = (*prompt.turns, (begin, begin + len(sampled))) if sampled else prompt.turns
-    return Known([*prompt.ids, *sampled], turns)
+    return Known(prompt.ids + sampled, turns)
