@@ -23,6 +23,9 @@ name server never answers; the event loop's own threads are few, and Redis and t
 
 _LOOKING_UP = ThreadPoolExecutor(LOOK_UPS_AT_ONCE, thread_name_prefix="look-up")
 
+BY_NAME = "dns+"
+"""What a URL of engines begins with that stands for all addresses of its host."""
+
 LookUp = Callable[[str, int], Awaitable[list[str]]]
 """From a host and a port to all addresses of the host; raises OSError where there are none."""
 

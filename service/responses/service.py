@@ -378,6 +378,7 @@ def _access(settings: Settings, engine: ListedEngine) -> "Access":
         kv_tokens=engine.listed.kv_tokens or settings.engine_kv_tokens,
         waiting=settings.engine_waiting,
         wait_seconds=settings.engine_wait_seconds,
+        resolve_seconds=settings.engine_resolve_seconds,
         connect_seconds=settings.engine_connect_seconds,
         probe_seconds=settings.engine_probe_seconds,
     )

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from service.addresses import BY_NAME
 from service.api.ids import MAX_INPUT_ITEMS
 from store.keys import MAX_SHARDS
 from store.redis.address import parse
@@ -111,8 +112,9 @@ class CoreSettings(BaseSettings):
     for the demo engine. It never raises what a server says, and is needed for `tensorrt` and for a router, which say
     nothing."""
     engine_url: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_SERVERS)
-    """The servers of `vllm`, `sglang`, `tensorrt` or `llama`, comma-separated. They have to serve the same model. Empty
-    is http://127.0.0.1:8001 for `vllm` and `tensorrt`, port 30000 for `sglang`, and 8080 for `llama`."""
+    """The servers of `vllm`, `sglang`, `tensorrt` or `llama`, comma-separated. They have to serve the same model. One
+    that begins with dns+, as dns+http://vllm:8000, is a server at each address that its host has. Empty is
+    http://127.0.0.1:8001 for `vllm` and `tensorrt`, port 30000 for `sglang`, and 8080 for `llama`."""
     engine_api_key: SecretStr = SecretStr("")
     """The key that the servers ask for. Empty sends none."""
     engine_connections: int = Field(512, ge=1, le=100_000)
@@ -132,6 +134,8 @@ class CoreSettings(BaseSettings):
     """How long a server may take to accept a connection, or to answer a probe."""
     engine_probe_seconds: float = Field(5, ge=0.1, le=300)
     """How often each server is asked for its health."""
+    engine_resolve_seconds: float = Field(10, ge=1, le=3600)
+    """How often the addresses of servers are looked up that are listed with dns+."""
     engines: str = Field("", max_length=4096)
     """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
     place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
@@ -338,14 +342,16 @@ def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
 
 
 def server_url(url: str, key_remedy: str) -> str:
-    """An engine's server's URL without the slash at its end. `key_remedy` says where a key goes. Raises ValueError."""
+    """An engine's server's URL without the slash at its end, or one by name. `key_remedy` says where a key goes. Raises
+    ValueError.
+    """
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(url.removeprefix(BY_NAME))
         _ = parts.port
     except ValueError:
         raise ValueError("should be URLs such as http://10.0.0.5:8000, comma-separated") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("should be URLs that begin with http:// or https://, comma-separated")
+        raise ValueError(f"should be URLs that begin with http:// or https://, or {BY_NAME}http://, comma-separated")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError(f"should have no user, password or query; {key_remedy}")
     return url.rstrip("/").removesuffix("/v1")

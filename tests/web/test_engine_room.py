@@ -97,3 +97,15 @@ async def test_what_is_passed_on_waits_for_room_too(settings: Settings) -> None:
         served = await http.post("/v1/chat/completions", json=chat)
     assert (refused.status_code, served.status_code) == (503, 200)
     assert 1 <= int(refused.headers["retry-after"]) <= 60
+
+
+async def test_servers_may_be_listed_by_name(settings: Settings) -> None:
+    engine = ScriptedEngine(ModelCard(MODEL, 0, 131_072), [[*opened("Hello"), RETURN]])
+    async with standing_in(engine) as server:
+        update = {"engine": "vllm", "engine_url": (f"dns+http://localhost:{server.port}",), "model": MODEL}
+        async with serving(settings.model_copy(update=update)) as inside, inside.http() as http:
+            said = await http.post("/v1/responses", json={"model": MODEL, "input": "Hi"})
+            metrics = (await http.get("/metrics")).text
+    assert said.status_code == 200
+    assert f'harmonium_engine_up{{server="127.0.0.1:{server.port}"}} 1.0' in metrics
+    assert {each.headers["host"] for each in server.asked} == {f"localhost:{server.port}"}

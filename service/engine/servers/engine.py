@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from service.addresses import LookUp, look_up
+from service.engine.names import Names, Place, is_name
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
     MODEL_CREATED,
@@ -64,7 +66,8 @@ class Access(msgspec.Struct, frozen=True):
     connection or a probe, `probe_seconds` how often it is asked how it is, `tail_seconds` how long what comes behind
     the finish may take: the count of cached tokens, and the end that frees the connection. `weights` are how much each
     server gets beside the others, where they don't get the same. `kv_tokens` is for how many tokens each has room, 0 is
-    as it tells, and no bound where it doesn't; for room `waiting` generations at most wait so many seconds.
+    as it tells, and no bound where it doesn't; for room `waiting` generations at most wait so many seconds. URLs by
+    name are looked up every `resolve_seconds`.
     """
 
     urls: tuple[str, ...]
@@ -77,9 +80,10 @@ class Access(msgspec.Struct, frozen=True):
     kv_tokens: int = 0
     waiting: int = 512
     wait_seconds: float = 30
+    resolve_seconds: float = 10
 
     def weight(self, url: str) -> float:
-        """How much the server at `url` gets."""
+        """How much a server gets that is listed with this URL."""
         return self.weights[self.urls.index(url)] if self.weights and url in self.urls else 1.0
 
 
@@ -90,7 +94,14 @@ class ServersEngine:
     """
 
     def __init__(
-        self, kind: Kind, access: Access, *, model: str = "", context_tokens: int = 0, markup: str = AUTO
+        self,
+        kind: Kind,
+        access: Access,
+        *,
+        model: str = "",
+        context_tokens: int = 0,
+        markup: str = AUTO,
+        look_up: LookUp = look_up,
     ) -> None:
         """`markup` is AUTO, HARMONY or a family's name: what the model is said to write."""
         self._kind = kind
@@ -102,6 +113,9 @@ class ServersEngine:
         self._leaving: list[Server] = []
         """Those that were taken out, and have generations under way."""
         self._session: aiohttp.ClientSession | None = None
+        self._names = Names(look_up)
+        self._looking: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()
         self._watchers: dict[Server, asyncio.Task[None]] = {}
         self._closed = False
         self._under_way: dict[str, tuple[Server, Answer]] = {}
@@ -144,9 +158,9 @@ class ServersEngine:
         """Ask every server once, and go on asking; none needs to be there yet."""
         access, self._closed = self._access, False
         self._session = open_session(self._kind, access.api_key, access.connect_seconds)
-        self._servers = [self._server(self._session, url) for url in access.urls]
-        await self._probe(self._servers)
-        self._watchers = {server: asyncio.create_task(self._watch(server)) for server in self._servers}
+        self._servers, self._watchers = [], {}
+        await self._have(self._session, access)
+        self._looking = asyncio.create_task(self._look_again(self._session))
 
     async def change(self, access: Access) -> None:
         """Have the servers of `access` from now on; the key is that of before. New ones are asked first. Those that are
@@ -154,19 +168,39 @@ class ServersEngine:
         """
         if self._session is None or self._closed:
             raise EngineUnavailable("the engine is closed")
-        known = {server.url: server for server in self._servers}
-        servers = [known.get(url) or self._server(self._session, url) for url in access.urls]
-        new = [server for server in servers if server.url not in known]
-        await self._probe(new)
-        gone = [server for server in self._servers if server not in servers]
-        self._access, self._servers = access, servers
-        self._watchers |= {server: asyncio.create_task(self._watch(server)) for server in new}
-        for server in gone:
-            self._watchers.pop(server).cancel()
-            self._leaving.append(server)
-            event(logger, logging.INFO, f"{self._kind.name} server leaves", url=server.url, running=server.running)
-            await self._let_go(server)
+        await self._have(self._session, access)
+
+    async def _have(self, session: aiohttp.ClientSession, access: Access | None = None) -> None:
+        """Have the servers of `access`, or those to which the names of now lead."""
+        async with self._changing:
+            access = access or self._access
+            places = await self._names.places(access.urls, access.connect_seconds)
+            known = {server.place: server for server in self._servers}
+            servers = [known.get(place) or self._server(session, place) for place in places]
+            new = [server for server in servers if server.place not in known]
+            if not self._servers:  # among them, the first that is up says which model is wanted
+                self._servers = servers
+            try:
+                await self._probe(new)
+            except asyncio.CancelledError:
+                await asyncio.gather(*(server.close() for server in new))
+                raise
+            gone = [server for server in known.values() if server not in servers]
+            self._access, self._servers = access, servers
+            self._watchers |= {server: asyncio.create_task(self._watch(server)) for server in new}
+            for server in gone:
+                self._watchers.pop(server).cancel()
+                self._leaving.append(server)
+                event(logger, logging.INFO, f"{self._kind.name} server leaves", url=server.url, running=server.running)
+                await self._let_go(server)
         self._admission.look()
+
+    async def _look_again(self, session: aiohttp.ClientSession) -> None:
+        """Follow the names of servers, for ever."""
+        while True:
+            await asyncio.sleep(self._access.resolve_seconds)
+            if any(map(is_name, self._access.urls)):
+                await self._have(session)
 
     async def check(self) -> None:
         """Return if a server is up, as far as its last probe says. Raises EngineUnavailable.
@@ -279,9 +313,11 @@ class ServersEngine:
         """Hang up on all servers."""
         self._closed = True
         self._admission.look()
-        for watcher in self._watchers.values():
+        watchers = [*self._watchers.values(), *([self._looking] if self._looking else [])]
+        for watcher in watchers:
             watcher.cancel()
-        await asyncio.gather(*self._watchers.values(), return_exceptions=True)
+        await asyncio.gather(*watchers, return_exceptions=True)
+        await self._names.close()
         for server in (*self._servers, *self._leaving):
             await server.close()
         if self._session is not None:
@@ -325,7 +361,7 @@ class ServersEngine:
         ]
         if not free:
             return None
-        weights = {server: self._access.weight(server.url) for server in up}
+        weights = {server: self._access.weight(server.place.listed) for server in up}
         calm = self._calm(up, free, weights, lambda server: server.running)
         if isinstance(asked, Generation) and (warm := self._warm_for(asked)) in calm:
             return warm
@@ -372,9 +408,9 @@ class ServersEngine:
             trouble.seconds = self._admission.seconds(ticket.need)
         return trouble
 
-    def _server(self, session: aiohttp.ClientSession, url: str) -> Server:
+    def _server(self, session: aiohttp.ClientSession, place: Place) -> Server:
         """A server that nobody has asked yet."""
-        return Server(self._kind, url, session, wanted=self._terms, connect_seconds=self._access.connect_seconds)
+        return Server(self._kind, place, session, wanted=self._terms, connect_seconds=self._access.connect_seconds)
 
     async def _let_go(self, server: Server) -> None:
         """Close a server that was taken out, if nothing runs there any more."""
@@ -424,8 +460,10 @@ class ServersEngine:
 
     def _trouble(self) -> EngineUnavailable:
         """Why no server can be had."""
-        if self._closed or not self._servers:
+        if self._closed or self._session is None:
             return EngineUnavailable("the engine is closed")
+        if not self._servers:
+            return EngineUnavailable(f"the name of the {self._kind.name} servers leads to none")
         if self._up():
             return EngineOverloaded(
                 f"all {self._access.connections} generations of each {self._kind.name} server are under way"

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from service.engine.names import Place
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
     LEAST_LOGPROB,
@@ -98,19 +99,20 @@ class _Heard(NamedTuple):
 
 
 class Server:
-    """A server of a kind at `url`, or a router before some. `wanted` says what it has to serve."""
+    """A server of a kind at a place, or a router before some. `wanted` says what it has to serve."""
 
     def __init__(
         self,
         kind: Kind,
-        url: str,
+        place: Place,
         session: aiohttp.ClientSession,
         *,
         wanted: Wanted,
         connect_seconds: float,
     ) -> None:
         self.kind = kind
-        self.url = url
+        self.place = place
+        self.url = place.url
         self.running = 0
         """How many generations of this process are under way there, those included that are just beginning."""
         self.tokens = 0
@@ -283,10 +285,15 @@ class Server:
         return self.down(EngineBroke(f"the connection to the {self.kind.name} server broke"))
 
     @property
+    def _host(self) -> dict[str, str]:
+        """What it is told to be asked for, where that isn't its address."""
+        return {"host": self.place.host} if self.place.host else {}
+
+    @property
     def _hidden(self) -> list[str]:
         """What nobody may see who asks it something: where it is, and the key for it."""
         key = self._session.headers.get("authorization", "").removeprefix(BEARER)
-        return [each for each in (key, urlsplit(self.url).netloc) if each]
+        return [each for each in (key, urlsplit(self.url).netloc, self.place.host) if each]
 
     @property
     def _templating(self) -> Templating:
@@ -353,7 +360,11 @@ class Server:
         try:
             async with asyncio.timeout(seconds):
                 response = await self._session.post(
-                    self.url + request.path, data=request.body, headers={**JSON, **headers}, allow_redirects=False
+                    self.url + request.path,
+                    data=request.body,
+                    headers={**JSON, **headers, **self._host},
+                    allow_redirects=False,
+                    server_hostname=self.place.certified or None,
                 )
                 if response.status == 200:
                     return response
@@ -414,7 +425,13 @@ class Server:
         self, method: str, path: str, body: bytes | None, timeout: aiohttp.ClientTimeout, most: int
     ) -> tuple[int, bytes]:
         async with self._session.request(
-            method, self.url + path, data=body, headers=JSON, timeout=timeout, allow_redirects=False
+            method,
+            self.url + path,
+            data=body,
+            headers={**JSON, **self._host},
+            timeout=timeout,
+            allow_redirects=False,
+            server_hostname=self.place.certified or None,
         ) as response:
             return response.status, await _body(response, most)
 

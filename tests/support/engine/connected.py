@@ -1,10 +1,11 @@
 """An adapter connected to stand-ins for servers, and generations to ask of it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from service.addresses import LookUp, look_up
 from service.engine.port import EngineError, Generation, ModelCard, Sampling
 from service.engine.servers.engine import Access
 from service.harmony.tokens import RETURN, STOPS
@@ -28,12 +29,17 @@ def scripted(*scripts: ScriptSource) -> ScriptedEngine:
 
 @asynccontextmanager
 async def connected(
-    *servers: Standing, model: str = "", context_tokens: int = 0, **access: Any
+    *servers: Standing,
+    model: str = "",
+    context_tokens: int = 0,
+    urls: Sequence[str] = (),
+    look_up: LookUp = look_up,
+    **access: Any,
 ) -> AsyncIterator[WatchedHttp]:
-    """A started engine before these servers, until the end of the block."""
+    """A started engine before these servers, until the end of the block; `urls` are where it is told that they are."""
     access = {"probe_seconds": NEVER_SECONDS, "connect_seconds": 2, **access}
-    urls = tuple(server.url for server in servers)
-    engine = WatchedHttp(servers[0].kind, Access(urls, **access), model=model, context_tokens=context_tokens)
+    told = Access(tuple(urls or (server.url for server in servers)), **access)
+    engine = WatchedHttp(servers[0].kind, told, model=model, context_tokens=context_tokens, look_up=look_up)
     await engine.start()
     try:
         yield engine

@@ -6,6 +6,7 @@ One can be told to die and come back, and to misbehave (`instead`). What a kind 
 import asyncio
 import json
 import re
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -50,7 +51,9 @@ class Standing(ABC):
         """Answers to give instead, by path; probes of an endpoint are answered as ever."""
         self.asked: list[Asked] = []
         self.running = 0
+        self.host = "127.0.0.1"
         self.port = 0
+        self.tls: ssl.SSLContext | None = None
         self._ends: dict[str, asyncio.Event] = {}
         """Set to end a generation, by its id."""
         self._connections: set[asyncio.Transport] = set()
@@ -72,7 +75,7 @@ class Standing(ABC):
     @property
     def url(self) -> str:
         """Where it is."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
 
     @property
     def connections(self) -> int:
@@ -90,7 +93,7 @@ class Standing(ABC):
         self.add_routes(app.router)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
+        await web.TCPSite(self._runner, self.host, self.port, reuse_address=True, ssl_context=self.tls).start()
         self.port = self._runner.addresses[0][1]
 
     async def die(self) -> None:

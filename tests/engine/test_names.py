@@ -1,0 +1,216 @@
+"""Servers by name: each address that a name has is one, and they come and go with it."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.engine.names import MAX_ADDRESSES, Names, Place
+from service.engine.port import EngineUnavailable
+from service.settings.core import server_url
+from tests.support.engine.connected import ask, connected, failure, hold, scripted
+from tests.support.engine.scripted import Stall
+from tests.support.engine.standin import Standin, standing_in
+from tests.support.waiting import until
+
+SOON = 0.05
+NAME = "dns+http://vllm.models:8000"
+
+
+class Zone:
+    """Answers look-ups: the addresses of every host, or what goes wrong."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = list(addresses)
+        self.trouble: OSError | None = None
+        self.asked: list[tuple[str, int]] = []
+        self.answering = asyncio.Event()
+        self.answering.set()
+
+    async def look_up(self, host: str, port: int) -> list[str]:
+        """As service.addresses has it."""
+        self.asked.append((host, port))
+        await self.answering.wait()
+        if self.trouble is not None:
+            raise self.trouble
+        return self.addresses
+
+
+async def urls(names: Names, *listed: str) -> list[str]:
+    return [place.url for place in await names.places(listed, 1)]
+
+
+# --- look-ups ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_url_without_the_mark_is_a_place_that_nobody_looks_up() -> None:
+    zone = Zone()
+    assert await Names(zone.look_up).places(["http://vllm:8000/a"], 1) == [
+        Place("http://vllm:8000/a", "http://vllm:8000/a")
+    ]
+    assert zone.asked == []
+
+
+async def test_each_address_of_a_name_is_a_place_that_hears_the_name() -> None:
+    zone = Zone("10.0.0.2", "10.0.0.1", "fd00::1")
+    assert await Names(zone.look_up).places([NAME], 1) == [
+        Place(f"http://{address}:8000", NAME, "vllm.models:8000") for address in ("10.0.0.1", "10.0.0.2", "[fd00::1]")
+    ]
+    assert zone.asked == [("vllm.models", 8000)]
+
+
+async def test_a_certificate_has_to_have_the_name() -> None:
+    (place,) = await Names(Zone("10.0.0.1").look_up).places(["dns+https://vllm.models/x"], 1)
+    assert place == Place("https://10.0.0.1:443/x", "dns+https://vllm.models/x", "vllm.models", "vllm.models")
+
+
+@pytest.mark.parametrize("trouble", [None, OSError("no such host"), OSError(-2, "Name or service not known")])
+async def test_what_was_known_stays_where_a_look_up_fails(
+    trouble: OSError | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    zone = Zone("10.0.0.1")
+    names = Names(zone.look_up)
+    before = await urls(names, NAME)
+    zone.addresses, zone.trouble = [], trouble
+    assert [await urls(names, NAME) for _ in range(3)] == [before] * 3
+    assert [each.message for each in caplog.records] == ["a name can't be looked up"]
+    zone.addresses, zone.trouble = ["10.0.0.2"], None
+    assert await urls(names, NAME) == ["http://10.0.0.2:8000"]
+
+
+async def test_a_name_that_was_never_known_leads_nowhere() -> None:
+    assert await urls(Names(Zone().look_up), NAME) == []
+
+
+async def test_a_look_up_without_an_answer_is_waited_for_by_one_alone() -> None:
+    zone = Zone("10.0.0.1")
+    zone.answering.clear()
+    names = Names(zone.look_up)
+    for _ in range(3):
+        assert await names.places([NAME], 0.01) == []
+    assert len(zone.asked) == 1
+    zone.answering.set()
+    assert await urls(names, NAME) == ["http://10.0.0.1:8000"]
+    zone.answering.clear()
+    assert [place.url for place in await names.places([NAME], 0.01)] == ["http://10.0.0.1:8000"]
+    await names.close()
+
+
+async def test_a_name_leads_to_no_more_servers_than_may_be() -> None:
+    many = [f"10.0.{number // 256}.{number % 256}" for number in range(300)]
+    assert len(await urls(Names(Zone(*many).look_up), NAME)) == MAX_ADDRESSES
+
+
+def test_a_url_by_name_is_as_right_as_any_other() -> None:
+    assert server_url("dns+http://vllm:8000/v1", "") == "dns+http://vllm:8000"
+    for wrong in ("dns+ftp://vllm", "dns+vllm:8000", "dns+http://", "dns+http://a:b@vllm"):
+        with pytest.raises(ValueError, match="should"):
+            server_url(wrong, "")
+
+
+# --- servers -------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def two(*scripts: Any, **traits: Any) -> AsyncIterator[tuple[Standin, Standin]]:
+    """Two servers on one port of two addresses."""
+    script, other = (*scripts, [[5]], [[5]])[:2]
+    async with (
+        standing_in(scripted(script), **traits) as first,
+        standing_in(scripted(other), host="127.0.0.2", port=first.port, **traits) as second,
+    ):
+        yield first, second
+
+
+def by_name(server: Standin, zone: Zone) -> dict[str, Any]:
+    """What an engine is told that goes by name."""
+    scheme = server.url.partition(":")[0]
+    url = f"dns+{scheme}://vllm.test:{server.port}"
+    return {"urls": [url], "look_up": zone.look_up, "resolve_seconds": SOON}
+
+
+async def test_a_name_with_two_addresses_is_two_servers() -> None:
+    zone = Zone("127.0.0.1", "127.0.0.2")
+    async with two() as servers, connected(*servers, **by_name(servers[0], zone)) as engine:
+        assert engine.servers() == {f"{server.host}:{server.port}": True for server in servers}
+        for number in range(20):
+            await ask(engine, id=str(number), affinity=str(number))
+        assert all(server.generations for server in servers)
+        heard = {each.headers["host"] for server in servers for each in server.asked}
+        assert heard == {f"vllm.test:{servers[0].port}"}
+
+
+async def test_servers_come_and_go_with_their_addresses() -> None:
+    go_on, zone = asyncio.Event(), Zone("127.0.0.1")
+    script = [[5], Stall(go_on), [6]]
+    async with two(script, [[7]]) as servers, connected(*servers, **by_name(servers[0], zone)) as engine:
+        running = await hold(engine)
+        zone.addresses = ["127.0.0.2"]
+        await until(lambda: set(engine.servers()) == {f"127.0.0.2:{servers[1].port}"})
+        assert [(await ask(engine, id=str(number))).tokens for number in range(4)] == [[7]] * 4
+        go_on.set()
+        assert (await running).tokens == [5, 6], "what ran there ran to its end"
+        zone.addresses = ["127.0.0.1", "127.0.0.2"]
+        await until(lambda: len(engine.servers()) == 2)
+
+
+async def test_servers_stay_while_their_name_can_not_be_looked_up() -> None:
+    zone = Zone("127.0.0.1", "127.0.0.2")
+    async with two() as servers, connected(*servers, **by_name(servers[0], zone)) as engine:
+        zone.trouble = OSError("gone")
+        looked = len(zone.asked)
+        await until(lambda: len(zone.asked) > looked + 2)
+        assert len(engine.servers()) == 2
+        await ask(engine)
+
+
+async def test_a_name_that_leads_nowhere_yet_is_waited_for() -> None:
+    zone = Zone()
+    async with two() as servers, connected(*servers, **by_name(servers[0], zone)) as engine:
+        error = await failure(engine)
+        assert isinstance(error, EngineUnavailable)
+        assert "the name of the vLLM servers leads to none" in str(error)
+        assert "vllm.test" not in str(error)
+        zone.addresses = ["127.0.0.2"]
+        await until(engine.servers)
+        assert (await ask(engine)).tokens == [5]
+
+
+async def test_the_system_s_own_look_up_is_asked() -> None:
+    async with standing_in(scripted([[5]])) as server:
+        url = f"dns+http://localhost:{server.port}"
+        async with connected(server, urls=[url]) as engine:
+            assert (await ask(engine)).tokens == [5]
+            assert engine.servers()[f"127.0.0.1:{server.port}"]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+async def test_a_certificate_is_held_to_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with AsyncExitStack() as stack:
+        servers: list[Standin] = []
+        for host, name in (("127.0.0.1", "vllm.test"), ("127.0.0.2", "other.test")):
+            tls = certified(tmp_path, name, monkeypatch if host == "127.0.0.1" else None)
+            port = servers[0].port if servers else 0
+            servers.append(await stack.enter_async_context(standing_in(scripted(), host=host, port=port, tls=tls)))
+        zone = Zone("127.0.0.1", "127.0.0.2")
+        engine = await stack.enter_async_context(connected(*servers, **by_name(servers[0], zone)))
+        assert engine.servers() == {f"{server.host}:{server.port}": server is servers[0] for server in servers}
+
+
+def certified(folder: Path, name: str, trusting: pytest.MonkeyPatch | None) -> ssl.SSLContext:
+    """What speaks TLS as a host of this name, whom aiohttp trusts where that is to be changed."""
+    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
+    made = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN={name}"
+    told = ["-addext", f"subjectAltName=DNS:{name}", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(["openssl", *made.split(), *told], check=True, capture_output=True)
+    if trusting:
+        trusting.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", ssl.create_default_context(cafile=str(certificate)))
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(certificate, key)
+    return served
