@@ -1,4 +1,4 @@
-"""What the tests with a real vLLM share: a server for all, one to kill; and the servers' logs at a failure."""
+"""What the tests with a real vLLM share: servers for all, one to kill; and the servers' logs at a failure."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.vllm.server import START_SECONDS, VllmProcess
+from tests.support.vllm.server import SMOL, START_SECONDS, VllmProcess
 
 RUNNING_URL = "TEST_VLLM_URL"
 """The environment variable that names a server to use instead of starting one. It has to be started as here."""
+
+RUNNING_SMOL_URL = "TEST_VLLM_SMOL_URL"
+"""The same for SmolLM2."""
 
 FINE_CACHE = ("--block-size", "32", "--prefix-cache-retention-interval", "128")
 """Smaller blocks than usual on a CPU show more of what is cached; the layers with a sliding window keep all of them."""
@@ -30,6 +33,21 @@ def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     _servers.append(server)
     try:
         server.start(*FINE_CACHE)
+        yield server.url
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def smol_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A vLLM server of SmolLM2, as above."""
+    if url := os.environ.get(RUNNING_SMOL_URL):
+        yield url
+        return
+    server = VllmProcess(tmp_path_factory.mktemp("smol"), SMOL)
+    _servers.append(server)
+    try:
+        server.start(*FINE_CACHE[:2])
         yield server.url
     finally:
         server.stop()

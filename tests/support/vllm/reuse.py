@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from service.engine.port import Chunk, Engine, Generation, ModelCard
+from service.engine.port import Chunk, Engine, Generation, ModelCard, Renderer
+from service.markup.speech import Transcript
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,10 @@ class Recorder:
 
     async def check(self) -> None:
         await self._engine.check()
+
+    async def render(self, transcript: Transcript, model: str) -> Sequence[int]:
+        assert isinstance(self._engine, Renderer)
+        return await self._engine.render(transcript, model)
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         sampled: list[int] = []

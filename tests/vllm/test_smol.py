@@ -1,0 +1,199 @@
+"""SmolLM2-135M on a real vLLM: a real model that speaks by a chat template, over both endpoints for token ids.
+
+What it says is nonsense as often as not; what matters is that the service asks for it and reads it right.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import msgspec
+import pytest
+from openai import AsyncOpenAI, NotFoundError
+
+from service.engine.servers.engine import Access, ServersEngine
+from service.engine.servers.kind import Ask, Facts, Wanted
+from service.engine.vllm.servers import Vllm
+from service.engine.vllm.wire import Endpoint
+from service.settings.settings import Settings
+from tests.support.service.inside import serving
+from tests.support.vllm.reuse import Recorder, reuse
+from tests.support.vllm.server import SMOL, block_tokens, metric
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.vllm
+
+TURNS = 12
+LEAST_SHARE = 0.99
+FREED_SECONDS = 5.0
+"""How long the server may go on after a cancel."""
+
+TRIP: Any = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 12},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+    },
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+TRAVEL: Any = {"type": "function", "name": "travel", "parameters": TRIP, "strict": True}
+FORMED: Any = {"format": {"type": "json_schema", "name": "trip", "schema": TRIP, "strict": True}}
+
+
+class OlderVllm(Vllm):
+    """A server without scale-out, as an older one is: it is asked over `/v1/completions`."""
+
+    async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
+        return msgspec.structs.replace(await super().facts(ask, wanted), endpoint=Endpoint.COMPLETIONS)
+
+
+@pytest.fixture(params=[Vllm, OlderVllm], ids=["generate", "completions"])
+def recorder(request: pytest.FixtureRequest, smol_url: str) -> Recorder:
+    """The server as an engine, over either endpoint."""
+    return Recorder(ServersEngine(request.param(), Access((smol_url,))))
+
+
+@pytest.fixture
+async def client(settings: Settings, recorder: Recorder) -> AsyncIterator[AsyncOpenAI]:
+    async with serving(settings, recorder) as inside, inside.client() as client:
+        yield client
+
+
+async def ask(client: AsyncOpenAI, said: Any, after: Any = None, **more: Any) -> Any:
+    options: dict[str, Any] = {"temperature": 0, "max_output_tokens": 30} | more
+    return await client.responses.create(
+        model=SMOL, input=said, previous_response_id=after.id if after else None, **options
+    )
+
+
+async def busy(url: str) -> float:
+    """How many generations the server has."""
+    return metric(await exposed(url), "vllm:num_requests_running")
+
+
+async def exposed(url: str) -> str:
+    """The server's metrics."""
+    async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
+        return (await http.get("/metrics")).text
+
+
+async def test_it_knows_a_capital_and_what_was_said_before(client: AsyncOpenAI) -> None:
+    first = await ask(client, "What is the capital of France?")
+    assert first.output_text == "The capital of France is Paris."
+    second = await ask(client, "And of Italy?", first)
+    assert second.output_text == "The capital of Italy is Rome."
+
+
+async def test_of_a_long_conversation_all_is_cached_but_what_is_new(
+    client: AsyncOpenAI, recorder: Recorder, smol_url: str
+) -> None:
+    last = None
+    for turn in range(TURNS):  # most are cut short, which shows that such turns stay a prefix, too
+        said = f"Say one short sentence with the number {turn} and a sign such as \u2713 or \U0001f600."
+        last = await ask(client, said, last, temperature=0.8, extra_body={"seed": turn})
+    steps = recorder.steps
+    assert len(steps) == TURNS
+    kept = reuse(steps, block_tokens(await exposed(smol_url)))
+    print(f"\n{TURNS} turns            previous    common    blocks    cached   common  blocks cached")
+    print(kept.row("SmolLM2"))
+    assert kept.common >= LEAST_SHARE * kept.previous
+    assert kept.cached >= LEAST_SHARE * kept.whole_blocks
+
+
+async def test_a_required_call_is_made_by_a_model_that_knows_none(client: AsyncOpenAI) -> None:
+    required: Any = {"tool_choice": "required", "parallel_tool_calls": False, "max_output_tokens": 80}
+    asked = await ask(client, "Where should I go?", tools=[TRAVEL], **required)
+    (call,) = asked.output
+    assert (call.type, call.name, call.status) == ("function_call", "travel", "completed")
+    jsonschema_rs.validate(TRIP, json.loads(call.arguments))
+    answer: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "The weather is fine."}]
+    assert (await ask(client, answer, asked, tools=[TRAVEL], tool_choice="none")).output_text
+
+
+async def test_a_format_is_held(client: AsyncOpenAI) -> None:
+    told = await ask(client, "Where is the Eiffel tower?", text=FORMED)
+    jsonschema_rs.validate(TRIP, json.loads(told.output_text))
+
+
+async def test_log_probabilities_are_those_of_its_own_tokens(client: AsyncOpenAI) -> None:
+    told = await ask(client, "Say hi.", include=["message.output_text.logprobs"], top_logprobs=2)
+    shown = told.output[0].content[0].logprobs
+    assert "".join(each.token for each in shown) == told.output_text
+    for each in shown:
+        first, second = each.top_logprobs
+        assert (each.token, each.logprob) == (first.token, first.logprob)
+        assert second.logprob <= first.logprob <= 0
+
+
+async def test_a_background_response_says_what_any_other_does(client: AsyncOpenAI) -> None:
+    expected = await ask(client, "What is the capital of France?")
+    asked = await ask(client, "What is the capital of France?", background=True)
+
+    async def ended() -> bool:
+        return (await client.responses.retrieve(asked.id)).status == "completed"
+
+    await until(ended, 30)
+    assert (await client.responses.retrieve(asked.id)).output_text == expected.output_text
+
+
+async def test_a_cancel_frees_the_server(client: AsyncOpenAI, smol_url: str) -> None:
+    asked = await ask(client, "Tell me a long story of a fox.", background=True, max_output_tokens=2000)
+    await until(lambda: busy(smol_url), 30, wanted=bool)
+    assert (await client.responses.cancel(asked.id)).status == "cancelled"
+    await until(lambda: busy(smol_url), FREED_SECONDS, wanted=lambda running: running == 0)
+
+
+# --- what is passed on ---
+
+
+@pytest.fixture
+async def passing(settings: Settings, smol_url: str) -> AsyncIterator[AsyncOpenAI]:
+    """A client of a service that passes requests on to the server."""
+    async with serving(settings, ServersEngine(Vllm(), Access((smol_url,)))) as inside, inside.client() as client:
+        yield client
+
+
+FRANCE: Any = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+async def test_a_chat_completion_is_passed_on_whole_and_as_a_stream(passing: AsyncOpenAI) -> None:
+    asked: Any = {"model": SMOL, "messages": FRANCE, "temperature": 0, "max_tokens": 20}
+    whole = await passing.chat.completions.create(**asked)
+    said = whole.choices[0].message.content
+    assert said
+    stream = await passing.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    chunks = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == said
+    used, streamed = whole.usage, chunks[-1].usage
+    assert used is not None
+    assert streamed is not None
+    assert (streamed.prompt_tokens, streamed.completion_tokens) == (used.prompt_tokens, used.completion_tokens)
+
+
+async def test_a_completion_is_passed_on(passing: AsyncOpenAI) -> None:
+    told = await passing.completions.create(model=SMOL, prompt="The capital of France is", max_tokens=3, temperature=0)
+    assert "Paris" in told.choices[0].text
+
+
+async def test_embeddings_of_a_model_that_makes_none_are_a_404(passing: AsyncOpenAI) -> None:
+    with pytest.raises(NotFoundError):
+        await passing.embeddings.create(model=SMOL, input="x")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_hangs_up_frees_the_server(passing: AsyncOpenAI, smol_url: str, stream: bool) -> None:
+    async def talk() -> None:
+        more: Any = {"stream": stream, "max_tokens": 3000, "extra_body": {"ignore_eos": True}}
+        answer: Any = await passing.chat.completions.create(model=SMOL, messages=FRANCE, **more)
+        async for _ in answer:
+            pass
+
+    talking = asyncio.ensure_future(talk())
+    await until(lambda: busy(smol_url), 30, wanted=bool)
+    talking.cancel()
+    await asyncio.wait([talking])
+    await until(lambda: busy(smol_url), FREED_SECONDS, wanted=lambda running: running == 0)
