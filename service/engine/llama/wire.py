@@ -76,7 +76,7 @@ class _Pieces(msgspec.Struct):
 
 
 class _Ids(msgspec.Struct):
-    tokens: list[int]
+    tokens: list[TokenId]
 
 
 class _Prompt(msgspec.Struct):

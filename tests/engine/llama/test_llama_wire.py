@@ -246,3 +246,9 @@ def test_prompts_are_cached_as_long_as_they_are_of_one_salt(
         kind.request(Facts("/completion", "m", 9), Generation("", (1,), ALL_SET, cache_salt=each)) for each in salts
     ]
     assert [msgspec.json.decode(each.body)["cache_prompt"] for each in asked] == cached
+
+
+@pytest.mark.parametrize("id", ["-1", str(1 << 31), str(1 << 64), "1.5", '"1"'])
+def test_a_prompt_of_ids_that_no_vocabulary_has_is_an_error(id: str) -> None:
+    with pytest.raises(EngineError, match="something else than it was asked for"):
+        wire.read_ids(f'{{"tokens": [1, {id}]}}'.encode())

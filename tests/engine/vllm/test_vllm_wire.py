@@ -223,6 +223,12 @@ def test_an_error_of_garbage_is_an_error(body: bytes) -> None:
     assert "status 500" in str(wire.read_refusal(500, body))
 
 
+@pytest.mark.parametrize("id", ["-1", str(1 << 31), str(1 << 64), "1.5", '"1"'])
+def test_a_prompt_of_ids_that_no_vocabulary_has_is_an_error(id: str) -> None:
+    with pytest.raises(EngineError, match="something else than ids"):
+        wire.read_cut(f'{{"tokens": [1, {id}]}}'.encode())
+
+
 def test_what_a_server_serves_is_read_from_its_list() -> None:
     body = b'{"object":"list","data":[{"id":"talker","max_model_len":4096,"root":"x"},{"id":"lora","parent":"talker"}]}'
     assert [(each.id, each.max_model_len) for each in wire.read_models(body).data] == [("talker", 4096), ("lora", None)]
