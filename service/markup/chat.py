@@ -16,7 +16,8 @@ import msgspec
 from service.markup.families import FAMILIES, Reasoning
 from service.markup.messages import chat_messages
 from service.markup.parsers.parser import Parser, make
-from service.markup.speech import Transcript
+from service.markup.speech import SHOWN, Shown, Transcript
+from service.markup.telling import form_of, messages_told
 from store.turn import StoredMessage
 
 THINK = "<think>"
@@ -49,6 +50,10 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     """How many ids of the conversation's notes the prompt begins with."""
     turns: tuple[tuple[int, int], ...] = ()
     """Where turns stand in the prompt as they were sampled."""
+    shown: Shown = SHOWN
+    """What the template shows of tools."""
+    own: str = ""
+    """What stands in marks of ours; see Transcript."""
 
     @property
     def spelled(self) -> tuple[str, ...]:
@@ -87,8 +92,15 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
 
     def transcript(self, messages: Sequence[StoredMessage], *, anew: bool = False) -> Transcript:
         """The prompt's messages, and these behind them; `anew` leaves the conversation before them out."""
-        parts = (self.opening, b"[]" if anew else self.history, encode_messages(messages, self.names, self.family))
-        return Transcript(join_lists(parts), self.tools, self.options)
+        parts = (self.opening, b"[]" if anew else self.history, self.encoded(messages))
+        return Transcript(join_lists(parts), self.tools, self.options, self.own)
+
+    def encoded(self, messages: Sequence[StoredMessage]) -> bytes:
+        """Kept messages as the JSON of a Transcript, with their reasoning where a model of the family gets any."""
+        family = FAMILIES[self.family]
+        made = chat_messages(messages, self.names, thoughts=family.reasoning is not Reasoning.LEFT_OUT)
+        form = form_of(family.markup, self.shown)
+        return msgspec.json.encode(made if form is None else messages_told(made, form, self.shown, self.own))
 
     def thinks(self, prompt: Sequence[int]) -> bool:
         """Whether a prompt ends inside of reasoning."""
@@ -105,12 +117,6 @@ class Piece(msgspec.Struct, array_like=True, frozen=True):
     text: str
     prompt: int | None = None
     thinking: bool = False
-
-
-def encode_messages(messages: Sequence[StoredMessage], names: Mapping[str, str], family: str) -> bytes:
-    """Kept messages as the JSON of a Transcript, with their reasoning where a model of this family gets any."""
-    thoughts = FAMILIES[family].reasoning is not Reasoning.LEFT_OUT
-    return msgspec.json.encode(chat_messages(messages, names, thoughts=thoughts))
 
 
 def join_lists(parts: Sequence[bytes]) -> bytes:

@@ -5,8 +5,14 @@ tokens is text, so nothing that a model quotes from a user acts as one. An engin
 so here the ids and the spellings are brought together.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+LOOKS_LIKE_A_MARK = (re.compile(r"<[^<>\s]{1,62}>"), re.compile(r"\[/?[A-Z_]{2,32}\]"))
+"""How models spell marks: `<|im_end|>`, `</think>` or with DeepSeek's wide bars, and `[INST]`. Two patterns: one that
+begins with a certain character is searched ten times as fast.
+"""
 
 
 class Piece(NamedTuple):

@@ -59,7 +59,7 @@ def test_what_a_dead_worker_began_is_said_to_its_end_and_nothing_twice(
         workers = [worker]
         for event in response:
             events.append(event.to_dict())
-            if event.type.endswith(".delta") and len(events) in (20, 60):
+            if event.type.endswith(".delta") and len(events) in (10, 24):
                 workers[-1].kill()
                 workers.append(WorkerProcess(tmp_path / f"next-{len(events)}", **settings))
         check_stream(events)

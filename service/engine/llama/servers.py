@@ -9,6 +9,7 @@ probes. So a server is asked for as many generations at once as it has slots, an
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import PurePath
 
 import msgspec
@@ -56,7 +57,7 @@ class Llama:
         if harmony:
             return msgspec.structs.replace(served, traits=traits)
         path = wire.read_props(await _asked(ask, "/props")).model_path
-        speech = await speech_of(_pieces_of(ask), f"{served.model} {PurePath(path).name}")
+        speech = await speech_of(_pieces_of(ask), partial(_written, ask), f"{served.model} {PurePath(path).name}")
         return msgspec.structs.replace(served, traits=traits, speech=speech, constrains=GUIDED in traits)
 
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
@@ -79,9 +80,7 @@ class Llama:
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         """As the kind has it: the template makes a text, which is then cut into ids."""
-        messages = await self._disarming.disarmed(_pieces_of(ask), transcript.messages)
-        body = wire.template_body(msgspec.structs.replace(transcript, messages=messages))
-        prompt = wire.read_prompt(await _asked(ask, wire.TEMPLATE, body))
+        prompt = await _written(ask, await self._disarming.disarmed(_pieces_of(ask), transcript))
         return wire.read_ids(await _asked(ask, wire.TOKENIZE, wire.tokenize_body(prompt)))
 
     async def cut(self, ask: Ask, text: str) -> list[int]:
@@ -125,6 +124,11 @@ def _pieces_of(ask: Ask) -> Pieces:
         return [(each.id, each.piece if isinstance(each.piece, str) else "") for each in found]
 
     return pieces
+
+
+async def _written(ask: Ask, transcript: Transcript) -> str:
+    """The text that the template makes. Raises as `_asked`."""
+    return wire.read_prompt(await _asked(ask, wire.TEMPLATE, wire.template_body(transcript)))
 
 
 async def _asked(ask: Ask, path: str, body: bytes | None = None) -> bytes:

@@ -7,10 +7,14 @@ into it. Which texts are marks only the server knows, so it is asked about those
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+import msgspec
+
+from service.engine.port import EngineError, EngineUnavailable
 from service.markup.families import ENDS, MARKS, family_of
-from service.markup.speech import Speech
+from service.markup.marks import LOOKS_LIKE_A_MARK
+from service.markup.speech import SHOWN, Shown, Speech, Transcript
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -18,10 +22,26 @@ T = TypeVar("T")
 Pieces = Callable[[str], Awaitable[Sequence[tuple[int, str]]]]
 """A text as the server cuts it, in which marks are marks: each id, and what it stands for."""
 
-LOOKS_LIKE_A_MARK = (re.compile(r"<[^<>\s]{1,62}>"), re.compile(r"\[/?[A-Z_]{2,32}\]"))
-"""How models spell marks: `<|im_end|>`, `</think>` or with DeepSeek's wide bars, and `[INST]`. Two patterns: one that
-begins with a certain character is searched ten times as fast.
-"""
+Written = Callable[[Transcript], Awaitable[str | None]]
+"""The text of a prompt as the server's template writes it, None where it tells none. Raises EngineError."""
+
+_PROBED_NAME, _PROBED_ARGUMENT, _PROBED_OUTPUT = "probedtool", "probedargument", "probedoutput"
+"""Words that no template says by itself."""
+
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": _PROBED_NAME,
+        "description": "Looks",
+        "parameters": {"type": "object", "properties": {"at": {"type": "string"}}},
+    },
+}
+_CALLED = {"name": _PROBED_NAME, "arguments": f'{{"at": "{_PROBED_ARGUMENT}"}}'}
+_PROBE: list[dict[str, Any]] = [
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "", "tool_calls": [{"id": "call_0", "type": "function", "function": _CALLED}]},
+    {"role": "tool", "tool_call_id": "call_0", "content": _PROBED_OUTPUT},
+]
 
 BREAK = "\u2060"
 """WORD JOINER: it takes no room, and breaks no line."""
@@ -38,14 +58,32 @@ answers anything with nonsense behind its own.
 """
 
 
-async def speech_of(pieces: Pieces, model: str) -> Speech:
-    """How the model with this name speaks."""
+async def speech_of(pieces: Pieces, written: Written, model: str) -> Speech:
+    """How the model with this name speaks, by how its server cuts texts and what its template has `written`."""
     asked = dict.fromkeys((*MARKS, *ENDS))
     marks = {piece: id for id, piece in await pieces("\n".join(asked)) if piece in asked}
     ends = tuple(marks[end] for end in ENDS if end in marks)
-    return Speech(
-        family_of(model, marks), tuple(marks.items()), ends, empty_system=WORSE_SYSTEM.search(model) is not None
-    )
+    worse = WORSE_SYSTEM.search(model) is not None
+    return Speech(family_of(model, marks), tuple(marks.items()), ends, empty_system=worse, shown=await _shown(written))
+
+
+async def _shown(written: Written) -> Shown:
+    """What a template shows of tools: all of it, where it shows that there is one, or nobody can tell."""
+    prompt = await _tried(written, Transcript(msgspec.json.encode(_PROBE[:1]), msgspec.json.encode([_TOOL])))
+    if prompt is None or _PROBED_NAME in prompt:
+        return SHOWN
+    prompt = await _tried(written, Transcript(msgspec.json.encode(_PROBE))) or ""
+    return Shown(tools=False, calls=_PROBED_ARGUMENT in prompt, outputs=_PROBED_OUTPUT in prompt)
+
+
+async def _tried(written: Written, transcript: Transcript) -> str | None:
+    """The prompt of a transcript; nothing where the template refuses it. Raises EngineUnavailable."""
+    try:
+        return await written(transcript)
+    except EngineUnavailable:
+        raise
+    except EngineError:
+        return ""
 
 
 class Disarming:
@@ -55,8 +93,14 @@ class Disarming:
         self._known: dict[str, bool] = {}
         """Texts that look like marks, and whether they are."""
 
-    async def disarmed(self, pieces: Pieces, messages: bytes) -> bytes:
-        """Messages, JSON, in which no mark is spelled."""
+    async def disarmed(self, pieces: Pieces, transcript: Transcript) -> Transcript:
+        """A transcript in which no mark is spelled, but those that are our own."""
+        messages = await self._broken(pieces, transcript.messages)
+        if transcript.own:
+            messages = messages.replace(transcript.own.encode(), b"")
+        return msgspec.structs.replace(transcript, messages=messages, own="")
+
+    async def _broken(self, pieces: Pieces, messages: bytes) -> bytes:
         text = messages.decode()
         found = await _at_leisure(text, _like_marks, text)
         await self._learn(pieces, [each for each in found if each not in self._known])

@@ -3,13 +3,11 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from service.engine.pass_through import Passed
 from service.engine.port import Defaults, EngineError, EngineUnavailable, Generation
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import Ask, Facts, Request, Told, Wanted
-from service.engine.servers.speech import Disarming, Pieces, speech_of
+from service.engine.servers.speech import Disarming, Pieces, Written, speech_of
 from service.engine.vllm import wire
 from service.engine.vllm.answer import VllmAnswer
 from service.engine.vllm.wire import Endpoint
@@ -48,9 +46,8 @@ class Vllm:
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         """As the kind has it."""
-        messages = await self._disarming.disarmed(_pieces_of(ask, facts.model), transcript.messages)
-        body = wire.template_body(msgspec.structs.replace(transcript, messages=messages), facts.model)
-        return wire.read_cut(await _cut(ask, body)).tokens
+        disarmed = await self._disarming.disarmed(_pieces_of(ask, facts.model), transcript)
+        return wire.read_cut(await _cut(ask, wire.template_body(disarmed, facts.model))).tokens
 
     async def cut(self, ask: Ask, text: str) -> list[int]:
         """As the kind has it. It is never asked: no id is left out of its streams."""
@@ -104,7 +101,7 @@ class Vllm:
             raise wire.read_refusal(status, body)
         if wire.read_cut(body).tokens == [START]:
             return None
-        return await speech_of(_pieces_of(ask, model), model)
+        return await speech_of(_pieces_of(ask, model), _written_by(ask, model), model)
 
     async def _endpoint(self, ask: Ask) -> Endpoint:
         """The better endpoint that it has. A request without a prompt is 400 where it is, and 403 or 404 else."""
@@ -129,6 +126,16 @@ def _pieces_of(ask: Ask, model: str) -> Pieces:
         return list(zip(cut.tokens, cut.token_strs or (), strict=False))
 
     return pieces
+
+
+def _written_by(ask: Ask, model: str) -> Written:
+    """What tells the text that the template makes, as far as its tokens tell theirs."""
+
+    async def written(transcript: Transcript) -> str | None:
+        texts = wire.read_cut(await _cut(ask, wire.template_body(transcript, model, texts=True))).token_strs
+        return None if texts is None else "".join(texts)
+
+    return written
 
 
 async def _cut(ask: Ask, body: bytes) -> bytes:

@@ -172,8 +172,8 @@ def tokenize_body(text: str, model: str) -> bytes:
     return _ENCODE({"model": model, "prompt": text, "add_special_tokens": False, "return_token_strs": True})
 
 
-def template_body(transcript: Transcript, model: str) -> bytes:
-    """What to post for the ids of a prompt."""
+def template_body(transcript: Transcript, model: str, *, texts: bool = False) -> bytes:
+    """What to post for the ids of a prompt; `texts` is whether each comes with its text."""
     tools = {} if transcript.tools == b"[]" else {"tools": msgspec.Raw(transcript.tools)}
     body = {
         "model": model,
@@ -181,6 +181,7 @@ def template_body(transcript: Transcript, model: str) -> bytes:
         "chat_template_kwargs": msgspec.Raw(transcript.options),
         "add_generation_prompt": True,
         "add_special_tokens": False,
+        **({"return_token_strs": True} if texts else {}),
     }
     return _ENCODE(body | tools)
 

@@ -1,24 +1,31 @@
 """Prompts of models that don't speak Harmony: made by the template that the engine knows, from the kept messages."""
 
 import asyncio
+import secrets
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from service.api.request import CreateRequest
 from service.engine.port import Engine, EngineRefused, Generation, ModelCard, Renderer
 from service.harmony.render import VERBOSITY
-from service.markup.chat import Chat, encode_messages
+from service.markup.chat import Chat
+from service.markup.families import FAMILIES
 from service.markup.messages import tool_names
 from service.markup.prompts import NOTHING, Known, common, with_known
 from service.markup.speech import Speech, Transcript
+from service.markup.telling import form_of, tools_told
 from service.responses.chat.reading import read_before
 from service.responses.output.machine import Machine
 from service.responses.prompt.build import Prompt
 from service.responses.read import Read
 from store.codec import THREAD_FROM_BYTES
 from store.turn import StoredMessage
+
+OWN_BYTES = 16
+"""Of chance in what nobody else can put into a mark."""
 
 THREAD_FROM_TOKENS = 32_768
 """To compare so many takes some 3 ms, where the template writes each turn otherwise than it was sampled."""
@@ -33,7 +40,7 @@ async def prompt_of(
     """
     declared = [(callee, shown) for callee, shown in read.tools.declared if read.rules.choice != "none"]
     names = tool_names([callee.recipient for callee, _ in declared])
-    tools = [
+    tools: list[Mapping[str, Any]] = [
         {
             "type": "function",
             "function": {
@@ -45,18 +52,23 @@ async def prompt_of(
         for callee, shown in declared
     ]
     schemas = {names[callee.recipient]: shown.parameters or {} for callee, shown in declared}
-    said = [*prompt.shown, *prompt.ending]
+    own = f" {secrets.token_hex(OWN_BYTES)} "  # between blanks it looks like no mark
+    form = form_of(FAMILIES[speech.family].markup, speech.shown)
+    told = None if form is None or not tools else tools_told(form, tools, own)
     chat = Chat(
         family=speech.family,
         marks=dict(speech.marks),
         ends=speech.ends,
         names=names,
         schemas=_json(schemas),
-        opening=_json(_opening(request, read, speech)),
-        history=await _encoded(said, names, speech.family),
-        tools=_json(tools),
+        opening=_json(_opening(request, read, speech, told)),
+        history=b"[]",
+        tools=_json([] if told else tools),
         options=_json(_options(read)),
+        shown=speech.shown,
+        own=own,
     )
+    chat = msgspec.structs.replace(chat, history=await _encoded(chat, [*prompt.shown, *prompt.ending]))
     if prompt.rules.answers is not None:
         return array("I"), chat
     made = await _made(engine, model.id, chat, chat.transcript(()), known)
@@ -83,13 +95,17 @@ async def _made(engine: Engine, model: str, chat: Chat, transcript: Transcript, 
     return with_known(*compared)
 
 
-def _opening(request: CreateRequest, read: Read, speech: Speech) -> list[dict[str, str]]:
-    """What comes before the conversation: one message of instructions, where there are any."""
+def _opening(request: CreateRequest, read: Read, speech: Speech, told: str | None) -> list[dict[str, str]]:
+    """What comes before the conversation: one message of instructions, where there are any; last what is `told` of
+    tools.
+    """
     words = [] if request.instructions is None else [request.instructions]
     if request.verbosity != "medium":
         words.append(VERBOSITY[request.verbosity])
     if read.format.section:
         words.append(read.format.section)
+    if told is not None:
+        words.append(told)
     if not words and not speech.empty_system:
         return []
     return [{"role": "system", "content": "\n\n".join(words)}]
@@ -108,7 +124,7 @@ def _json(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
-async def _encoded(messages: Sequence[StoredMessage], names: dict[str, str], family: str) -> bytes:
+async def _encoded(chat: Chat, messages: Sequence[StoredMessage]) -> bytes:
     if sum(len(each.tokens) for each in messages) > THREAD_FROM_BYTES:
-        return await asyncio.to_thread(encode_messages, messages, names, family)
-    return encode_messages(messages, names, family)
+        return await asyncio.to_thread(chat.encoded, messages)
+    return chat.encoded(messages)

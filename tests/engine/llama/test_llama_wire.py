@@ -23,6 +23,7 @@ from service.engine.port import (
 )
 from service.engine.servers.kind import Facts, ServerChanged, Terms
 from service.harmony.tokens import CALL, ENDOFTEXT, RETURN, STOPS
+from service.markup.speech import Shown
 from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.llama.wire import event, sent, stop_event
 
@@ -181,9 +182,10 @@ async def facts(
     """What is made of a server's answers."""
     said = {"/props": (200, props), "/v1/models": (200, models), wire.COMPLETION: (probed, {})}
     said[wire.TOKENIZE] = 200, {"tokens": [{"id": 5, "piece": "<tool_call>"}]}
+    said[wire.TEMPLATE] = 200, {"prompt": "Hello"}
 
     async def ask(method: str, path: str, _: bytes | None) -> tuple[int, bytes]:
-        assert method == ("POST" if path in (wire.COMPLETION, wire.TOKENIZE) else "GET")
+        assert method == ("POST" if path in (wire.COMPLETION, wire.TOKENIZE, wire.TEMPLATE) else "GET")
         status, content = said[path]
         return status, msgspec.json.encode(content)
 
@@ -205,7 +207,9 @@ async def test_only_a_server_with_llguidance_holds_another_model_to_a_constraint
     models = {"data": [{"id": "qwen", "meta": {"n_vocab": 1000, "n_ctx": 8192}}]}
     props = {"total_slots": 3, "model_path": "/models/qwen3.gguf"}
     other, gpt_oss = await facts(models, props, probed=probed), await facts(probed=probed)
-    assert (other.speech and other.speech.family, other.constrains) == ("qwen3", probed == 200)
+    assert other.speech is not None
+    assert (other.speech.family, other.constrains) == ("qwen3", probed == 200)
+    assert other.speech.shown == Shown(tools=False, calls=False, outputs=False)
     assert gpt_oss.constrains
 
 

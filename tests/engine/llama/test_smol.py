@@ -1,17 +1,21 @@
 """SmolLM2-135M on a real llama.cpp: a model that speaks by a chat template, sampled for real."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 from openai import AsyncOpenAI
 
 from service.engine.llama.local import LlamaLocalEngine
-from service.markup.speech import Transcript
+from service.engine.llama.servers import Llama
+from service.engine.port import Chunk, Generation
+from service.engine.servers.engine import Access, ServersEngine
+from service.markup.speech import Shown, Transcript
 from service.settings.settings import Settings
-from tests.support.llama.talker import OPTIONS, small
+from tests.support.llama.talker import KEY, OPTIONS, LlamaProcess, small
 from tests.support.service.inside import serving
 
 IM_START, IM_END = 1, 2
@@ -88,12 +92,41 @@ CITY = {
 WEATHER: Any = {"type": "function", "name": "get_weather", "parameters": CITY, "strict": True}
 
 
-async def test_a_required_call_is_made_by_a_model_that_knows_none(client: AsyncOpenAI) -> None:
-    asked = await ask(client, "Weather in Paris?", tools=[WEATHER], tool_choice="required", parallel_tool_calls=False)
-    (call,) = asked.output
+async def test_tools_that_its_template_does_not_show_are_told_and_called(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = LlamaProcess(smol=True)
+    engine = ServersEngine(Llama(shared=False), Access((server.url,), api_key=KEY))
+    prompts: list[list[int]] = []
+    generate = engine.generate
+
+    def noted(generation: Generation) -> AsyncGenerator[Chunk, None]:
+        prompts.append(list(generation.prompt))
+        return generate(generation)
+
+    monkeypatch.setattr(engine, "generate", noted)
+    try:
+        async with serving(settings, engine) as inside, inside.client() as client:
+            asked = await ask(
+                client, "Weather in Paris?", tools=[WEATHER], tool_choice="required", parallel_tool_calls=False
+            )
+            call = asked.output[0]
+            answer = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}
+            told = await ask(client, [answer], asked, tools=[WEATHER], tool_choice="none", max_output_tokens=16)
+            assert engine.model.speech is not None
+            assert engine.model.speech.shown == Shown(tools=False, calls=False)
+            async with httpx.AsyncClient(base_url=server.url, headers={"authorization": f"Bearer {KEY}"}) as http:
+                said = [(await http.post("/detokenize", json={"tokens": each})).json()["content"] for each in prompts]
+    finally:
+        server.kill()
+    assert "function_call" not in [item.type for item in told.output]
     assert (call.type, call.name, list(json.loads(call.arguments))) == ("function_call", "get_weather", ["city"])
-    answer: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}]
-    assert (await ask(client, answer, asked, tools=[WEATHER], tool_choice="none", max_output_tokens=30)).output_text
+    assert said[0].startswith("<|im_start|>system\n# Tools\n")
+    assert '<tools>\n{"name":"get_weather","description":' in said[0]
+    assert said[0].endswith("<|im_start|>user\nWeather in Paris?<|im_end|>\n<|im_start|>assistant\n")
+    called = '<|im_start|>assistant\n<tool_call>\n{"name": "get_weather", "arguments": '
+    assert called in said[1]
+    assert said[1].endswith("<|im_start|>tool\n21 degrees<|im_end|>\n<|im_start|>assistant\n")
 
 
 async def test_a_format_is_held(client: AsyncOpenAI) -> None:

@@ -21,7 +21,7 @@ from service.engine.port import (
 )
 from service.harmony import tokens as harmony
 from service.markup.families import ENDS, FAMILIES, MARKS
-from service.markup.speech import Speech, Transcript
+from service.markup.speech import SHOWN, Shown, Speech, Transcript
 from tests.support.markup.writing import WRITING, Turn, written
 from tests.support.responses import samples
 
@@ -70,16 +70,18 @@ class Speaker:
     """An engine over a model of a family. `say` says what it answers; `pieces` is how many ids a chunk has.
 
     `generations` are those it was asked for, and `transcripts` what it made prompts of. It fails behind so many ids as
-    `breaks_behind` says, one after another, and `thinks` is whether its prompts end inside of reasoning.
+    `breaks_behind` says, one after another, and `thinks` is whether its prompts end inside of reasoning. `shown` is
+    what its template shows of tools; it refuses outputs that it doesn't.
     """
 
-    def __init__(self, family: str, say: Say, *, pieces: int = 1, thinks: bool = False) -> None:
+    def __init__(self, family: str, say: Say, *, pieces: int = 1, thinks: bool = False, shown: Shown = SHOWN) -> None:
         self._say = say
+        self._shown = shown
         self._pieces = pieces
         self._opening = ASSISTANT + (THINKING if thinks else "")
         self._markup = FAMILIES[family].markup if family in FAMILIES else ""
         marks = tuple((mark, IDS[mark]) for mark in (*MARKS, END))
-        self.model = ModelCard("speaker", 0, CONTEXT_TOKENS, speech=Speech(family, marks, (IDS[END],)))
+        self.model = ModelCard("speaker", 0, CONTEXT_TOKENS, speech=Speech(family, marks, (IDS[END],), shown=shown))
         self.generations: list[Generation] = []
         self.transcripts: list[Transcript] = []
         self.breaks_behind: list[int] = []
@@ -122,10 +124,16 @@ class Speaker:
     async def render(self, transcript: Transcript, model: str) -> list[int]:
         """The prompt in ChatML; tools stand in the first message."""
         self.transcripts.append(transcript)
-        messages = json.loads(transcript.messages)
+        text = transcript.messages.decode()
+        messages = json.loads(text.replace(transcript.own, "") if transcript.own else text)
+        if not self._shown.calls:
+            messages = [{key: each[key] for key in each if key != "tool_calls"} for each in messages]
+        if not self._shown.outputs and any(message["role"] == "tool" for message in messages):
+            raise EngineRefused("there is no such role")
         if any(message["content"] == "refuse me" for message in messages):
             raise EngineRefused("roles must alternate")
-        tools = "" if transcript.tools == b"[]" else f"{START}system\n{transcript.tools.decode()}{END}\n"
+        listed = transcript.tools.decode() if self._shown.tools else "[]"
+        tools = "" if listed == "[]" else f"{START}system\n{listed}{END}\n"
         return encoded(tools + "".join(chatml(each, self._markup) for each in messages) + self._opening)
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
