@@ -5,12 +5,13 @@
 An engine over four stand-ins for vLLM's servers, each with a prefix cache of its own, in this process. A thousand
 conversations of six turns take turns, 64 at once; each turn's prompt is all that was before it and something new. In
 the third turn one server dies, with what it was at, and in the fourth it is back, with an empty cache. Beside it, in
-the same run, the same load where nothing says which generations belong together. A generation that fails is asked
-for again, as a client does.
+the same run, the same load where nothing says which generations belong together, and once more by conversation where
+each server has room for a few generations' tokens alone: the others wait. A generation that fails is asked for again,
+as a client does.
 
 The hit rate is how much of what an earlier turn of the same conversation had in its prompt was cached. The spread is
-how much the busiest server had of an even share. To heal is from the server's death to the last generation that failed
-of it, and from its return to the first that it gets again.
+how much the busiest server had of an even share; the fullest is how much of its room any server had at most. To heal is
+from the server's death to the last generation that failed of it, and from its return to the first that it gets again.
 """
 
 import argparse
@@ -57,6 +58,9 @@ LEAST_RATE_IN_ALL = 0.92
 
 MOST_SPREAD = 1.25
 MOST_HEALING = 3 * PROBE_SECONDS
+ROOM_TOKENS = 4096
+"""What each server has room for in the last load: about half of what would be under way there."""
+
 LEAST_BETTER = 1.5
 """How many times the hit rate is that of generations that nothing holds together."""
 
@@ -72,6 +76,8 @@ class Found:
     """Generations that broke off, or found no server."""
     lost: int = 0
     """Of those, how many failed again and again."""
+    fullest: float = 0.0
+    """The most that a server had under way of what it had room for."""
     noticed_seconds: float = 0.0
     back_seconds: float = 0.0
 
@@ -144,6 +150,8 @@ class Load:
                 generation = msgspec.structs.replace(generation, response=own, continues=before)
             try:
                 async for chunk in self._engine.generate(generation):
+                    loads = [load.tokens / load.room for load in self._engine.loads().values() if load.room]
+                    self._found.fullest = max(self._found.fullest, *loads, 0.0)
                     self._cached += min(chunk.cached_tokens or 0, known) if chunk.finish else 0
             except EngineUnavailable:
                 self._found.failed += 1
@@ -159,14 +167,15 @@ class Load:
         return [self._random.randrange(VOCABULARY) for _ in range(count)]
 
 
-async def measure(*, held: bool) -> Found:
-    """A load on servers of its own."""
+async def measure(*, held: bool, room: int = 0) -> Found:
+    """A load on servers of its own, with room for so many tokens each; 0 is for all."""
     card = ModelCard("talker", 0, 131_072)
     async with AsyncExitStack() as stack:
         servers = [
             await stack.enter_async_context(standing_in(ScriptedEngine(card, [[5, RETURN]]))) for _ in range(SERVERS)
         ]
-        access = Access(tuple(server.url for server in servers), probe_seconds=PROBE_SECONDS)
+        urls = tuple(server.url for server in servers)
+        access = Access(urls, probe_seconds=PROBE_SECONDS, kv_tokens=room)
         engine = ServersEngine(Vllm(), access)
         await engine.start()
         try:
@@ -175,7 +184,7 @@ async def measure(*, held: bool) -> Found:
             await engine.close()
 
 
-def problems(found: Found, apart: Found) -> list[str]:
+def problems(found: Found, apart: Found, full: Found) -> list[str]:
     """Which limits were passed."""
     well = [found.hits[0], found.hits[-1]]
     limits = {
@@ -187,7 +196,8 @@ def problems(found: Found, apart: Found) -> list[str]:
         f"spread {found.spreads[0]:.2f}, at most {MOST_SPREAD}": found.spreads[0] <= MOST_SPREAD,
         f"noticed after {found.noticed_seconds:.2f} s, at most {MOST_HEALING} s": found.noticed_seconds <= MOST_HEALING,
         f"found again after {found.back_seconds:.2f} s, at most {MOST_HEALING} s": found.back_seconds <= MOST_HEALING,
-        f"{found.lost} turns lost, none may be": not found.lost,
+        f"{found.lost + full.lost} turns lost, none may be": not found.lost + full.lost,
+        f"a server had {full.fullest:.2f} of its room": full.fullest <= 1,
     }
     return [limit for limit, met in limits.items() if not met]
 
@@ -198,7 +208,7 @@ def shown(name: str, found: Found) -> str:
     spreads = " ".join(f"{spread:.2f}" for spread in found.spreads)
     return (
         f"| {name} | {100 * found.hit_rate:.1f} % | {hits} | {spreads} | {found.failed} | {found.lost} "
-        f"| {found.noticed_seconds:.2f} | {found.back_seconds:.2f} |"
+        f"| {found.noticed_seconds:.2f} | {found.back_seconds:.2f} | {100 * found.fullest:.0f} % |"
     )
 
 
@@ -209,14 +219,18 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
     options = parser.parse_args()
     found, apart = asyncio.run(measure(held=True)), asyncio.run(measure(held=False))
+    full = asyncio.run(measure(held=True, room=ROOM_TOKENS))
     if options.json:
-        print(json.dumps({"affinity": vars(found), "none": vars(apart)}))
+        print(json.dumps({"affinity": vars(found), "none": vars(apart), "little room": vars(full)}))
     else:
-        print("| Way | Hit rate | by turn, % | Busiest server by turn | Failed | Lost | Noticed, s | Back, s |")
-        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+        print(
+            "| Way | Hit rate | by turn, % | Busiest server by turn | Failed | Lost | Noticed, s | Back, s | Fullest |"
+        )
+        print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
         print(shown("by conversation", found))
         print(shown("nothing held together", apart))
-    passed = problems(found, apart)
+        print(shown("by conversation, little room", full))
+    passed = problems(found, apart, full)
     for problem in passed:
         print(f"missed: {problem}", file=sys.stderr)
     return 1 if options.check and passed else 0
