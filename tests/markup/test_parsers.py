@@ -11,6 +11,7 @@ import pytest
 from service.harmony.segments import Closed
 from service.harmony.tokens import CALL, END, RETURN
 from service.markup.parsers.stream import MAX_SPACE, Part
+from service.markup.parsers.values import types_of
 from tests.support.markup.streams import SPECIAL, Message, messages_of, parser, read, segments_of, tokens_of
 from tests.support.markup.writing import Turn, written
 
@@ -154,6 +155,14 @@ def test_values_are_typed_by_the_schema() -> None:
     text = f"<tool_call>\n<function=get_weather>\n{inside}</function>\n</tool_call>"
     (message,) = read("qwen-coder", text)
     assert json.loads(message.text) == {"days": 3, "metric": True, "near": ["a"], "city": "5", "other": "5"}
+
+
+def test_types_are_soon_found_where_a_schema_refers_to_itself() -> None:
+    itself = {"anyOf": [{"type": "integer"}] + [{"$ref": "#/properties/x"}] * 20}
+    begin = time.process_time()
+    assert types_of({"properties": {"x": itself}}, "x") == {"integer"}
+    assert types_of({"properties": {"x": {"anyOf": [{"$ref": "#/properties/x"}] * 20}}}, "x") is None
+    assert time.process_time() - begin < 0.1
 
 
 def test_a_value_that_is_not_of_its_type_is_what_was_written() -> None:

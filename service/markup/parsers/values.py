@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from service.markup.parsers.json_scan import decoded
 
-MAX_DEPTH = 8
-"""How deep in a schema a type is looked for."""
+MAX_LOOKED_AT = 256
+"""In so many schemas of a parameter types are looked for: one may refer to others many times, and to itself."""
 
 TEXT = frozenset({"string"})
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
@@ -24,31 +24,38 @@ def types_of(schema: Mapping[str, Any], key: str) -> frozenset[str] | None:
     """The types that the schema of arguments allows a parameter, or None if it says nothing of that."""
     properties = schema.get("properties")
     declared = cast("Mapping[str, Any]", properties).get(key) if isinstance(properties, Mapping) else None
-    return _types(declared, schema, MAX_DEPTH) or None
+    return _types(declared, schema) or None
 
 
-def _types(schema: Any, root: Mapping[str, Any], depth: int) -> frozenset[str]:
-    if not isinstance(schema, Mapping) or depth == 0:
-        return frozenset()
-    known = cast("Mapping[str, Any]", schema)
+def _types(declared: Any, root: Mapping[str, Any]) -> frozenset[str]:
+    """The types of a schema, and of those that it refers to or chooses among, each of which is looked at once."""
     found: set[str] = set()
-    declared = known.get("type")
-    named: list[Any] = list(cast("list[Any]", declared)) if isinstance(declared, list) else [declared]
-    found |= {each for each in named if isinstance(each, str)}
-    values = known.get("enum")
-    listed: list[Any] = list(cast("list[Any]", values)) if isinstance(values, list) else []
-    if "const" in known:
-        listed.append(known["const"])
-    found |= {_type_of(each) for each in listed}
-    for keyword in ("anyOf", "oneOf", "allOf"):
-        branches = known.get(keyword)
-        if isinstance(branches, list):
-            for each in cast("list[Any]", branches):
-                found |= _types(each, root, depth - 1)
-    reference = known.get("$ref")
-    if isinstance(reference, str):
-        found |= _types(_referred(reference, root), root, depth - 1)
+    seen: set[int] = set()
+    left = [declared]
+    while left and len(seen) < MAX_LOOKED_AT:
+        schema = left.pop()
+        if not isinstance(schema, Mapping) or id(cast("Mapping[str, Any]", schema)) in seen:
+            continue
+        known = cast("Mapping[str, Any]", schema)
+        seen.add(id(known))
+        found |= _named_types(known)
+        for keyword in ("anyOf", "oneOf", "allOf"):
+            branches = known.get(keyword)
+            left += cast("list[Any]", branches)[:MAX_LOOKED_AT] if isinstance(branches, list) else []
+        reference = known.get("$ref")
+        if isinstance(reference, str):
+            left.append(_referred(reference, root))
     return frozenset(found)
+
+
+def _named_types(schema: Mapping[str, Any]) -> set[str]:
+    """The types that a schema itself names, or whose values it lists."""
+    declared, values = schema.get("type"), schema.get("enum")
+    named: list[Any] = list(cast("list[Any]", declared)) if isinstance(declared, list) else [declared]
+    listed: list[Any] = list(cast("list[Any]", values)) if isinstance(values, list) else []
+    if "const" in schema:
+        listed.append(schema["const"])
+    return {each for each in named if isinstance(each, str)} | {_type_of(each) for each in listed}
 
 
 def _type_of(value: Any) -> str:
