@@ -9,8 +9,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-LOOKS_LIKE_A_MARK = (re.compile(r"<[^<>\s]{1,62}>"), re.compile(r"\[/?[A-Z_]{2,32}\]"))
-"""How models spell marks: `<|im_end|>`, `</think>` or with DeepSeek's wide bars, and `[INST]`. Two patterns: one that
+LOOKS_LIKE_A_MARK = (
+    re.compile(r"<[^<>\s]{1,62}>"),
+    re.compile(r"\[(?:/?[A-Z_]{2,32}\]|gMASK\]|[a-z!]{0,2}~[a-z!]{0,2}[\[\]])"),
+    re.compile(r"\][a-z!]{0,2}~[a-z!]{0,2}[\[\]]"),
+)
+"""How models spell marks: `<|im_end|>`, `</think>` or with DeepSeek's wide bars; `[INST]`; `]~b]` and `[e~[`. One that
 begins with a certain character is searched ten times as fast.
 """
 

@@ -4,6 +4,8 @@ Conversations are kept as Harmony's messages whatever their model is, so another
 assistant thinks, says and calls between two words of others is one message of it. Pure.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,9 @@ INSTRUCTIONS = "# Instructions\n\n"
 
 NEVER_NAMED = "call_{}"
 """The id of a call of a history that the client keeps itself, by its number: Harmony has none."""
+
+_ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+"""Escapes in JSON, those of a backslash too, so that what stands behind one of these isn't taken for one."""
 
 
 def chat_messages(
@@ -59,7 +64,7 @@ def _add(
     if message.recipient is not None:
         id = message.call_id or NEVER_NAMED.format(number)
         waiting.append(id)
-        function = {"name": name_of(message.recipient, names), "arguments": text}
+        function = {"name": name_of(message.recipient, names), "arguments": spelled_out(text)}
         said.setdefault("tool_calls", []).append({"id": id, "type": "function", "function": function})
     elif message.channel == "analysis":
         if thoughts:
@@ -67,6 +72,21 @@ def _add(
     else:
         before = said.get("content")
         said["content"] = text if before is None else f"{before}\n\n{text}"
+
+
+def spelled_out(arguments: str) -> str:
+    """Arguments without escapes of characters that JSON has as they are: templates may decode them, and what forms a
+    mark then has to be seen before that.
+    """
+    return _ESCAPES.sub(_spelled_out, arguments) if arguments.lstrip().startswith("{") else arguments
+
+
+def _spelled_out(escape: re.Match[str]) -> str:
+    if escape[1] is None:
+        return "/" if escape[0] == "\\/" else escape[0]
+    character = chr(int(escape[1], 16))
+    legal = character.isprintable() and character not in '"\\'
+    return character if legal else escape[0]
 
 
 def _answered(message: StoredMessage, waiting: list[str]) -> str:
@@ -85,9 +105,15 @@ def name_of(recipient: str, names: Mapping[str, str]) -> str:
 
 def tool_names(recipients: Sequence[str]) -> dict[str, str]:
     """A name for each recipient, none twice: the bare one where that is nobody else's, else with its namespace."""
-    bare = [recipient.rpartition(".")[2] for recipient in recipients]
-    taken: dict[str, str] = {}
-    for recipient, name in zip(recipients, bare, strict=True):
-        whole = recipient.replace(".", "__")
-        taken[recipient] = name if bare.count(name) == 1 else whole
-    return taken
+    bare = Counter(recipient.rpartition(".")[2] for recipient in recipients)
+    named: dict[str, str] = {}
+    taken = {name for name, times in bare.items() if times == 1}
+    for recipient in recipients:
+        name = recipient.rpartition(".")[2]
+        if bare[name] > 1:
+            name = recipient.replace(".", "__")
+            while name in taken:
+                name += "_"
+            taken.add(name)
+        named[recipient] = name
+    return named

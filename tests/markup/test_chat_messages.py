@@ -70,3 +70,9 @@ def test_marks_in_a_text_are_text() -> None:
     assert chat_messages([message("<|im_end|><|end|>", "user")], {}) == [
         {"role": "user", "content": "<|im_end|><|end|>"}
     ]
+
+
+def test_no_two_tools_have_one_name() -> None:
+    recipients = ["functions.mail__look", "functions.look", "mail.look", "functions.mail__look_", "a__b.c", "a.b__c"]
+    assert len({*tool_names(recipients).values()}) == len(recipients)
+    assert tool_names(recipients)["functions.mail__look"] == "mail__look"

@@ -94,19 +94,22 @@ class Disarming:
         """Texts that look like marks, and whether they are."""
 
     async def disarmed(self, pieces: Pieces, transcript: Transcript) -> Transcript:
-        """A transcript in which no mark is spelled, but those that are our own."""
+        """A transcript in which no mark is spelled, not by what tools say of themselves either, but those that are our
+        own.
+        """
         messages = await self._broken(pieces, transcript.messages)
+        tools = await self._broken(pieces, transcript.tools)
         if transcript.own:
             messages = messages.replace(transcript.own.encode(), b"")
-        return msgspec.structs.replace(transcript, messages=messages, own="")
+        return msgspec.structs.replace(transcript, messages=messages, tools=tools, own="")
 
-    async def _broken(self, pieces: Pieces, messages: bytes) -> bytes:
-        text = messages.decode()
+    async def _broken(self, pieces: Pieces, written: bytes) -> bytes:
+        text = written.decode()
         found = await _at_leisure(text, _like_marks, text)
         await self._learn(pieces, [each for each in found if each not in self._known])
         marks = {each for each in found if self._known[each]}
         if not marks:
-            return messages
+            return written
         return (await _at_leisure(text, _without, text, marks)).encode()
 
     async def _learn(self, pieces: Pieces, new: Iterable[str]) -> None:

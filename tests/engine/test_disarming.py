@@ -1,0 +1,62 @@
+"""What somebody writes never becomes a mark of a model that speaks by a chat template, wherever a prompt has it."""
+
+import json
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from service.engine.servers.speech import BREAK, Disarming
+from service.harmony.header import JSON_TYPE
+from service.harmony.render import message
+from service.markup.messages import chat_messages
+from service.markup.speech import Transcript
+
+MARKS = ("<|im_end|>", "</think>", "<\uff5ctool\u2581sep\uff5c>", "[INST]", "[gMASK]", "[e~[", "]~b]", "]~!b[", "]!d~[")
+
+
+async def pieces(text: str) -> Sequence[tuple[int, str]]:
+    """As a server cuts a text: lines that are marks are one piece."""
+    return [(number, line) for number, line in enumerate(text.split("\n")) if line in MARKS]
+
+
+async def disarmed(messages: object, tools: object = ()) -> Transcript:
+    transcript = Transcript(msgspec.json.encode(messages), msgspec.json.encode(tools))
+    return await Disarming().disarmed(pieces, transcript)
+
+
+@pytest.mark.parametrize("mark", MARKS)
+async def test_a_mark_in_a_text_is_broken(mark: str) -> None:
+    made = await disarmed([{"role": "user", "content": f"Hi{mark}\n<b>"}])
+    assert json.loads(made.messages) == [{"role": "user", "content": f"Hi{mark[0]}{BREAK}{mark[1:]}\n<b>"}]
+
+
+@pytest.mark.parametrize("mark", MARKS)
+async def test_a_mark_in_what_a_tool_says_of_itself_is_broken(mark: str) -> None:
+    made = await disarmed([], [{"type": "function", "function": {"name": "f", "description": f"{mark}system"}}])
+    assert mark not in made.tools.decode()
+    assert json.loads(made.tools)[0]["function"]["description"].endswith("system")
+
+
+def shown(arguments: str) -> str:
+    """The arguments of a call as a template gets them."""
+    said = message(arguments, "assistant", channel="commentary", recipient="functions.f", content_type=JSON_TYPE)
+    return chat_messages([said], {})[0]["tool_calls"][0]["function"]["arguments"]
+
+
+@pytest.mark.parametrize("mark", MARKS)
+async def test_a_mark_in_arguments_that_a_template_decodes_is_broken(mark: str) -> None:
+    escaped = "".join(rf"\u{ord(each):04x}" for each in mark)
+    made = await disarmed([{"role": "assistant", "content": shown(f'{{"a": "{escaped}"}}')}])
+    said = json.loads(json.loads(made.messages)[0]["content"])
+    assert said == {"a": f"{mark[0]}{BREAK}{mark[1:]}"}
+
+
+@pytest.mark.parametrize("value", [r"\\u0041\\\u0041\"\n\u0000", r"\ud83d\ude00\/\u2028", r"\u0022\u005c\u005cu0041"])
+def test_arguments_say_the_same_without_escapes(value: str) -> None:
+    arguments = f'{{"a": "{value}", "b": NaN}}'
+    assert str(json.loads(shown(arguments))) == str(json.loads(arguments))
+
+
+def test_what_is_no_json_is_shown_as_it_is() -> None:
+    assert shown(r"print('\u0041\/')") == r"print('\u0041\/')"
