@@ -117,6 +117,18 @@ def test_uv_installs_where_it_is_there(checkout: Path) -> None:
     assert installers(checkout) == ["uv"]
 
 
+def test_an_environment_of_another_checkout_is_never_emptied_through_a_link(checkout: Path) -> None:
+    other = checkout.parent / "other"
+    other.mkdir()
+    (other / "kept").touch()
+    (checkout / ".venv").symlink_to(other)
+    command = [checkout / "scripts/setup", "serve"]
+    done = subprocess.run(command, env=environment(checkout, uv=False), capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode != 0
+    assert ".venv is a link" in done.stderr
+    assert [each.name for each in other.iterdir()] == ["kept"]
+
+
 def test_pip_installs_where_uv_can_not(checkout: Path) -> None:
     (checkout / "uv-status").write_text("2")
     assert "pip installs requirements/serve.txt" in run(checkout, uv=True)
