@@ -36,6 +36,7 @@ from service.errors import ApiError, InvalidRequest, context_length_exceeded, in
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
+from service.markup.prompts import NOTHING
 from service.markup.speech import Speech
 from service.responses.chat.reading import READ, known_of
 from service.responses.chat.rendering import prompt_of
@@ -46,7 +47,7 @@ from service.responses.conversations.standing import configuration_of
 from service.responses.output.displays import DISPLAY, displays_of
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
-from service.responses.prompt.build import Identity, Prompt, build_prompt
+from service.responses.prompt.build import Identity, Prompt, build_prompt, in_prompt
 from service.responses.read import Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
@@ -309,6 +310,9 @@ class _Preparation:
         context, shortenings = model.context_tokens, 0
         while True:
             prompt = await self._prompt(read, history, created_at, context)
+            whole = in_prompt([*history, *(each for each in prompt.messages if each.tokens)], all_thoughts=True)
+            if len(prompt.shown) < len(whole):  # turns that were read may be among those left out
+                known = NOTHING
             try:
                 ids, chat = await prompt_of(service.engine, model, speech, read, request, prompt, known)
             except EngineRefused as error:

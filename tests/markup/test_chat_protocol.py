@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
 from typing import Any
@@ -164,3 +165,23 @@ async def test_what_its_client_says_meanwhile_ends_an_answer_and_the_next_goes_o
     assert steered["output"][-1]["content"][0]["text"] == "You"
     assert successor["output"][-1]["content"][0]["text"] == "That is long."
     assert f"You{END}\n{START}user\nwww" in halting.prompts[-1]
+
+
+async def test_where_the_oldest_is_left_out_the_newest_stands_in_the_prompt(settings: Settings) -> None:
+    numbers: dict[str, int] = {}
+
+    def say(prompt: str) -> str:
+        return f"Answer {numbers.setdefault(prompt, len(numbers))}. {'word ' * 1600}{END}"
+
+    speaker, last = Speaker("hermes", say, pieces=1000), None
+    async with serving(settings, speaker) as service, service.client() as client:
+        for _ in range(7):
+            asked = await client.responses.create(
+                model="speaker", input="Go on.", truncation="auto", previous_response_id=last
+            )
+            last = asked.id
+    answers = re.compile(r"Answer (\d)")
+    kept = answers.findall(speaker.transcripts[-1].messages.decode())
+    assert kept[-1] == "5"
+    assert kept[0] > "0"
+    assert answers.findall(speaker.prompts[-1]) == kept
