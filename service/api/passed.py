@@ -223,7 +223,7 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
         raise invalid_value("store", "true", "Nothing is stored of what is passed on; POST /v1/responses stores.")
     _check_template(ours)
     yield
-    beginning, prompts = b"", 1
+    beginning, prompts = bytearray(), 1
     if endpoint is Endpoint.CHAT:
         for number, piece in enumerate(_beginning(_wanted(members, "messages"), limits.messages)):
             beginning += piece
@@ -247,7 +247,7 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
         tier=_TIERS.get(ours.service_tier or "", 0),
         cache_salt=ours.cache_salt or "",
         cache_key=ours.prompt_cache_key or "",
-        beginning=beginning,
+        beginning=bytes(beginning),
     )
 
 

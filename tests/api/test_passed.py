@@ -1,6 +1,7 @@
 """What is read of requests that are passed on, and what is refused of them."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -178,3 +179,12 @@ def test_conversations_begin_with_what_was_said_first() -> None:
 def test_no_member_is_of_two_kinds() -> None:
     for known in MEMBERS.values():
         assert not known & (OURS | FURTHER.keys())
+
+
+def test_many_messages_before_the_users_first_are_soon_read() -> None:
+    messages = [{"role": "system", "content": "x" * 1900}] * 4096
+    body = json.dumps({"model": "m", "messages": messages}).encode()
+    begin = time.process_time()
+    found = in_one_go(read_passed(body, Endpoint.CHAT, PassedLimits()))
+    assert time.process_time() - begin < 0.5
+    assert len(found.beginning) > 7_000_000
