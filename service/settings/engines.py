@@ -125,6 +125,8 @@ class _Wrong(Exception):
 def read_engines(path: Path) -> tuple[ListedEngine, ...]:
     """The engines of a file. Raises BadEngines."""
     try:
+        if path.is_fifo():  # whoever opens one waits for its writer, and signals behind that
+            raise BadEngines("is a pipe; it has to be a file, which can be read again")
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
         text = content.decode()
@@ -154,7 +156,7 @@ def _parsed(text: str, places: list[int], *, as_json: bool) -> list[Listed]:
         found = json.loads(text) if as_json else tomllib.loads(text)
     except json.JSONDecodeError as error:
         raise BadEngines(f"line {error.lineno}: this is no JSON: {error.msg}") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is no TOMLDecodeError
         raise BadEngines(f"this is no {'JSON' if as_json else 'TOML'}: {error}") from None
     tables = cast(dict[str, object], found).get("engines") if isinstance(found, dict) else None
     if not isinstance(tables, list) or not tables or len(cast(dict[str, object], found)) > 1:

@@ -1,6 +1,7 @@
 """The file of several engines: what it may say, and that what is wrong in it is told with its line, without a key."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,21 @@ def test_what_is_read_again_is_as_the_file_is_now_and_a_wrong_one_changes_nothin
     path.write_text("")
     with pytest.raises(SettingsError, match="has to be a list of engines"):
         settings.reread()
+
+
+@pytest.mark.parametrize("name", ["engines.toml", "engines.json"])
+def test_a_number_of_thousands_of_digits_is_refused(tmp_path: Path, name: str) -> None:
+    number = "9" * 5000
+    lines = {
+        "engines.toml": f"[[engines]]\nconnections = {number}",
+        "engines.json": f'{{"engines": [{{"connections": {number}}}]}}',
+    }
+    (tmp_path / name).write_text(lines[name])
+    with pytest.raises(BadEngines, match="Exceeds the limit"):
+        read_engines(tmp_path / name)
+
+
+def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "engines.toml")
+    with pytest.raises(BadEngines, match="is a pipe"):
+        read_engines(tmp_path / "engines.toml")
