@@ -40,9 +40,8 @@ DEPTHS = (1, 10, 50)
 TOKENS = 32
 """What the measured answers are cut at. The talker would count further."""
 
-QUESTION = "Count to 40."
 REMARK = "Thank you for your help with number {}."
-"""What is measured, and what the turns before it said: 24 tokens a turn, so that 50 fit a context of 4,096."""
+"""What the turns before the measured one said: 24 tokens a turn of the talker, so that 50 fit a context of 4,096."""
 
 SALT = "bench"
 """The service salts the prefix cache too."""
@@ -56,6 +55,24 @@ HARMONIUM, GENERATE, OWN = "harmonium", "generate", "responses"
 # Each way says the first token of text in an event of its own; before it the model says three of the message's header.
 _DELTA = re.compile(rb"_text\.delta")
 _TEXT_ID = re.compile(rb"[\[,]%d(?:,|\].*?\"token_ids\":\[)" % tokens.MESSAGE, re.DOTALL)
+_ANY_ID = re.compile(rb"\"token_ids\":\[[0-9]")
+
+
+class Asked(NamedTuple):
+    """Which model is measured, how `scripts/vllm-cpu` serves it, and with what question and instructions; the ids that
+    end its turns, and what finds its first token of text among ids.
+    """
+
+    options: Sequence[str]
+    question: str
+    instructions: str
+    ends: tuple[int, ...]
+    text_id: re.Pattern[bytes]
+
+
+TALKER = Asked((), "Count to 40.", "", tokens.STOPS, _TEXT_ID)
+SMOL = Asked(("--model", "smol"), "Write a long story about a dog and a cat.", "Be kind.", (2,), _ANY_ID)
+"""A model that speaks by a chat template, which has instructions of its own where there are none."""
 
 
 class Way(NamedTuple):
@@ -82,14 +99,15 @@ class Turn(NamedTuple):
 class Vllm:
     """A vLLM of one's own: `scripts/vllm-cpu` on a free port, with its Responses store on; a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
         self.port = free_port()
 
     def __enter__(self) -> Self:
         self._log = tempfile.TemporaryFile("w+")
-        subprocess.run([SCRIPT, "--setup"], check=True, timeout=INSTALL_SECONDS)
+        subprocess.run([SCRIPT, *self._asked.options, "--setup"], check=True, timeout=INSTALL_SECONDS)
         self._process = subprocess.Popen(
-            [SCRIPT, "--port", str(self.port)],
+            [SCRIPT, *self._asked.options, "--port", str(self.port)],
             env={**os.environ, "VLLM_ENABLE_RESPONSES_API_STORE": "1"},
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -143,10 +161,10 @@ def listening_process(port: int) -> int:
     return holders[0]
 
 
-def ways(vllm: int, service: int) -> list[Way]:
+def ways(vllm: int, service: int, asked: Asked) -> list[Way]:
     """Hold the conversation on both servers, which listen on these ports; the ways to continue it."""
     wait_until_ready(service)
-    return asyncio.run(_ways(vllm, service))
+    return asyncio.run(_ways(vllm, service, asked))
 
 
 def wait_until_ready(service: int) -> None:
@@ -158,42 +176,52 @@ def wait_until_ready(service: int) -> None:
         time.sleep(HEALTH_SECONDS)
 
 
-async def _ways(vllm: int, service: int) -> list[Way]:
+async def _ways(vllm: int, service: int, asked: Asked) -> list[Way]:
     model = served(vllm)
-    theirs, ours = await asyncio.gather(_converse(vllm, model), _converse(service, model))
-    prompts = {depth: await _prompt(vllm, model, theirs[:depth]) for depth in DEPTHS}
+    theirs, ours = await asyncio.gather(_converse(vllm, model, asked), _converse(service, model, asked))
+    prompts = {depth: await _prompt(vllm, model, theirs[:depth], asked) for depth in DEPTHS}
     for port, turns in ((vllm, theirs), (service, ours)):
         for depth, prompt in prompts.items():
-            await _check(port, _asked(model, turns[depth - 1].id), len(prompt))
-    raw = {depth: _generation(model, prompt) for depth, prompt in prompts.items()}
-    bodies = [{depth: _asked(model, turns[depth - 1].id, stream=True) for depth in DEPTHS} for turns in (ours, theirs)]
+            await _check(
+                port, _body(model, asked, input=asked.question, previous_response_id=turns[depth - 1].id), len(prompt)
+            )
+    raw = {depth: _generation(model, prompt, asked.ends) for depth, prompt in prompts.items()}
+    bodies = [
+        {
+            depth: _body(model, asked, input=asked.question, previous_response_id=turns[depth - 1].id, stream=True)
+            for depth in DEPTHS
+        }
+        for turns in (ours, theirs)
+    ]
     output, completion = (b'"%s_tokens":%d,' % (kind, TOKENS) for kind in (b"output", b"completion"))
     return [
         Way(HARMONIUM, service, RESPONSES, bodies[0], _DELTA, output),
-        Way(GENERATE, vllm, Endpoint.GENERATE, raw, _TEXT_ID, completion),
+        Way(GENERATE, vllm, Endpoint.GENERATE, raw, asked.text_id, completion),
         Way(OWN, vllm, RESPONSES, bodies[1], _DELTA, output),
     ]
 
 
-async def _converse(port: int, model: str) -> list[Turn]:
+async def _converse(port: int, model: str, asked: Asked) -> list[Turn]:
     """Hold a conversation of as many turns as the deepest depth."""
     turns: list[Turn] = []
     async with Client(port) as client:
         for number in range(max(DEPTHS)):
             previous = {"previous_response_id": turns[-1].id} if turns else {}
-            answer = json.loads(await client.post(RESPONSES, _body(model, input=REMARK.format(number), **previous)))
+            answer = json.loads(
+                await client.post(RESPONSES, _body(model, asked, input=REMARK.format(number), **previous))
+            )
             turns.append(Turn(answer["id"], answer["output"][-1]["content"][0]["text"]))
     return turns
 
 
-async def _prompt(port: int, model: str, turns: Sequence[Turn]) -> list[int]:
+async def _prompt(port: int, model: str, turns: Sequence[Turn], asked: Asked) -> list[int]:
     """The prompt of the question behind `turns`, which vLLM says only for a conversation that is sent as a whole."""
     items: list[dict[str, Any]] = []
     for number, turn in enumerate(turns):
         text = {"type": "output_text", "text": turn.answer, "annotations": []}
         answer = {"type": "message", "role": "assistant", "id": turn.id, "status": "completed", "content": [text]}
         items += [{"role": "user", "content": REMARK.format(number)}, answer]
-    body = _body(model, input=[*items, {"role": "user", "content": QUESTION}])
+    body = _body(model, asked, input=[*items, {"role": "user", "content": asked.question}])
     async with Client(port) as client:
         return json.loads(await client.post(RENDER, body))["token_ids"]
 
@@ -207,20 +235,16 @@ async def _check(port: int, body: bytes, prompt_tokens: int) -> None:
         raise RuntimeError(f"{found} tokens in and out, where {(prompt_tokens, TOKENS)} were expected")
 
 
-def _asked(model: str, previous: str, **more: Any) -> bytes:
-    """The body of a request that puts the question behind a response."""
-    return _body(model, input=QUESTION, previous_response_id=previous, **more)
-
-
-def _body(model: str, **more: Any) -> bytes:
+def _body(model: str, asked: Asked, **more: Any) -> bytes:
     """The body of a request, greedy: everybody gets the same answers."""
     same = {"model": model, "temperature": 0, "max_output_tokens": TOKENS, "reasoning": {"effort": "low"}}
-    return json.dumps(same | more).encode()
+    instructed = {"instructions": asked.instructions} if asked.instructions else {}
+    return json.dumps(same | instructed | more).encode()
 
 
-def _generation(model: str, prompt: Sequence[int]) -> bytes:
+def _generation(model: str, prompt: Sequence[int], ends: tuple[int, ...]) -> bytes:
     """What the service sends to vLLM for this prompt."""
-    sampling = Sampling(max_tokens=TOKENS, temperature=0, stop_ids=tokens.STOPS)
+    sampling = Sampling(max_tokens=TOKENS, temperature=0, stop_ids=ends)
     return request_body(Endpoint.GENERATE, Generation("", prompt, sampling, cache_salt=SALT), model)
 
 

@@ -1,12 +1,14 @@
 """What harmonium before a real vLLM costs, beside raw tokens in and out and beside vLLM's own Responses endpoint.
 
-    scripts/bench vllm [--check] [--json] [--url URL] [--gpu] [--profile]
+    scripts/bench vllm [--check] [--json] [--url URL] [--gpu] [--smol] [--profile]
 
 One vLLM serves all three ways (_vllm.py). Each continues the same conversation of 1, 10 and 50 turns from its tip
 again and again, streaming, with one request under way and with eight; the prompt and the number of tokens are the
 same. The ways take turns within a round, so that whatever else the machine does hits all of them; a figure is the
 median of the rounds, a latency the percentile of all of them. CPU is that of the process that serves HTTP alone:
 neither vLLM's engine, which works in children, nor the client, nor the embedded store counts.
+
+The model is the talker, or with --smol SmolLM2, whose prompts its chat template makes.
 """
 
 import argparse
@@ -28,7 +30,20 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench._harness import HOST, LAST_CHUNK, cpu_seconds  # noqa: E402
-from bench._vllm import DEPTHS, GENERATE, HARMONIUM, OWN, TOKENS, Vllm, Way, harmonium, listening_process, ways  # noqa: E402
+from bench._vllm import (  # noqa: E402
+    DEPTHS,
+    GENERATE,
+    HARMONIUM,
+    OWN,
+    SMOL,
+    TALKER,
+    TOKENS,
+    Vllm,
+    Way,
+    harmonium,
+    listening_process,
+    ways,
+)
 
 CONCURRENCIES = (1, 8)
 AHEAD_FROM = 10
@@ -245,11 +260,12 @@ def as_json(found: Mapping[Cell, Figures], judged: Sequence[Target]) -> str:
 
 def run(options: argparse.Namespace) -> dict[Cell, Figures]:
     """Start what is to be measured, and measure it."""
+    asked = SMOL if options.smol else TALKER
     with ExitStack() as running:
-        port = options.url or running.enter_context(Vllm()).port
+        port = options.url or running.enter_context(Vllm(asked)).port
         service = running.enter_context(harmonium(port, profile=options.profile))
         say(f"holding conversations of {max(DEPTHS)} turns")
-        all_ways = ways(port, service.port)
+        all_ways = ways(port, service.port, asked)
         clocks = {way.name: listening_process(way.port) for way in all_ways}
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             found = runner.run(measure(all_ways, clocks, options.rounds, options.requests))
@@ -277,6 +293,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=16, help="of a load in a round, twice that at 8 at once (16)")
     parser.add_argument("--url", type=local_port, help="a vLLM that runs here, with scale-out and the responses store")
     parser.add_argument("--gpu", action="store_true", help="judge what is added to raw generate instead; needs --url")
+    parser.add_argument("--smol", action="store_true", help="SmolLM2, which speaks by a chat template")
     parser.add_argument("--profile", action="store_true", help="run harmonium under cProfile and print its top rows")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
