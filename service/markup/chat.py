@@ -50,6 +50,8 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     """How many ids of the conversation's notes the prompt begins with."""
     turns: tuple[tuple[int, int], ...] = ()
     """Where turns stand in the prompt as they were sampled."""
+    noted: bool = True
+    """Whether what was read and sampled is noted for later prompts: not where the prompt leaves messages out."""
     shown: Shown = SHOWN
     """What the template shows of tools."""
     own: str = ""

@@ -305,14 +305,15 @@ class _Preparation:
         for callee in read.rules.callees:
             if callee.kind == "custom" and not callee.wrapped:
                 raise unsupported("tools", callee.name, f"The model '{model.id}' calls no tool under a grammar.")
-        known = known_of(self.parent.notes(READ), model.id)
+        noted = not self.parent.cut
+        known = known_of(self.parent.notes(READ), model.id) if noted else NOTHING
         history = self.parent.take_history()
         context, shortenings = model.context_tokens, 0
         while True:
             prompt = await self._prompt(read, history, created_at, context)
             whole = in_prompt([*history, *(each for each in prompt.messages if each.tokens)], all_thoughts=True)
             if len(prompt.shown) < len(whole):  # turns that were read may be among those left out
-                known = NOTHING
+                known, noted = NOTHING, False
             try:
                 ids, chat = await prompt_of(service.engine, model, speech, read, request, prompt, known)
             except EngineRefused as error:
@@ -327,7 +328,7 @@ class _Preparation:
         if known.ids and ids:
             service.metrics.prefix_read.inc(len(known.ids))
             service.metrics.prefix_kept.inc(chat.kept)
-        return prompt, ids, chat
+        return prompt, ids, msgspec.structs.replace(chat, noted=noted)
 
     def _generation(self, id: str, prompt: "array[int]", sampling: Sampling, chat: Chat | None) -> Generation:
         """What the engine is asked for."""

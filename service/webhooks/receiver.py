@@ -20,8 +20,9 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from service.addresses import ForbiddenAddress, LookUp, Pinned, look_up, public_addresses
+from service.addresses import ForbiddenAddress, LookUp, look_up, public_addresses
 from service.build import this_build
+from service.pinned import Pinned
 from service.settings.background import signing_key
 from service.settings.settings import Settings, variable
 from store.jobs.outbox import Webhook

@@ -1,18 +1,21 @@
 """What the protocol has besides asking and answering, with a model that speaks by a chat template."""
 
 import asyncio
+import itertools
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, BadRequestError
 
+from service.api.ids import response_of
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.port import Chunk, Generation
+from service.responses.chat.reading import READ
 from service.settings.settings import Settings
 from tests.support.markup.speaker import ASSISTANT, END, START, Speaker
 from tests.support.service import inside
@@ -185,3 +188,25 @@ async def test_where_the_oldest_is_left_out_the_newest_stands_in_the_prompt(sett
     assert kept[-1] == "5"
     assert kept[0] > "0"
     assert answers.findall(speaker.prompts[-1]) == kept
+
+
+@pytest.mark.parametrize("erase", [False, True])
+async def test_what_was_deleted_comes_back_in_no_prompt(settings: Settings, erase: bool) -> None:
+    """Each turn begins with the same words, so a prompt by the ids of earlier ones would look right."""
+    numbers = itertools.count(1)
+    speaker = Speaker("hermes", lru_cache(lambda _: f"This is answer {next(numbers)}.{END}"))
+    async with serving(settings, speaker) as service, service.client() as client:
+        conversation = await client.conversations.create()
+        ask = partial(client.responses.create, model="speaker", input="Go on.", conversation=conversation.id)
+        for _ in range(3):
+            await ask()
+        items = [item async for item in client.conversations.items.list(conversation.id, order="asc")]
+        for item in items[:2]:
+            await client.conversations.items.delete(
+                str(item.id), conversation_id=conversation.id, extra_query={"erase": erase}
+            )
+        for answers in (["2", "3"], ["2", "3", "4"]):
+            await ask()
+            assert re.findall("answer ([0-9])", speaker.prompts[-1]) == answers
+        kept = await service.store.messages("default", response_of(str(items[0].id)))
+    assert [each.role for each in kept].count(READ) == (0 if erase else 1)

@@ -66,7 +66,7 @@ def note_of_read(initial: Generation, machine: Machine) -> list[StoredMessage]:
     and stands in no message is no part of it.
     """
     chat, stretches = machine.rules.chat, machine.stretches
-    if chat is None or machine.unprompted:
+    if chat is None or not chat.noted or machine.unprompted:
         return []
     prompt = _first(initial, machine) if stretches.prompt is None else stretches.prompt
     known = _heard(prompt, array("I") if machine.dropped else stretches.tail)

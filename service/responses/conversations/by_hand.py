@@ -22,6 +22,7 @@ from service.api.tools.read import read_tools
 from service.errors import InvalidRequest, invalid_value, missing
 from service.harmony.calls import history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
+from service.responses.chat.reading import READ
 from service.responses.conversations.joining import Joining, joining
 from service.responses.prompt.build import SHORTENED_TOKENS
 from service.responses.prompt.drafts import Conversion
@@ -32,7 +33,7 @@ from service.responses.service import Service
 from service.steps import in_steps
 from store.errors import ItemsUntold, NotContinuable, NotFound, StoreError, StoreUnconfirmed, TurnTooLarge
 from store.history.conversations import by_hand
-from store.history.omissions import omission, omitting, without_text
+from store.history.omissions import ERASED, omission, omitting, without_text
 from store.keys import OMISSION_MARK
 from store.turn import Chain, Messages, Turn
 
@@ -131,6 +132,7 @@ async def erase_item(service: Service, tenant: str, item_id: str) -> None:
 
     def edit(messages: Messages, response: bytes, items: bytes) -> tuple[Messages, bytes, bytes]:
         left = without_text(place.response_id, messages, place.number)
+        left = tuple(ERASED if each.role == READ else each for each in left)  # it has the item's text, too
         return left, *without_item(response, items, item_id)
 
     try:

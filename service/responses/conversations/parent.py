@@ -47,6 +47,8 @@ class Parent:
         """The container in which the conversation last ran code."""
         self.root = chain.ids[0] if chain.ids else None
         """The first response of the conversation."""
+        self.cut = chain.cut
+        """Whether messages of the conversation are left out, or were erased."""
         self.standing = standing
         self._chain = chain
 
