@@ -6,6 +6,7 @@ it. Runs hold it by pins.
 
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import pytest
@@ -29,12 +30,18 @@ from tests.support.store.model import TENANTS, Model, Stored
 from tests.support.store.sample import turn
 
 HELD_SECONDS = 600.0
-HOLDS = ("1" * 24, "2" * 24)
+RUNS = (1, 2)
+"""So many runs want the same conversation."""
 """The names of two runs that want the same conversations."""
 
 
 Creating = Callable[[Turn], Coroutine[Any, Any, None]]
 """Begins a conversation in the store with a turn."""
+
+
+def hold_of(id: str, run: int) -> str:
+    """What holds a conversation for a run. No two runs have the same, and no run holds two conversations."""
+    return blake2b(f"{run} {id}".encode(), digest_size=12).hexdigest()
 
 
 class ConversationModel(Model):
@@ -84,9 +91,9 @@ class ConversationModel(Model):
         self.make(id, first, None, lambda said: self.named.create(tenant, id, said, b"{}"))
         return id, first
 
-    @rule(conversation=conversations, hold=st.sampled_from(HOLDS))
-    def hold(self, conversation: tuple[str, str], hold: str) -> None:
-        id, node = conversation[0], self.node(conversation[0])
+    @rule(conversation=conversations, run=st.sampled_from(RUNS))
+    def hold(self, conversation: tuple[str, str], run: int) -> None:
+        id, node, hold = conversation[0], self.node(conversation[0]), hold_of(conversation[0], run)
         holding = self.named.hold(self.owner_of(node), id, hold, HELD_SECONDS)
         if not self.readable(node):
             with pytest.raises(ConversationNotFound):
@@ -99,17 +106,17 @@ class ConversationModel(Model):
             self.turns[node].pins.add(hold)
             self.use(node)
 
-    @rule(conversation=conversations, hold=st.sampled_from(HOLDS))
-    def release(self, conversation: tuple[str, str], hold: str) -> None:
-        id, node = conversation[0], self.node(conversation[0])
+    @rule(conversation=conversations, run=st.sampled_from(RUNS))
+    def release(self, conversation: tuple[str, str], run: int) -> None:
+        id, node, hold = conversation[0], self.node(conversation[0]), hold_of(conversation[0], run)
         self.run(self.named.release(self.owner_of(node), id, hold))
         if node in self.turns:
             self.turns[node].pins.discard(hold)
             self.prune(node)
 
-    @rule(target=ids, conversation=conversations, hold=st.sampled_from(HOLDS), stale=st.booleans())
-    def advance(self, conversation: tuple[str, str], hold: str, stale: bool) -> str:
-        (id, first), node = conversation, self.node(conversation[0])
+    @rule(target=ids, conversation=conversations, run=st.sampled_from(RUNS), stale=st.booleans())
+    def advance(self, conversation: tuple[str, str], run: int, stale: bool) -> str:
+        (id, first), node, hold = conversation, self.node(conversation[0]), hold_of(conversation[0], run)
         new, tenant = self.store.new_id(), self.owner_of(node)
         self.owners[new] = tenant
         parent = first if stale or node not in self.turns else self.tip(id)
