@@ -16,7 +16,7 @@ from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.inside import serving
 from tests.support.service.process import ServiceProcess
 from tests.support.tools.server import McpServer, mcp_server
-from tests.support.vllm.reuse import Recorder, reuse
+from tests.support.vllm.reuse import Recorder, Step, reuse
 from tests.support.vllm.server import MODEL, block_tokens
 from tests.support.waiting import wait_until
 
@@ -97,15 +97,18 @@ async def test_what_the_model_read_before_a_call_it_need_not_read_again(
     recorder = Recorder(vllm_engine(Access((vllm_url,))))
     allowing = settings.model_copy(update={"mcp_allow": (maths.url,)})
     previous: dict[str, str] = {}
+    turns: list[list[Step]] = []
     async with serving(allowing, recorder) as inside, inside.client() as client:
         for one, other in SUMS:
+            begun = len(recorder.steps)
             response = await client.responses.create(**request(maths, f"What is {one} plus {other}?", **previous))
             assert response.output_text == f"It is {one + other}."
             previous = {"previous_response_id": response.id}
-    assert len(recorder.steps) == 2 * len(SUMS)
+            turns.append(recorder.steps[begun:])
     async with httpx.AsyncClient(base_url=vllm_url, timeout=SECONDS, trust_env=False) as http:
         block = block_tokens((await http.get("/metrics")).text)
-    loops = [reuse(recorder.steps[at : at + 2], block) for at in range(0, len(recorder.steps), 2)]
+    assert all(len(steps) > 1 for steps in turns)  # up to the call, its arguments where they are counted, the answer
+    loops = [reuse(steps, block) for steps in turns]
     for loop in loops:
         print(f"\n{loop.row('across a call')}", end="")
     assert all(loop.common == loop.previous for loop in loops)

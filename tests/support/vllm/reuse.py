@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from service.engine.port import Chunk, Engine, Generation, ModelCard, Renderer
+from service.harmony.tokens import CALL
 from service.markup.speech import Transcript
 
 
@@ -48,14 +49,16 @@ class Recorder:
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         sampled: list[int] = []
         cached: int | None = None
+        finished = False
         try:
             async with aclosing(self._engine.generate(generation)) as chunks:
                 async for chunk in chunks:
                     sampled += chunk.tokens
                     cached = cached if chunk.cached_tokens is None else chunk.cached_tokens
+                    finished = chunk.finish is not None
                     yield chunk
-        finally:  # whoever knows enough doesn't wait for the finish
-            if cached is not None:
+        finally:  # behind a call nobody waits for the finish; what is broken off before its end is asked for again
+            if cached is not None and (finished or CALL in sampled):
                 self.steps.append(Step(list(generation.prompt), sampled, cached))
 
     async def finish(self, id: str) -> bool:
