@@ -5,13 +5,15 @@
 An engine over four stand-ins for vLLM's servers, each with a prefix cache of its own, in this process. A thousand
 conversations of six turns take turns, 64 at once; each turn's prompt is all that was before it and something new. In
 the third turn one server dies, with what it was at, and in the fourth it is back, with an empty cache. Beside it, in
-the same run, the same load where nothing says which generations belong together, and once more by conversation where
-each server has room for a few generations' tokens alone: the others wait. A generation that fails is asked for again,
-as a client does.
+the same run, the same load where nothing says which generations belong together. Both once more with half as many
+conversations, where each server has room for a few generations' tokens alone, so that the others wait, and takes its
+time to compute what isn't cached of a prompt. A generation that fails is asked for again, as a client does.
 
 The hit rate is how much of what an earlier turn of the same conversation had in its prompt was cached. The spread is
 how much the busiest server had of an even share; the fullest is how much of its room any server had at most. To heal is
 from the server's death to the last generation that failed of it, and from its return to the first that it gets again.
+The first token is timed from where a generation is asked for, so all that was waited is in it. Idle is the longest time
+in which a server had nothing under way while somebody waited.
 """
 
 import argparse
@@ -59,7 +61,18 @@ LEAST_RATE_IN_ALL = 0.92
 MOST_SPREAD = 1.25
 MOST_HEALING = 3 * PROBE_SECONDS
 ROOM_TOKENS = 4096
-"""What each server has room for in the last load: about half of what would be under way there."""
+"""What each server has room for in the last loads: about half of what would be under way there."""
+
+COMPUTE_SECONDS = 100e-6
+"""What a token of a prompt takes there: a whole prompt some 40 ms, and what is new in a turn 7."""
+
+LEAST_RATE_WHERE_FULL = 0.85
+MOST_TIME_WHERE_FULL = 0.7
+"""How much of the time it may take that it takes where nothing is held together."""
+
+MOST_IDLE_SECONDS = 0.5
+LOOK_SECONDS = 0.01
+"""How often it is looked whether a server is idle."""
 
 LEAST_BETTER = 1.5
 """How many times the hit rate is that of generations that nothing holds together."""
@@ -78,6 +91,10 @@ class Found:
     """Of those, how many failed again and again."""
     fullest: float = 0.0
     """The most that a server had under way of what it had room for."""
+    total_seconds: float = 0.0
+    first_p50_ms: float = 0.0
+    first_p99_ms: float = 0.0
+    idle_seconds: float = 0.0
     noticed_seconds: float = 0.0
     back_seconds: float = 0.0
 
@@ -85,12 +102,14 @@ class Found:
 class Load:
     """The conversations, over an engine and its servers."""
 
-    def __init__(self, engine: ServersEngine, servers: Sequence[Standin], *, held: bool) -> None:
+    def __init__(self, engine: ServersEngine, servers: Sequence[Standin], *, held: bool, conversations: int) -> None:
         """`held` is whether generations say which conversation they belong to."""
         self._engine, self._servers, self._held = engine, servers, held
+        self._conversations = conversations
+        self._firsts: list[float] = []
         self._random = random.Random(1)
-        self._prompts = [self._words(FIRST_TOKENS) for _ in range(CONVERSATIONS)]
-        self._known = [0] * CONVERSATIONS
+        self._prompts = [self._words(FIRST_TOKENS) for _ in range(conversations)]
+        self._known = [0] * conversations
         self._died = self._returned = 0.0
         self._found = Found()
         self._cached = self._reachable = 0
@@ -98,6 +117,7 @@ class Load:
     async def run(self) -> Found:
         """All turns."""
         hits = reachable = 0
+        began, watching = time.monotonic(), asyncio.create_task(self._watch())
         for turn in range(TURNS):
             before = [len(server.generations) for server in self._servers]
             self._cached = self._reachable = 0
@@ -107,16 +127,21 @@ class Load:
             had = [len(server.generations) - old for server, old in zip(self._servers, before, strict=True)]
             self._found.spreads.append(max(had) * SERVERS / sum(had))
             hits, reachable = hits + self._cached, reachable + self._reachable
+        watching.cancel()
+        self._found.total_seconds = time.monotonic() - began
+        self._found.first_p50_ms, self._found.first_p99_ms = (
+            1000 * sorted(self._firsts)[int(len(self._firsts) * part)] for part in (0.5, 0.99)
+        )
         self._found.hit_rate = hits / reachable
         return self._found
 
     async def _turn(self, turn: int) -> None:
-        order = self._random.sample(range(CONVERSATIONS), CONVERSATIONS)
+        order = self._random.sample(range(self._conversations), self._conversations)
         left, event = iter(order), asyncio.Event()
 
         async def work() -> None:
             for number in left:
-                if order.index(number) == CONVERSATIONS // 2:
+                if order.index(number) == self._conversations // 2:
                     event.set()
                 await self._ask(number, turn)
 
@@ -137,6 +162,18 @@ class Load:
             await until(lambda: all(self._engine.servers().values()), 30)
             self._found.back_seconds = time.monotonic() - self._returned
 
+    async def _watch(self) -> None:
+        """See how long servers have nothing to do while somebody waits."""
+        since: dict[str, float] = {}
+        while True:
+            now, up = time.monotonic(), self._engine.servers()
+            for name, load in self._engine.loads().items():
+                if up[name] and not load.tokens and self._engine.waiting:
+                    self._found.idle_seconds = max(self._found.idle_seconds, now - since.setdefault(name, now))
+                else:
+                    since.pop(name, None)
+            await asyncio.sleep(LOOK_SECONDS)
+
     async def _ask(self, number: int, turn: int) -> None:
         """A turn of a conversation."""
         prompt, known = self._prompts[number], self._known[number]
@@ -148,8 +185,10 @@ class Load:
             if self._held:
                 own, before = f"{number}-{turn}", f"{number}-{turn - 1}"
                 generation = msgspec.structs.replace(generation, response=own, continues=before)
+            asked, first = time.monotonic(), 0.0
             try:
                 async for chunk in self._engine.generate(generation):
+                    first = first or time.monotonic() - asked
                     loads = [load.tokens / load.room for load in self._engine.loads().values() if load.room]
                     self._found.fullest = max(self._found.fullest, *loads, 0.0)
                     self._cached += min(chunk.cached_tokens or 0, known) if chunk.finish else 0
@@ -157,6 +196,7 @@ class Load:
                 self._found.failed += 1
                 self._found.noticed_seconds = time.monotonic() - self._died
                 continue
+            self._firsts.append(first)
             self._reachable += known
             self._known[number] = (len(prompt) - 1) // BLOCK_TOKENS * BLOCK_TOKENS
             self._prompts[number] = [*prompt, *self._words(TURN_TOKENS)]
@@ -167,24 +207,28 @@ class Load:
         return [self._random.randrange(VOCABULARY) for _ in range(count)]
 
 
-async def measure(*, held: bool, room: int = 0) -> Found:
-    """A load on servers of its own, with room for so many tokens each; 0 is for all."""
+async def measure(*, held: bool, full: bool = False) -> Found:
+    """A load on servers of its own, which are slow and have little room if they are to be full."""
     card = ModelCard("talker", 0, 131_072)
     async with AsyncExitStack() as stack:
         servers = [
             await stack.enter_async_context(standing_in(ScriptedEngine(card, [[5, RETURN]]))) for _ in range(SERVERS)
         ]
+        for server in servers:
+            server.compute_seconds = COMPUTE_SECONDS if full else 0
         urls = tuple(server.url for server in servers)
-        access = Access(urls, probe_seconds=PROBE_SECONDS, kv_tokens=room)
+        access = Access(urls, probe_seconds=PROBE_SECONDS, kv_tokens=ROOM_TOKENS if full else 0)
         engine = ServersEngine(Vllm(), access)
         await engine.start()
         try:
-            return await Load(engine, servers, held=held).run()
+            return await Load(
+                engine, servers, held=held, conversations=CONVERSATIONS // 2 if full else CONVERSATIONS
+            ).run()
         finally:
             await engine.close()
 
 
-def problems(found: Found, apart: Found, full: Found) -> list[str]:
+def problems(found: Found, apart: Found, full: Found, full_apart: Found) -> list[str]:
     """Which limits were passed."""
     well = [found.hits[0], found.hits[-1]]
     limits = {
@@ -198,8 +242,22 @@ def problems(found: Found, apart: Found, full: Found) -> list[str]:
         f"found again after {found.back_seconds:.2f} s, at most {MOST_HEALING} s": found.back_seconds <= MOST_HEALING,
         f"{found.lost + full.lost} turns lost, none may be": not found.lost + full.lost,
         f"a server had {full.fullest:.2f} of its room": full.fullest <= 1,
+        f"hit rate where all are full {full.hit_rate:.3f}, at least {LEAST_RATE_WHERE_FULL}": (
+            full.hit_rate >= LEAST_RATE_WHERE_FULL
+        ),
+        f"{full.total_seconds / full_apart.total_seconds:.2f} of the time without affinity, at most "
+        f"{MOST_TIME_WHERE_FULL}": full.total_seconds <= MOST_TIME_WHERE_FULL * full_apart.total_seconds,
+        f"a server was idle for {full.idle_seconds:.2f} s while somebody waited, at most {MOST_IDLE_SECONDS}": (
+            full.idle_seconds <= MOST_IDLE_SECONDS
+        ),
     }
     return [limit for limit, met in limits.items() if not met]
+
+
+HEADS = (
+    "| Way | Hit rate | by turn, % | Busiest server by turn | Total, s | First token, p50, ms | p99 | Idle, s | Failed "
+    "| Lost | Noticed, s | Back, s | Fullest |"
+)
 
 
 def shown(name: str, found: Found) -> str:
@@ -207,8 +265,9 @@ def shown(name: str, found: Found) -> str:
     hits = " ".join(f"{100 * rate:.0f}" for rate in found.hits)
     spreads = " ".join(f"{spread:.2f}" for spread in found.spreads)
     return (
-        f"| {name} | {100 * found.hit_rate:.1f} % | {hits} | {spreads} | {found.failed} | {found.lost} "
-        f"| {found.noticed_seconds:.2f} | {found.back_seconds:.2f} | {100 * found.fullest:.0f} % |"
+        f"| {name} | {100 * found.hit_rate:.1f} % | {hits} | {spreads} | {found.total_seconds:.1f} "
+        f"| {found.first_p50_ms:.0f} | {found.first_p99_ms:.0f} | {found.idle_seconds:.2f} | {found.failed} "
+        f"| {found.lost} | {found.noticed_seconds:.2f} | {found.back_seconds:.2f} | {100 * found.fullest:.0f} % |"
     )
 
 
@@ -219,18 +278,20 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
     options = parser.parse_args()
     found, apart = asyncio.run(measure(held=True)), asyncio.run(measure(held=False))
-    full = asyncio.run(measure(held=True, room=ROOM_TOKENS))
+    full, full_apart = asyncio.run(measure(held=True, full=True)), asyncio.run(measure(held=False, full=True))
+    rows = {
+        "by conversation": found,
+        "nothing held together": apart,
+        "by conversation, little room": full,
+        "nothing held together, little room": full_apart,
+    }
     if options.json:
-        print(json.dumps({"affinity": vars(found), "none": vars(apart), "little room": vars(full)}))
+        print(json.dumps({name: vars(row) for name, row in rows.items()}))
     else:
-        print(
-            "| Way | Hit rate | by turn, % | Busiest server by turn | Failed | Lost | Noticed, s | Back, s | Fullest |"
-        )
-        print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-        print(shown("by conversation", found))
-        print(shown("nothing held together", apart))
-        print(shown("by conversation, little room", full))
-    passed = problems(found, apart, full)
+        print(HEADS)
+        print("| --- " * HEADS.count(" | ") + "| --- |")
+        print(*(shown(name, row) for name, row in rows.items()), sep="\n")
+    passed = problems(found, apart, full, full_apart)
     for problem in passed:
         print(f"missed: {problem}", file=sys.stderr)
     return 1 if options.check and passed else 0

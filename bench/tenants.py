@@ -6,7 +6,9 @@ A real `harmonium serve` with its embedded server, room for few responses, and t
 conversations, and then goes on with one of them again and again, and asks for a response in the background now and
 then. By turns Acme does the same in a process of its own, many at once, and is held until its responses have ended: so
 what slows the machine down does so in both. A row says how long both kinds took Globex under that load and in the quiet
-between, how many of Globex' requests failed, and how many of its responses were evicted.
+between, how many of Globex' requests failed, and how many of its responses were evicted. `fairness` is who gets how
+much of a process with less room than both ask for (bench/_fairness.py); `cost` what keys and limits cost a create, and
+`keys` what many of them in the store change (bench/_cost.py).
 """
 
 import argparse
@@ -23,8 +25,11 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench._harness import HOST, Server  # noqa: E402
-from bench.attacks import ACME, ANSWER_SECONDS, GLOBEX, PAUSE_SECONDS, Waits, request  # noqa: E402
+from bench import _cost as cost  # noqa: E402
+from bench import _fairness as fairness  # noqa: E402
+from bench._asking import Connection, posted  # noqa: E402
+from bench._harness import Server  # noqa: E402
+from bench.attacks import ACME, GLOBEX, PAUSE_SECONDS, Waits, request  # noqa: E402
 
 SECONDS = 2.0
 """How long a load goes on at a time, and the quiet before it."""
@@ -48,43 +53,12 @@ TARGET = 2.0
 
 POLL_SECONDS = 0.002
 STEADY_SECONDS = 0.3
+FAIRNESS = "fairness"
+COSTS = {
+    "cost": f"one round trip more, and at most {cost.TARGET_US:g} µs of CPU beside it",
+    "keys": f"no round trip more, and at most {100 * cost.SAME:g} % more CPU",
+}
 METRICS_KEY = "m" * 32
-MODEL = "gpt-oss-20b"
-
-
-def posted(key: str, **body: object) -> bytes:
-    """A small create request, with what else is given."""
-    return request("POST", "/v1/responses", key, json.dumps({"model": MODEL, "max_output_tokens": 16, **body}).encode())
-
-
-class Connection:
-    """A connection that is kept open, with one request at a time."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._writer: asyncio.StreamWriter | None = None
-
-    async def ask(self, sent: bytes) -> tuple[int, bytes]:
-        """The status of the answer, and its body. Raises OSError, and TimeoutError."""
-        try:
-            if self._writer is None:
-                self._reader, self._writer = await asyncio.open_connection(HOST, self._port)
-            self._writer.write(sent)
-            async with asyncio.timeout(ANSWER_SECONDS):
-                head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
-                if b"chunked" in head:
-                    return int(head[9:12]), await self._reader.readuntil(b"0\r\n\r\n")
-                size = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
-                return int(head[9:12]), await self._reader.readexactly(size)
-        except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
-            self.close()
-            raise ConnectionError("no answer") from error
-
-    def close(self) -> None:
-        """Close it; the next request opens another one."""
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = None
 
 
 # --- what Acme does, each until it is ended ---------------------------------------------------------------------------
@@ -305,7 +279,9 @@ def main() -> int:
     """0, or 1 when --check is given and Globex noticed more than it may."""
     parser = argparse.ArgumentParser(description="what a tenant notices of another one")
     parser.add_argument("--check", action="store_true", help="fail where Globex noticed more than it may")
-    parser.add_argument("--only", choices=LOADS, help="one load")
+    parser.add_argument(
+        "--only", choices=(*LOADS, FAIRNESS, *COSTS), help="one load, who gets how much, or what keys and limits cost"
+    )
     parser.add_argument("--load", choices=LOADS, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -313,9 +289,20 @@ def main() -> int:
         print("ready", flush=True)
         asyncio.run(LOADS[arguments.load](arguments.port))  # type: ignore[arg-type]
         return 0
-    fine = asyncio.run(rows([arguments.only] if arguments.only else list(LOADS)))
-    print(f"tenants: {'met' if fine else 'missed'} (p99 at most {TARGET:g}x, nothing failed, nothing evicted)")
-    return int(arguments.check and not fine)
+    quiet = fair = cheap = True
+    if arguments.only in (None, *LOADS):
+        quiet = asyncio.run(rows([arguments.only] if arguments.only else list(LOADS)))
+        print(f"tenants: {'met' if quiet else 'missed'} (p99 at most {TARGET:g}x, nothing failed, nothing evicted)")
+    if arguments.only in (None, FAIRNESS):
+        fair = asyncio.run(fairness.rows())
+        within = f"within {100 * fairness.TARGET:g} % of the weights"
+        print(f"fairness: {'met' if fair else 'missed'} ({within}, nothing failed)")
+    for part, limits in COSTS.items():
+        if arguments.only in (None, part):
+            met = cost.rows(part)
+            print(f"{part}: {'met' if met else 'missed'} ({limits})")
+            cheap &= met
+    return int(arguments.check and not (quiet and fair and cheap))
 
 
 if __name__ == "__main__":

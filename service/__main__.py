@@ -6,13 +6,20 @@ ends the process: in the midst of an import it would be a traceback.
 
 import gc
 import signal
+import sys
+
+CLIENT = ("ask", "chat", "show", "log", "diff", "tail", "wait", "cancel", "rm")
+"""The commands that talk to a service over HTTP."""
 
 
 def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.disable()  # until it is imported, as what that makes stays
-    from service.commands.command_line import app
+    if sys.argv[1:2] and sys.argv[1] in CLIENT:
+        from service.commands.client.command_line import app  # which needs no settings, nor what these need
+    else:
+        from service.commands.command_line import app
 
     gc.enable()
     app()

@@ -16,8 +16,9 @@ RETRY_SECONDS = 1
 class ApiError(Exception):
     """A refusal with its place in the envelope.
 
-    `retry_after` (seconds) asks the client to come back; `retry` says whether a retry makes sense at all. `allow` are
-    the methods that a path has, where it lacks the one that was asked (RFC 9110, section 15.5.6).
+    `retry_after` (seconds) asks the client to come back, and `retry_after_ms` (milliseconds) says it more exactly.
+    `retry` says whether a retry makes sense at all, which by default it does where the client is asked back. `allow`
+    are the methods that a path has, where it lacks the one that was asked (RFC 9110, section 15.5.6).
     """
 
     def __init__(
@@ -29,7 +30,8 @@ class ApiError(Exception):
         code: str | None = None,
         param: str | None = None,
         retry_after: int | None = None,
-        retry: bool = False,
+        retry_after_ms: int | None = None,
+        retry: bool | None = None,
         allow: Sequence[str] = (),
     ) -> None:
         super().__init__(message)
@@ -39,7 +41,8 @@ class ApiError(Exception):
         self.code = code
         self.param = param
         self.retry_after = retry_after
-        self.retry = retry or retry_after is not None
+        self.retry_after_ms = retry_after_ms
+        self.retry = retry_after is not None if retry is None else retry
         self.allow = allow
 
 

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Literal, TextIO, cast
 
 QUEUE_LINES = 4096
@@ -193,3 +194,26 @@ def escaped(text: str) -> str:
 
 def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(record.msecs):03d}Z"
+
+
+class Ration:
+    """So many a second, or in other times, and how many went without: whoever has no key fills no log."""
+
+    def __init__(self, a_second: int, now: Callable[[], float] = monotonic, *, seconds: float = 1.0) -> None:
+        self._a_second = a_second
+        self._now = now
+        self._seconds = seconds
+        self._second = -1
+        self._given = self._without = 0
+
+    def take(self) -> int | None:
+        """How many went without since the last one that didn't; None where this one does."""
+        second = int(self._now() / self._seconds)
+        if second != self._second:
+            self._second, self._given = second, 0
+        if self._given >= self._a_second:
+            self._without += 1
+            return None
+        self._given += 1
+        without, self._without = self._without, 0
+        return without

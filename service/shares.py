@@ -1,7 +1,8 @@
 """Bounds that tenants share: slots of requests, bytes of bodies, processes of servers.
 
 Nobody can take all of anything. Where there are several tenants, the last eighth is for those that have no more than
-their share, so that whoever comes finds room, and comes to a share while others are over theirs. Never wait here.
+their share, so that whoever comes finds room, and comes to a share while others are over theirs. Shares are as large as
+the weights of tenants. Never wait here.
 """
 
 from collections import defaultdict
@@ -11,22 +12,35 @@ RESERVED = 8
 """The last such part of a limit is for tenants that have no more than their share."""
 
 
+def evenly(tenant: str) -> float:
+    """The weight of a tenant where all have the same."""
+    return 1.0
+
+
 class Share:
     """Up to `limit` of something, which tenants share."""
 
-    def __init__(self, limit: int, *, several: Callable[[], bool]) -> None:
-        """`several` says whether there is more than one tenant at the moment."""
+    def __init__(self, limit: int, *, several: Callable[[], bool], weight: Callable[[str], float] = evenly) -> None:
+        """`several` says whether there is more than one tenant at the moment, `weight` how much one counts."""
         self.limit = limit
         self._several = several
+        self._weight = weight
         self._taken = 0
         self._by_tenant: defaultdict[str, int] = defaultdict(int)
+        self._weights: dict[str, float] = {}
+        """Of those that have something, as it was when they took the first of it."""
+        self._weights_sum = 0.0
 
     def fits(self, tenant: str, amount: int) -> bool:
         """Whether a tenant may have so much more."""
+        if self._taken + amount > self.limit:
+            return False
+        known = self._weights.get(tenant)
+        weight = self._weight(tenant) if known is None else known
+        weights = self._weights_sum + (weight if known is None else 0)
         own = self.taken_by(tenant) + amount
-        tenants = len(self._by_tenant) + (tenant not in self._by_tenant)
-        fair = own * (tenants + 1) <= self.limit  # as if one more tenant came
-        return self._taken + amount <= self.limit - (0 if fair else self._reserved())
+        fair = own * (weights + 1) <= self.limit * weight  # as if one more tenant came
+        return fair or self._taken + amount <= self.limit - self._reserved()
 
     def _reserved(self) -> int:
         """What only those get that have no more than their share."""
@@ -38,6 +52,9 @@ class Share:
 
     def take(self, tenant: str, amount: int) -> None:
         """Let it have so much more, whether it fits or not."""
+        if tenant not in self._weights:
+            self._weights[tenant] = self._weight(tenant)
+            self._weights_sum += self._weights[tenant]
         self._taken += amount
         self._by_tenant[tenant] += amount
 
@@ -47,3 +64,4 @@ class Share:
         self._by_tenant[tenant] -= amount
         if not self._by_tenant[tenant]:
             del self._by_tenant[tenant]
+            self._weights_sum -= self._weights.pop(tenant, 0.0)  # whoever had nothing gives nothing back

@@ -19,6 +19,8 @@ StoreError
 ├── SteersFull          so much was said to the response that no more can be
 ├── Steered             something was said to the response that whoever ends it doesn't know
 ├── QueueFull           the queue is at its limit
+├── RegistryMoved       a record of the registry was changed by somebody else meanwhile
+├── RegistryFull        a list of the registry has as many as it may
 ├── LeaseLost           somebody else works on the job now, or it has ended
 ├── LogFull             there is no room for another event
 ├── NewerFormat         a value was written by a newer version
@@ -182,6 +184,21 @@ class QueueFull(StoreError):
         super().__init__(f"{most} jobs wait already" if what == "jobs" else f"jobs with {most} bytes wait already")
         self.most = most
         self.what = what
+
+
+class RegistryMoved(StoreError):
+    """A record of the registry isn't what a change was made of: somebody else's came in between."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the record {name!r} was changed by somebody else")
+
+
+class RegistryFull(StoreError):
+    """A list of the registry has as many as it may."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the list {name!r} is full")
+        self.name = name
 
 
 class LeaseLost(StoreError):

@@ -25,8 +25,20 @@
     PREFIX:{SHARD}:approvals:TENANT        zset DIGITS NUMBER/DIGEST of approvals asked for, NUMBER/ once used; expires
     PREFIX:{SHARD}:approved:TENANT         hash, those used up: DIGITS NUMBER, and the DIGITS of who used it; expires
     PREFIX:{SHARD}:containers:TENANT       hash, what is known of a tenant's containers, by their DIGITS; expires
+    PREFIX:{SHARD}:keyed:TENANT            hash, a tenant's requests with an Idempotency-Key, by its digits; expires
+    PREFIX:{SHARD}:keyed-until:TENANT      zset, the same ones by the ms until which each is known; expires
+    PREFIX:{SHARD}:spent:HOUR              hash, what was spent in an hour, by TENANT/KEY/MODEL; expires
+    PREFIX:{SHARD}:spent-by:DIGITS         string, that this was counted, for its retry; expires
     PREFIX:{SHARD}:secret                  string, random bytes that all have in common; in shard 00 alone
     PREFIX:{SHARD}:store                   hash, the layout record (layout.py); in shard 00 alone
+    PREFIX:{SHARD}:registry                hash, the records of projects, service accounts and keys; in shard 00 alone
+    PREFIX:{SHARD}:registry:LIST           zset, their names, in the order in which they were added
+    PREFIX:{SHARD}:registry-used           hash, when a key was last used, in seconds, by its record's name
+    PREFIX:{SHARD}:audit                   stream, who changed what of them
+    PREFIX:{SHARD}:limits:TENANT/SCOPE     hash, what is used of a tenant's limits (lua/limits.lua); expires
+    PREFIX:{SHARD}:parallel:TENANT/SCOPE   zset DIGITS of its work under way, by the ms until it counts; expires
+    PREFIX:{SHARD}:reserved:TENANT         hash, what is reserved for its work under way, by DIGITS; expires
+    PREFIX:{SHARD}:reservations            zset TENANT/DIGITS of what is reserved, by the ms when it is looked at
     PREFIX:{SHARD}:t:TENANT:node:DIGITS      hash, a turn without payload; its fields are in lua/append.lua
     PREFIX:{SHARD}:t:TENANT:messages:DIGITS  string, the messages that the turn added (codec.py)
     PREFIX:{SHARD}:t:TENANT:response:DIGITS  string, the response as served, and its input items (codec.py)
@@ -42,7 +54,9 @@
 and the channels
 
     PREFIX:{SHARD}:control                   for workers: that a job waits, or was cancelled
+    PREFIX:{SHARD}:registry-news             for all: which project or key was changed
     PREFIX:{SHARD}:t:TENANT:events:DIGITS    for followers: what is added to a log
+    PREFIX:{SHARD}:t:TENANT:keyed:DIGITS     for who waits: that a request with an Idempotency-Key has ended
 
 DIGITS and ROOT are the 48 hex digits of an id, without `resp_` or `conv_`. A conversation with an id of its own is a
 turn, whose digits have CONVERSATION_MARK behind the shard (lua/standing.lua). A tree lives in one shard, whose name is
@@ -107,6 +121,11 @@ class ShardKeys:
     outbox: Key
     secret: Key
     store: Key
+    registry: Key
+    registry_used: Key
+    registry_news: Key
+    audit: Key
+    reservations: Key
     control: Key
     turns: str
 

@@ -52,10 +52,26 @@ Messages = tuple[StoredMessage, ...]
 """What one turn added, in order."""
 
 
+class Expense(msgspec.Struct, frozen=True):
+    """What a response took of which model, for which key of its tenant; no `key` is one that the registry hasn't.
+
+    Cached tokens are among those of the input, and reasoning tokens among those of the output. A name is of bounded
+    length, without `/` in that of a key.
+    """
+
+    key: str
+    model: str
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
 class Turn(msgspec.Struct, frozen=True):
     """What one response added to its conversation; written once and never changed.
 
     `response` is the response as served and `items` the input items as listed, both JSON that the store never reads.
+    `expense` is counted where the turn is stored, and isn't part of it.
     """
 
     id: str
@@ -64,6 +80,7 @@ class Turn(msgspec.Struct, frozen=True):
     messages: Messages
     response: bytes
     items: bytes = b"[]"
+    expense: Expense | None = None
 
 
 class Chain(msgspec.Struct, frozen=True):

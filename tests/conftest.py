@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as examples
 
 from service.settings.core import PREFIX
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from tests.support.oracles.harmony import Oracle
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
+
+examples.register_profile("busy machines", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+examples.load_profile("busy machines")  # how long one example takes says nothing there
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +30,7 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, nowhere: Path) -> None:
     for name in list(os.environ):
-        if name.startswith(PREFIX):
+        if name.startswith((PREFIX, "OTEL_")):
             monkeypatch.delenv(name)
     monkeypatch.chdir(nowhere)
 

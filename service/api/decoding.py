@@ -217,8 +217,8 @@ def _value_at(raw: bytes | msgspec.Raw, path: str) -> bytes | msgspec.Raw:
                 raw = msgspec.json.decode(raw, type=_member(match[1])).value
             elif match[2] is not None and len(memoryview(raw)) <= SHORT_LIST_BYTES:
                 raw = msgspec.json.decode(raw, type=list[msgspec.Raw])[int(match[2])]
-        except (msgspec.MsgspecError, UnicodeDecodeError, LookupError):
-            break  # a value inside a mapping has no name in the path; what is around it must do
+        except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, RecursionError):
+            break  # it is too deep, or inside a mapping and has no name in the path; what is around it must do
     return raw
 
 

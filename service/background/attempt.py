@@ -10,15 +10,15 @@ that is refused ends the attempt at once.
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Generator
+from contextlib import aclosing, contextmanager, suppress
 from enum import Enum
 from functools import partial
 from time import monotonic
 
 import msgspec
 
-from service import logs
+from service import logs, spans
 from service.api.response import Response, ResponseError, decode_response
 from service.api.tools.outcome import Outcome as ToolOutcome
 from service.background.log_sink import LogSink
@@ -47,6 +47,8 @@ from service.responses.sampler import error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.responses.tools.port import Runner
+from service.responses.traced.facts import planned
+from service.spans import UNTRACED, Fact, Kind
 from service.steps import BRIEFLY, in_steps
 from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError, StoreUnavailable
 from store.jobs.jobs import SPEC_PIECE_BYTES
@@ -64,6 +66,11 @@ READ_ENTRIES = 256
 
 UNREADABLE = "No worker could read what was to be done. Send the request again."
 
+
+STRANDED = (
+    "The worker that made it stopped in the middle of an answer, and nobody can go on there: the model's server takes "
+    "whole messages alone. Send the request again."
+)
 
 NO_ROOM = "The server has no room for more of its events (HARMONIUM_MAX_LOG_BYTES). What was said until then is here."
 
@@ -113,6 +120,7 @@ class Attempt:
         self._steered = False
         self.leaving = False
         """Whether it stops soon, for somebody else to go on."""
+        self._span = self._claim = UNTRACED
         self.began = monotonic()
 
     def lose(self, *, cancelled: bool = False) -> None:
@@ -122,9 +130,12 @@ class Attempt:
         self._stop()
 
     def leave(self) -> None:
-        """Stop soon, write down what was sampled, and let somebody else go on. Never blocks."""
+        """Stop soon, write down what was sampled, and let somebody else go on. Where nobody could, it goes on to its
+        end, for as long as the process does. Never blocks.
+        """
         self.leaving = True
-        self._stop()
+        if self.can_give_way:
+            self._stop()
 
     def steer(self) -> None:
         """Something was said to the response: end it at its next boundary, so that another one goes on from it. Never
@@ -133,6 +144,11 @@ class Attempt:
         self._steered = True
         if self._run is not None:
             self._run.steer()
+
+    @property
+    def can_give_way(self) -> bool:
+        """Whether somebody else could go on with it where it stands."""
+        return self._run is None or not self._run.machine.stranded
 
     def give_way(self) -> None:
         """Leave, and wait again at the level of its priority, behind other tenants' responses. Never blocks."""
@@ -151,6 +167,10 @@ class Attempt:
 
     async def make(self) -> Outcome:
         """Make the attempt. Raises StoreUnavailable where the store stayed away; the lease then ends by itself."""
+        with self._ending():
+            return self._told(await self._settled())
+
+    async def _settled(self) -> Outcome:
         try:
             return await self._make()
         except LeaseLost:
@@ -161,6 +181,42 @@ class Attempt:
             logs.event(logger, logging.WARNING, "the end of an event log is lost", response_id=self.id, reason=str(gap))
             await self._service.jobs.hand_back(self.job.lease, failed=False)
             return Outcome.HANDED_BACK
+
+    def _trace(self, plan: Plan) -> None:
+        """Trace it from its claim on, linked to where the response was submitted. That it was claimed is told early, as
+        a process that dies never tells of its end. To end one that was cancelled is a part of the request for that.
+        """
+        tracer, job = self._service.tracer, self.job
+        if not tracer.on or job.status is Status.CANCELLED:
+            return
+        facts: dict[str, Fact] = {
+            **planned(plan),
+            "harmonium.attempt.number": job.epoch,
+            "harmonium.attempt.waited_seconds": round(job.waited_seconds, 3),
+        }
+        submitted = plan.generation.trace
+        self._span = tracer.attempt(submitted, facts, seconds=monotonic() - self.began)
+        self._claim = self._span.child("claim", Kind.CONSUMER, facts, linked=submitted)
+        spans.current.set(self._span)
+
+    @contextmanager
+    def _ending(self) -> Generator[None]:
+        """Within the block, have what is traced end, in whatever way that does."""
+        try:
+            yield
+        except BaseException as error:
+            self._span.fail(spans.kind_of(error), fault=spans.is_fault(error))
+            raise
+        finally:
+            self._claim.end()
+            self._span.end()
+
+    def _told(self, outcome: Outcome) -> Outcome:
+        """Tell whoever traces it what became of it."""
+        self._span.note({"harmonium.attempt.outcome": outcome.value})
+        if outcome not in (Outcome.ENDED, Outcome.HANDED_BACK):
+            self._span.fail(outcome.value.replace(" ", "_"), fault=outcome is not Outcome.LOST)
+        return outcome
 
     async def _is_cancelled(self) -> bool:
         """Whether the lease went because the response was cancelled, of which a refused write may be the first sign."""
@@ -186,9 +242,11 @@ class Attempt:
             await self._rest(self._settings.lease_seconds / 2)
             await jobs.hand_back(job.lease, failed=False)
             return Outcome.HANDED_BACK
+        self._trace(plan)
         machine = machine_of(plan, await self._seal(plan))
         machine.queued()
         await self._replay(machine)
+        self._claim.end()
         diverged = machine.next_number != job.last + 1
         if diverged:
             machine.diverge(job.last + 1)
@@ -295,6 +353,8 @@ class Attempt:
         ending = ending_of(machine, plan.generation.sampling.max_tokens)
         if ending is not None:
             return ending, None
+        if machine.stranded:
+            return Ending.ERROR, ResponseError("server_error", STRANDED)
         if job.tries > settings.max_attempts:
             self._service.metrics.attempts_exhausted.inc()
             reason = f"{settings.max_attempts} workers in a row died or failed on it without getting any further."
@@ -351,7 +411,7 @@ class Attempt:
             await self._hand_back(sink, failed=False)
             return Outcome.HANDED_BACK
         broke_off = run.machine.fault is None and ending in (Ending.ABORT, Ending.ERROR)
-        if broke_off and not self._final(failure, further):
+        if broke_off and not run.machine.stranded and not self._final(failure, further):
             if self._serves_others(failure, run.plan.generation.model):
                 await self._rest(self._timing.model_away_seconds)
                 self._gives_way = True  # to those whose models can be had
@@ -396,6 +456,8 @@ class Attempt:
             async for _ in batches:
                 pass
         self.response = run.response
+        if run.plan.reserved:
+            self._service.limiter.settle(self.job.lease.tenant, run.plan.id, run.spent)
         if self._run is not None or self.job.last >= QUEUED_EVENTS:  # it has begun, here or elsewhere
             self._service.metrics.run_seconds.observe(self._run_seconds)
         return Outcome.ENDED

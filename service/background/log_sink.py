@@ -11,11 +11,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from service import spans
 from service.api.events import Event
 from service.api.response import Response, ResponseStatus
 from service.api.steer import NotSteered
@@ -238,8 +240,9 @@ class LogSink:
         before: list[Event] = []
         if steers:
             try:
-                successor = await self._succeed(plan, machine, response, steers, self._patience())
-                return await self._store(rest, plan, machine, succeeded(response, successor), (), steers, successor)
+                successor, reserved = await self._succeed(plan, machine, response, steers, self._patience())
+                with nullcontext() if reserved is None else reserved.handed_over():
+                    return await self._store(rest, plan, machine, succeeded(response, successor), (), steers, successor)
             except NotSteered as why:
                 before, response = given_back(response, steers, why)
             except (QueueFull, StoreFull, TurnTooLarge, NotContinuable) as refusal:
@@ -272,6 +275,7 @@ class LogSink:
                 announced=self._announced,
                 steers=steers,
             )
+        span = spans.current.get().child("store.append")
         try:
             finished = await self._complete(end)
             self._metrics.webhooks.labels("given_up").inc(finished.dropped)
@@ -281,6 +285,11 @@ class LogSink:
                 )
         except StoreUnconfirmed as lack:  # it has ended all the same
             unconfirmed(response, lack)
+        except BaseException as error:
+            span.fail(spans.kind_of(error), fault=spans.is_fault(error))
+            raise
+        finally:
+            span.end()
         self._note_steers(plan.id, steers, successor)
         return terminal
 

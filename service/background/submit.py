@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from service import spans
 from service.api.events import Event
 from service.api.response import Response, ResponseStatus
 from service.metrics.counters import Metrics
@@ -17,6 +18,9 @@ from service.responses.output.journal import Batch, encode_batch
 from service.responses.plan import Plan, encode, turn_of
 from service.responses.prepare import Prepared
 from service.responses.run import machine_of, unconfirmed
+from service.responses.traced.facts import planned
+from service.spans import Headers, Kind
+from service.tenants.limiter import Reservation
 from store.errors import QueueFull, StoreUnconfirmed
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
@@ -44,18 +48,47 @@ class Accepted(NamedTuple):
     events: list[Event]
 
 
-async def accepted(plan: Plan) -> Accepted:
-    """A planned response as it is queued."""
+async def accepted(plan: Plan, trace: Headers = ()) -> Accepted:
+    """A planned response as it is queued; attempts at it are linked to its `trace`, where it has one."""
+    if trace:
+        plan = msgspec.structs.replace(plan, generation=msgspec.structs.replace(plan.generation, trace=trace))
     machine = machine_of(plan)
     events = machine.queued()
     turn = turn_of(plan, machine, msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED))
     return Accepted(turn, await encode(plan), Entry(events[-1].sequence_number, encode_batch(Batch(events))), events)
 
 
-async def submit(jobs: Jobs, metrics: Metrics, tenant: str, prepared: Prepared, *, streams: bool) -> Submitted:
-    """Queue a planned response; its parent's pin goes with it. `streams` is how it was asked for. Raises StoreError."""
-    plan = prepared.plan
-    turn, spec, entry, events = await accepted(plan)
+async def submit(
+    jobs: Jobs,
+    metrics: Metrics,
+    tenant: str,
+    prepared: Prepared,
+    *,
+    streams: bool,
+    reserved: Reservation | None = None,
+) -> Submitted:
+    """Queue a planned response; its parent's pin goes with it, and what is `reserved` for it of limits. `streams` is
+    how it was asked for. Raises StoreError.
+    """
+    if reserved is None:
+        return await _traced(jobs, metrics, tenant, prepared, streams)
+    plan = msgspec.structs.replace(prepared.plan, reserved=True)
+    with reserved.handed_over():
+        return await _traced(jobs, metrics, tenant, msgspec.structs.replace(prepared, plan=plan), streams)
+
+
+async def _traced(jobs: Jobs, metrics: Metrics, tenant: str, prepared: Prepared, streams: bool) -> Submitted:
+    """See `submit`."""
+    facts = planned(prepared.plan) if spans.current.get().kept else None
+    with spans.current.get().child("submit", Kind.PRODUCER, facts) as span:
+        return await _submit(jobs, metrics, tenant, prepared, await accepted(prepared.plan, span.headers), streams)
+
+
+async def _submit(
+    jobs: Jobs, metrics: Metrics, tenant: str, prepared: Prepared, made: Accepted, streams: bool
+) -> Submitted:
+    """See `submit`, of which `made` is what is to be kept."""
+    plan, (turn, spec, entry, events) = prepared.plan, made
     response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
     async with _held(jobs, prepared) as pin:
         try:

@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from service import spans
 from service.api.events import Event, SteerFailed
 from service.api.response import Extensions, GivenBack, Response, ResponseStatus, SteerError, SteerShown
 from service.api.steer import NotSteered, messages_in, required_input, settled
@@ -26,13 +27,15 @@ from service.responses.plan import Plan, messages_of
 from service.responses.prepare import prepared_below
 from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.service import Caller, Service
+from service.tenants.limiter import Reservation
+from service.tenants.limits import Allowance
 from store.errors import StoreError, StoreUnavailable
 from store.jobs.model import Steer, Successor
 from store.turn import Chain
 
-Succeed = Callable[[Plan, Machine, Response, Sequence[Steer], float], Awaitable[Successor]]
-"""Makes the response that goes on from one with what was said to it; the store may be away for so many seconds. Raises
-NotSteered where none can."""
+Succeed = Callable[[Plan, Machine, Response, Sequence[Steer], float], Awaitable[tuple[Successor, Reservation | None]]]
+"""Makes the response that goes on from one with what was said to it, and what is reserved for it of limits; the store
+may be away for so many seconds. Raises NotSteered where none can."""
 
 
 async def succeed(
@@ -43,7 +46,7 @@ async def succeed(
     response: Response,
     steers: Sequence[Steer],
     patience: float,
-) -> Successor:
+) -> tuple[Successor, Reservation | None]:
     """See Succeed. Raises StoreUnavailable too."""
     _refuse(plan, response)
     said = [message for steer in steers for message in messages_in(msgspec.Raw(steer.said))]
@@ -51,8 +54,10 @@ async def succeed(
         request = settled(plan.settings, plan.id, said)
         above = await retry(partial(service.store.chain_above, tenant, plan.id), patience)
         parent = Parent(_with_end(service, above, plan, machine))
-        caller = Caller(tenant, plan.generation.trace)
-        prepared = await prepared_below(service, caller, request, parent)
+        project = None if service.key_ring is None else await service.key_ring.project(tenant)
+        caller = Caller(tenant, plan.generation.trace, key=plan.key, project=project)
+        made = (await prepared_below(service, caller, request, parent)).plan
+        reserved = await _reserve(service, caller, made)
     except msgspec.DecodeError as error:
         why = "Its settings were kept by another release, and this one can't read them."
         raise NotSteered("successor_creation_failed", why) from error
@@ -60,8 +65,22 @@ async def succeed(
         raise
     except (ApiError, EngineError, StoreError) as error:
         raise NotSteered("successor_creation_failed", _refusal(error).message) from error
-    turn, spec, entry, _ = await accepted(prepared.plan)
-    return Successor(turn, spec, entry)
+    made = msgspec.structs.replace(made, reserved=reserved is not None)
+    turn, spec, entry, _ = await accepted(made, spans.current.get().headers)
+    return Successor(turn, spec, entry), reserved
+
+
+async def _reserve(service: Service, caller: Caller, plan: Plan) -> Reservation | None:
+    """What a successor may take of the limits of its project, and of the key that asked for the first response, as they
+    are now. Raises ApiError 429, StoreUnavailable.
+    """
+    limits = {} if caller.project is None else caller.project.limits
+    key = await service.directory.find_key(caller.tenant, caller.key) if caller.key else None
+    allowance = Allowance(caller.tenant, limits, caller.key, None if key is None else key.limit)
+    asked = plan.generation
+    return await service.limiter.admit(
+        allowance, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens, succeeds=True
+    )
 
 
 def _refuse(plan: Plan, response: Response) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from service import logs
+from service.background.settling import settle_for_ever
 from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
 from service.responses.service import Service
@@ -70,6 +71,8 @@ class Background:
         doubted, seconds = service.metrics.expiry_doubted.labels, service.settings.sweep_seconds
         sweeping = sweep_for_ever(service, seconds, lambda why: doubted(why).inc())
         parts = [("sweeping", sweeping)]
+        if service.settings.has_limits:
+            parts += [("limits", service.limiter.hold_for_ever()), ("settling", settle_for_ever(service))]
         if self._deliverer is not None:
             parts.append(("webhooks", self._deliverer.deliver_for_ever()))
         async with asyncio.TaskGroup() as group:
@@ -101,8 +104,8 @@ def _deliverer(service: Service) -> "Deliverer":
 
 async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[str], None]) -> None:
     """At once, and then every `seconds` on average, delete a part of what is left of deleted conversations, of what
-    nobody used for too long, and of event logs that were kept for long enough, until cancelled. Never in step with
-    other processes.
+    nobody used for too long, and of event logs that were kept for long enough, until cancelled; and count what could
+    not be counted before. Never in step with other processes.
 
     Where the store's layout record contradicts this process, it deletes nothing. `doubted` is called where unused
     conversations were kept, as the time is in doubt, with the reason.
@@ -116,6 +119,7 @@ async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[st
                 logs.event(logger, logging.WARNING, message, why=doubt.why, conversations=doubt.trees)
                 doubted(doubt.why)
             await service.jobs.expire_logs()
+            await service.tally.settle()
         except LayoutMismatch:  # which is told of once (service/responses/service.py)
             pass
         except StoreError as error:

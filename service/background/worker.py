@@ -193,6 +193,7 @@ class Worker:
                 each
                 for each in self._attempts.values()
                 if not each.leaving
+                and each.can_give_way
                 and each.job.priority >= one.level
                 and places[each.job.lease.tenant] >= places[one.tenant] + 2
             ),

@@ -1,5 +1,5 @@
 """The command line: `harmonium serve`, `worker`, `sandbox`, `doctor`, `fsck`, `backup`, `restore`, `settings` and
-`--version`.
+`--version`; `projects`, `keys`, `usage` and `audit` are in tenants/, those that talk to a service over HTTP in client/.
 
 Options are settings under another name, and their help is the settings' own description, so that the two
 can't differ. An error is one line on stderr. There is no option for API keys: the list of processes, which
@@ -17,6 +17,8 @@ from typing import Annotated, Any, Never, cast
 import typer
 
 from service.build import this_build
+from service.commands.client.command_line import app as client
+from service.commands.tenants.command_line import audit, keys, projects, usage
 from service.settings.core import ENGINE_URLS
 from service.settings.settings import (
     MASK,
@@ -44,6 +46,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+app.add_typer(client)
+app.add_typer(projects, name="projects")
+app.add_typer(keys, name="keys")
+app.command()(usage)
+app.command()(audit)
 
 _PANELS = {name: heading for heading, names in groups().items() for name in names}
 _NO_DEFAULT = "none"

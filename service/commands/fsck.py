@@ -6,6 +6,7 @@ said.
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
 from textwrap import fill, indent
@@ -16,7 +17,9 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from service.commands.doctor import server_url
+from service.responses.service import open_directory, open_store
 from service.settings.settings import Settings
+from service.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
 from store.fsck.check import Fsck, Progress, Report
 from store.fsck.faults import MEANINGS
 from store.redis.connection import connect
@@ -114,10 +117,25 @@ async def _check(
                 if isinstance(step, Progress):
                     hear(step)
                 elif isinstance(step, Report):
+                    if repair and any(step.faults.values()):
+                        await _note(settings.model_copy(update={"redis_url": url}), step)
                     return step
     finally:
         await fsck.close()
     raise AssertionError("a check ends with its report")
+
+
+async def _note(settings: Settings, report: Report) -> None:
+    """Have the audit log say that the store was repaired, and how many faults of each kind it had."""
+    kinds = Counter(fault.what for fault, repaired in report.faults.items() if repaired)
+    repaired = AuditEvent(
+        "store.fsck_repaired", settings.key_prefix, data={"repaired": dict(kinds), "left": report.left}
+    )
+    store = open_store(settings)
+    try:
+        await note(open_directory(settings, store).registry, Actor(COMMAND_LINE), repaired)
+    finally:
+        await store.close()
 
 
 def _bar(console: Console) -> Bar:

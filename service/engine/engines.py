@@ -5,7 +5,7 @@ there to its end, the further generations of a response included, and then it is
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
 
@@ -69,6 +69,15 @@ class Offer(msgspec.Struct, frozen=True):
     card: ModelCard | None
 
 
+May = Callable[[Sequence[str]], bool]
+"""Whether somebody may use the model of these names. One that they may not use isn't there for them."""
+
+
+def anybody(names: Sequence[str]) -> bool:
+    """Whoever may use all models."""
+    return True
+
+
 class Engines:
     """Engines as one; the first is that of requests that name no model."""
 
@@ -91,22 +100,32 @@ class Engines:
         """The model of requests that name none; see the port."""
         return self._members[0].card
 
-    def offers(self) -> list[Offer]:
+    def offers(self, may: May = anybody) -> list[Offer]:
         """The models of now, the first first. One has no names as long as only its engine could say them."""
-        return [_offer(member, self._named) for member in self._members]
+        found = [_offer(member, self._named) for member in self._members]
+        return [offer for offer in found if not offer.names or may(offer.names)]
 
-    async def find(self, name: str) -> ModelCard | None:
+    async def find(self, name: str, may: May = anybody) -> ModelCard | None:
         """The model of this name, or the first one for no name; None where there is none of it. An engine that doesn't
         know yet what it serves is asked again. Raises EngineUnavailable.
         """
-        first = self._members[0]
-        member = first if not name or not first.name else self._named.get(name)
-        if member is None:
-            return None
-        if (offer := _offer(member, self._named)).card is None:
-            await member.engine.check()
-            offer = Offer(_offer(member, self._named).names, member.card)
-        return offer.card if not name or name in offer.names else None
+        for member in self._candidates(name):
+            offer = _offer(member, self._named)
+            if offer.names and not may(offer.names):
+                continue
+            if offer.card is None:
+                await member.engine.check()
+                offer = Offer(_offer(member, self._named).names, member.card)
+            if (not name or name in offer.names) and may(offer.names):
+                return offer.card
+        return None
+
+    def _candidates(self, name: str) -> Sequence[Member]:
+        """Whose model may have this name; for none, all in their order."""
+        if not name or not self._members[0].name:
+            return self._members
+        member = self._named.get(name)
+        return () if member is None else (member,)
 
     def servers(self) -> Mapping[str, bool]:
         """All that sample; a server that several engines have is up if it is for all of them."""

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from service.markup.speech import Speech, Transcript
+from service.markup.speech import ChatRequest, Speech, Transcript
 
 
 class Finish(StrEnum):
@@ -68,6 +68,7 @@ class Generation(msgspec.Struct, frozen=True):
     same one, whose prefix cache knows them, or to that which had the response that this one `continues`; `response` is
     its own. Those with different `cache_salt` never share cached prefixes. A lower
     `priority` is served earlier. `trace` are the W3C trace headers of whoever asked, by name.
+    With `asks` the server makes the prompt and reads the answer itself; there is no `prompt` then.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Generation(msgspec.Struct, frozen=True):
     marks: tuple[str, ...] = ()
     tenant: str = ""
     begun: bool = False
+    asks: ChatRequest | None = None
 
 
 class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -100,13 +102,18 @@ class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 LEAST_LOGPROB = -9999.0
 
+UNTOLD = TokenLogprobs(LEAST_LOGPROB, (), ("",))
+"""That of a token of which the server told none."""
+
 
 class Chunk(msgspec.Struct, frozen=True):
     """Some sampled ids in order, as many as were ready. The stop id that ended the generation is among them.
 
     The last chunk has `finish`; `cached_tokens`, where the engine knows it, is how much of the prompt its prefix
     cache had, and comes at the latest with the last chunk. `logprobs`, where asked for, has one entry a token. `text`
-    is what the ids say, where the generation is decoded.
+    is what the ids say, where the generation is decoded. Of a generation that `asks`, the ids only count; the text is
+    as markup/parsers/by_server.py writes it, and `prompt_tokens` come at the latest with the last chunk, if the server
+    tells them.
     """
 
     tokens: list[int]
@@ -114,6 +121,7 @@ class Chunk(msgspec.Struct, frozen=True):
     cached_tokens: int | None = None
     logprobs: list[TokenLogprobs] | None = None
     text: str = ""
+    prompt_tokens: int | None = None
 
 
 class ModelCard(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ import msgspec
 from service.markup.families import FAMILIES, Reasoning
 from service.markup.messages import chat_messages
 from service.markup.parsers.parser import Parser, make
-from service.markup.speech import SHOWN, Shown, Transcript
+from service.markup.speech import SERVER, SHOWN, Shown, Transcript
 from service.markup.telling import form_of, messages_told
 from store.turn import StoredMessage
 
@@ -46,16 +46,25 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     tools: bytes
     options: bytes
     thinking: bool = False
-    kept: int = 0
-    """How many ids of the conversation's notes the prompt begins with."""
     turns: tuple[tuple[int, int], ...] = ()
     """Where turns stand in the prompt as they were sampled."""
     noted: bool = True
-    """Whether what was read and sampled is noted for later prompts: not where the prompt leaves messages out."""
+    """Whether what was sampled is noted for later prompts: not where the prompt leaves messages out."""
+    salt: bytes = b""
+    """Of chance, for its note."""
+    key: bytes = b""
+    """Made of this salt and those of the conversation's notes, for digests."""
     shown: Shown = SHOWN
     """What the template shows of tools."""
     own: str = ""
     """What stands in marks of ours; see Transcript."""
+    about: int = 0
+    """About how many tokens the prompt has, where only the server makes it."""
+
+    @property
+    def served(self) -> bool:
+        """Whether the server makes the prompts, and reads the model itself."""
+        return self.family == SERVER
 
     @property
     def spelled(self) -> tuple[str, ...]:

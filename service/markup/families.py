@@ -11,6 +11,8 @@ from enum import Enum
 
 import msgspec
 
+from service.markup.speech import SERVER
+
 
 class Reasoning(Enum):
     """What becomes of a turn's reasoning in the prompts of later turns."""
@@ -184,6 +186,7 @@ FAMILIES = {
             ("<tool_call>",),
             "NousResearch/Hermes-2-Pro-Llama-3-8B, model card; Qwen/Qwen2.5-7B-Instruct, chat template",
         ),
+        Family("server", SERVER, Reasoning.TEMPLATE, "", (), "the server, by its own parser; only where it is named"),
         Family("think", "think", Reasoning.TEMPLATE, "", ("<think>",), "any template that writes its marks"),
         Family("plain", "plain", Reasoning.NONE, "", (), "anything else: its text is the answer"),
     )

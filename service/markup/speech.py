@@ -6,6 +6,10 @@ AUTO, HARMONY = "auto", "harmony"
 """What a model may be said to write besides the markup of a family: whatever its server shows it does, or Harmony."""
 
 
+SERVER = "server"
+"""The family of a model whose prompts its server makes, and whose turns its server reads, by a parser of its own."""
+
+
 class Shown(msgspec.Struct, frozen=True):
     """What a chat template shows of tools: which there are, what was called, and what came of that."""
 
@@ -43,3 +47,21 @@ class Transcript(msgspec.Struct, frozen=True):
     tools: bytes = b"[]"
     options: bytes = b"{}"
     own: str = ""
+
+
+class ChatRequest(msgspec.Struct, frozen=True):
+    """What a server is asked that makes its prompts itself, and reads its model by a parser of its own.
+
+    `choice` is whether a tool of the transcript's has to be called (`auto`, `none`, `required`), `parallel` whether
+    several may be. `form` is the format of the answer, JSON as Chat Completions has it; empty is any.
+    """
+
+    transcript: Transcript
+    choice: str = "auto"
+    parallel: bool = True
+    form: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """How many bytes what is said and shown takes: no fewer than it has tokens, but for what stands around it."""
+        return len(self.transcript.messages) + len(self.transcript.tools)

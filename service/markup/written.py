@@ -4,7 +4,7 @@ import msgspec
 
 from service.markup.families import FAMILIES, Reasoning
 from service.markup.parsers.parser import MARKUPS
-from service.markup.speech import HARMONY, Speech
+from service.markup.speech import HARMONY, SERVER, Speech
 from service.markup.tags import FORMS
 
 
@@ -21,6 +21,8 @@ def written_by(speech: Speech | None) -> Written:
     """What a model writes; None speaks Harmony."""
     if speech is None:
         return Written(HARMONY)
+    if speech.family == SERVER:
+        return Written(SERVER)
     family = FAMILIES[speech.family]
     markup = MARKUPS[family.markup]
     return Written(family.markup, family.reasoning is not Reasoning.NONE, bool(markup.call), family.markup in FORMS)

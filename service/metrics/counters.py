@@ -33,11 +33,13 @@ Way = Literal["socket", "background"]
 WAYS: tuple[Way, ...] = ("socket", "background")
 CALLS = ("completed", "failed", "incomplete")
 STEERS = ("accepted", "refused", "applied", "pending", "failed")
+REPEATS = ("told", "waited", "taken_over", "refused")
 WEBHOOKS = ("delivered", "failed", "given_up")
 REREADS = ("taken", "refused")
 
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 FIRST_TOKEN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 PER_TOKEN_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1)
 QUEUE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600, 14_400, 86_400)
 RUN_BUCKETS = (0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14_400)
@@ -119,6 +121,14 @@ class Metrics:
     requests_in_progress: Gauge = metric(
         "requests_in_progress", "HTTP requests under way, open streams included, probes and scrapes not."
     )
+    requests_waiting: Gauge = metric(
+        "requests_waiting", "Requests for a response that wait for one of MAX_CONCURRENT_REQUESTS."
+    )
+    wait_seconds: Histogram = metric(
+        "request_wait_seconds",
+        "How long such a request waited, whatever became of it; those that didn't have to are not counted.",
+        WAIT_BUCKETS,
+    )
     request_seconds: Histogram = metric(
         "request_duration_seconds",
         "From a request's head to the last byte of its answer; a stream takes as long as it is open.",
@@ -184,11 +194,11 @@ class Metrics:
     )
     prefix_read: Counter = metric(
         "prefix_read_tokens_total",
-        "Tokens that models with a chat template had read of conversations when these went on.",
+        "Tokens that models with a chat template had read of continued conversations, up to what they last sampled.",
     )
     prefix_kept: Counter = metric(
         "prefix_kept_tokens_total",
-        "Of these, those with which their next prompts began, as the engine has them cached.",
+        "Of these, those with which their next prompts are known to begin, as the engine has them cached.",
     )
     loop_lag_seconds: Histogram = metric(
         "loop_lag_seconds",
@@ -211,6 +221,13 @@ class Metrics:
         "or over a WebSocket pending until the outputs of calls come.",
         way=WAYS,
         outcome=STEERS,
+    )
+
+    repeats: Counter = metric(
+        "repeats_total",
+        "Requests with an Idempotency-Key that came before, by what became of them: told what the earlier one made, at "
+        "once or having waited; taken over from one that died or failed; refused.",
+        outcome=REPEATS,
     )
 
     jobs_submitted: Counter = metric("jobs_submitted_total", "Background responses that were queued.")

@@ -54,7 +54,7 @@ ReadShards = Callable[[], Awaitable[Mapping[int, Queue]]]
 """Reads what every shard holds, by its number. Raises StoreError."""
 
 SHARD_LIMITS = ("max_responses", "max_bytes", "max_queued", "max_log_bytes", "max_webhooks_pending")
-PROCESS_LIMITS = ("max_concurrent_requests", "max_followers", "max_sockets")
+PROCESS_LIMITS = ("max_concurrent_requests", "max_queued_requests", "max_followers", "max_sockets")
 """The settings that have a gauge of what they bound."""
 
 BUILD = Description("build_info", "Always 1; the build is its labels.", **dict.fromkeys(Build._fields, ()))

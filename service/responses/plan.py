@@ -4,8 +4,9 @@
                      └─▶ encode ─▶ queue ─▶ decode ─▶ Run
 
 In the background it waits in the queue as bytes: version | packing | msgpack. A prompt holds the day on which it was
-asked for, and a worker may be of another day or have other settings, so nothing of a plan is made twice. Never put a
-key or a tenant's name into a plan: whose it is, says where it is kept. Never change what a version means: add the next.
+asked for, and a worker may be of another day or have other settings, so nothing of a plan is made twice. Never put
+what a key opens anything with, or a tenant's name, into a plan: whose it is, says where it is kept. Never change what
+a version means: add the next.
 """
 
 import asyncio
@@ -20,15 +21,18 @@ from service.responses.chat.reading import note_of_read
 from service.responses.output.machine import Machine
 from service.responses.rules import Rules
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
-from store.turn import Messages, Status, StoredMessage, Turn
+from store.turn import Expense, Messages, Status, StoredMessage, Turn
 
-FORMAT = 5
-_TEMPLATED, _APPROVING, _HOSTING, _PLAIN = bytes([FORMAT]), bytes([4]), bytes([3]), bytes([2])
-"""The versions of a plan for a model that doesn't speak Harmony; of one with calls that somebody has to approve, or
-that have items of the client's own; of one for which the service runs other tools; and of all others: older workers
-can't make the first ones.
+FORMAT = 6
+_SERVED, _TEMPLATED, _APPROVING, _HOSTING, _PLAIN = (bytes([version]) for version in range(FORMAT, 1, -1))
+"""The versions of a plan for a model that its server reads; of one for another that doesn't speak Harmony; of one with
+calls that somebody has to approve, or that have items of the client's own; of one for which the service runs other
+tools; and of all others: older workers can't make the first ones.
 """
 
+
+MODEL_CHARS = 128
+"""How much of a model's name is counted by."""
 
 CONTAINER = "container"
 """The role of a note of the container in which a conversation last ran code."""
@@ -55,6 +59,12 @@ class Plan(msgspec.Struct, frozen=True):
     connections: str = ""
     """How to reach the servers of tools that its request named, sealed, as that holds secrets; empty where it named
     none."""
+    root: str = ""
+    """The first response of the tree that it continues; empty where it begins one, or where nobody said it."""
+    key: str = ""
+    """The id of the key that asked for it; empty where that is none of the registry's, or where nobody said it."""
+    reserved: bool = False
+    """Whether something is reserved for it of limits, which whoever ends it settles."""
 
     @property
     def id(self) -> str:
@@ -70,7 +80,9 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def input_tokens(self) -> int:
         """How many tokens the engine is asked with, as far as that is known."""
-        answers = self.rules.answers
+        answers, chat = self.rules.answers, self.rules.chat
+        if chat is not None and chat.served:
+            return chat.about
         behind = b"" if answers is None else b"".join((*(each.tokens for each in answers.behind), PROMPT_END))
         return len(self.generation.prompt) + len(behind) // tokens.BYTES_A_TOKEN
 
@@ -86,6 +98,21 @@ class Plan(msgspec.Struct, frozen=True):
         )
 
 
+def expense_of(plan: Plan, response: Response) -> Expense | None:
+    """What a response took, once it has ended. Models have the names of engines, and those are of bounded length."""
+    usage, model = response.usage, plan.generation.model or response.model
+    if usage is None:
+        return None
+    return Expense(
+        key=plan.key,
+        model=model[:MODEL_CHARS],
+        input_tokens=usage.input_tokens,
+        cached_tokens=usage.input_tokens_details.cached_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_tokens=usage.output_tokens_details.reasoning_tokens,
+    )
+
+
 def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
     """The turn of a planned response as it stands: with what its machine sampled, and as it is served."""
     return Turn(
@@ -95,6 +122,7 @@ def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
         messages=messages_of(plan, machine),
         response=msgspec.json.encode(response),
         items=plan.items,
+        expense=expense_of(plan, response),
     )
 
 
@@ -134,6 +162,11 @@ class _Queued(msgspec.Struct, frozen=True):
     """Always empty. Workers of version 0.1.0 refuse a plan without it."""
     settings: bytes = b""
     connections: str = ""
+    root: str = ""
+    key: str = ""
+    """Older workers pass it over."""
+    reserved: bool = False
+    """Likewise; somebody settles it later."""
 
 
 _decoder = msgspec.msgpack.Decoder(_Queued)
@@ -166,6 +199,9 @@ def _encode(plan: Plan) -> bytes:
         generation_id=asked.id,
         settings=plan.settings,
         connections=plan.connections,
+        root=plan.root,
+        key=plan.key,
+        reserved=plan.reserved,
     )
     return _version(plan.rules) + squeeze(msgspec.msgpack.encode(queued))
 
@@ -173,7 +209,7 @@ def _encode(plan: Plan) -> bytes:
 def _version(rules: Rules) -> bytes:
     """The oldest that can say it."""
     if rules.chat is not None:
-        return _TEMPLATED
+        return _SERVED if rules.chat.served else _TEMPLATED
     if rules.approves or rules.acts:
         return _APPROVING
     return _HOSTING if rules.hosts else _PLAIN
@@ -213,4 +249,7 @@ def _decode(blob: bytes) -> Plan:
         rules=queued.rules,
         settings=queued.settings,
         connections=queued.connections,
+        root=queued.root,
+        key=queued.key,
+        reserved=queued.reserved,
     )

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from service import spans
 from service.api.ids import response_of
 from service.api.input.actions import ToolSearchCallItem
 from service.api.input.items import (
@@ -36,7 +37,7 @@ from service.errors import ApiError, InvalidRequest, context_length_exceeded, in
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
-from service.markup.prompts import NOTHING
+from service.markup.prompts import NOTHING, Known
 from service.markup.speech import Speech
 from service.responses.chat.reading import READ, known_of
 from service.responses.chat.rendering import prompt_of
@@ -47,7 +48,7 @@ from service.responses.conversations.standing import configuration_of
 from service.responses.output.displays import DISPLAY, displays_of
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
-from service.responses.prompt.build import Identity, Prompt, build_prompt, in_prompt
+from service.responses.prompt.build import Identity, Prompt, build_prompt
 from service.responses.read import Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
@@ -55,9 +56,11 @@ from service.responses.rules import Listed, Rules
 from service.responses.seal import Sealer
 from service.responses.service import Caller, Service, salt_of
 from service.responses.tools.toolbox import Looked, encode_connections
+from service.responses.traced.facts import planned
 from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
+from store.codec import THREAD_FROM_BYTES
 from store.history.approvals import Use
 from store.turn import StoredMessage
 
@@ -105,50 +108,64 @@ async def prepared(
     `recall` is given where its connection remembers what it made; the parent then keeps its chain for the next one.
     Raises ApiError, StoreError, and EngineUnavailable where no model is known yet.
     """
-    model = await _model_of(service, request)
+    model = await model_of(service, caller, request.model)
     if not request.model:
         request = msgspec.structs.replace(request, model=model.id)
     request = await service.templates.applied(_in_turn(service.keys, caller.tenant, request))
     async with AsyncExitStack() as resources:
         parent, joined = await _continued(service, caller.tenant, request, resources, recall)
-        made = [
-            msgspec.structs.replace(await _Preparation(service, caller, request, model, parent).plan(), joining=joined)
-        ]
+        made = [msgspec.structs.replace(await _traced(service, caller, request, model, parent), joining=joined)]
         if isinstance(parent, RememberedParent):
             await parent.pinned()
             if parent.erased:
                 parent = await resources.enter_async_context(
                     continuing(service.store, caller.tenant, parent.id, remembers=True)
                 )
-                made = [await _Preparation(service, caller, request, model, parent).plan()]
+                made = [await _traced(service, caller, request, model, parent)]
         del request
         yield made.pop()  # the block may take minutes, and nothing here refers to what is large
+
+
+async def _traced(
+    service: Service, caller: Caller, request: CreateRequest, model: ModelCard, parent: Parent
+) -> Prepared:
+    """The plan of a request, whose making is a span of its own. Raises as `prepared` does."""
+    span = spans.current.get()
+    with span.child("prompt") as making:
+        made = await _Preparation(service, caller, request, model, parent).plan()
+        if span.kept:
+            span.note(planned(made.plan))
+            making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | planned(made.plan))
+    return made
 
 
 async def prepared_below(service: Service, caller: Caller, request: CreateRequest, parent: Parent) -> Prepared:
     """The plan of a request that goes on from a response which has yet to end: `parent` has its chain. Raises as
     `prepared` does.
     """
-    model = await _model_of(service, request)
+    model = await model_of(service, caller, request.model)
     request = _in_turn(service.keys, caller.tenant, request)
     return await _Preparation(service, caller, request, model, parent).plan()
 
 
-async def _model_of(service: Service, request: CreateRequest) -> ModelCard:
-    """The model that a request names. Raises ApiError where there is another one, EngineUnavailable."""
-    model = await service.engine.find(request.model)
+async def model_of(service: Service, caller: Caller, name: str) -> ModelCard:
+    """The model of this name, or the first one for no name. Raises ApiError where there is none that the caller may
+    use, EngineUnavailable.
+    """
+    model = await service.engine.find(name, caller.may_use)
     if model is None:
-        raise no_model(service, request.model)
+        raise _no_model(service, caller, name)
     return model
 
 
-def no_model(service: Service, name: str) -> ApiError:
+def _no_model(service: Service, caller: Caller, name: str) -> ApiError:
     """There is no model of this name here."""
-    served = [f"'{offer.names[0]}'" for offer in service.engine.offers() if offer.names]
+    found = [f"'{offer.names[0]}'" for offer in service.engine.offers(caller.may_use) if offer.names]
+    served = ", ".join(found[:SHOWN_MODELS]) or "you none"
     setting = variable("engines" if service.settings.engines else "model_aliases")
     return ApiError(
         404,
-        f"The model '{name[:100]}' does not exist here; this service serves {', '.join(served[:SHOWN_MODELS])}. "
+        f"The model '{name[:100]}' does not exist here; this service serves {served}. "
         f"Its operator can give it other names ({setting}).",
         code="model_not_found",
         param="model",
@@ -165,15 +182,19 @@ async def _continued(
     store, id, remembers = service.store, request.conversation, recall is not None
     if id is not None:
         joined = await resources.enter_async_context(joining(service, tenant, id)) if request.store else None
-        chain = await service.conversations.chain(tenant, id)
+        with spans.current.get().child("store.chain"):
+            chain = await service.conversations.chain(tenant, id)
         return Parent(chain, configuration_of(chain), remembers=remembers), joined
     before = request.previous_response_id
     remembered = recall(before) if recall is not None and before is not None else None
+    if before is None:
+        return await resources.enter_async_context(continuing(store, tenant, None, remembers=remembers)), None
     if remembered is None:
-        return await resources.enter_async_context(continuing(store, tenant, before, remembers=remembers)), None
+        with spans.current.get().child("store.chain"):
+            return await resources.enter_async_context(continuing(store, tenant, before, remembers=remembers)), None
     if not remembered.stored:
         if request.store:
-            raise unstored_parent(str(before))
+            raise unstored_parent(before)
         store.refuse_long(remembered.chain)
     return await resources.enter_async_context(going_on(store, tenant, remembered)), None
 
@@ -205,7 +226,7 @@ class _Preparation:
     async def plan(self) -> Prepared:
         """Its plan. Raises ApiError, StoreError, and EngineUnavailable where a template is to make the prompt."""
         request, model, parent = self.request, self.model, self.parent
-        id, created_at = self.service.store.new_id(parent.id), self.service.clock()
+        id, created_at = self.caller.response_id or self.service.store.new_id(parent.id), self.service.clock()
         opener = await self.service.seals.of(self.caller.tenant)
         looked = await self._looked()
         read, notes = await self._read(opener, looked)
@@ -214,7 +235,7 @@ class _Preparation:
             rules, asked, length = prompt.rules, prompt.tokens, len(prompt.whole)
         else:
             prompt, asked, chat = await self._templated(model.speech, read, created_at)
-            rules, length = msgspec.structs.replace(prompt.rules, chat=chat), len(asked)
+            rules, length = msgspec.structs.replace(prompt.rules, chat=chat), chat.about or len(asked)
         identify(prompt.items, id)
         sampling = _sampling(request, rules, length, model, self.service.settings.max_output_tokens)
         base = _base(request, read, sampling, id, int(created_at))
@@ -230,6 +251,8 @@ class _Preparation:
             rules=rules,
             settings=_settings(request, base.instructions, prompt),
             connections=opener.seal(CONNECTIONS, encode_connections(looked.connections)) if looked.connections else "",
+            root=parent.root or "",
+            key=self.caller.key,
         )
         telling = (ForeignItem, ToolSearchCallItem)
         unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
@@ -306,29 +329,35 @@ class _Preparation:
             if callee.kind == "custom" and not callee.wrapped:
                 raise unsupported("tools", callee.name, f"The model '{model.id}' calls no tool under a grammar.")
         noted = not self.parent.cut
-        known = known_of(self.parent.notes(READ), model.id) if noted else NOTHING
+        known = await self._known() if noted else NOTHING
         history = self.parent.take_history()
         context, shortenings = model.context_tokens, 0
         while True:
             prompt = await self._prompt(read, history, created_at, context)
-            whole = in_prompt([*history, *(each for each in prompt.messages if each.tokens)], all_thoughts=True)
-            if len(prompt.shown) < len(whole):  # turns that were read may be among those left out
+            if prompt.partial:  # turns that were read may be among those left out
                 known, noted = NOTHING, False
             try:
-                ids, chat = await prompt_of(service.engine, model, speech, read, request, prompt, known)
+                made, chat = await prompt_of(service.engine, model, speech, read, request, prompt, known)
             except EngineRefused as error:
                 message = f"The model's chat template doesn't take the input: {error}"
                 raise InvalidRequest(message, param="input") from error
-            if len(ids) < model.context_tokens:
+            if len(made.ids) < model.context_tokens:
                 break
             if request.truncation != "auto" or shortenings == SHORTENINGS:
-                raise context_length_exceeded(model.context_tokens, len(ids))
+                raise context_length_exceeded(model.context_tokens, len(made.ids))
             shortenings += 1
-            context = int(len(prompt.tokens) * model.context_tokens / len(ids) * SHORTENED)
-        if known.ids and ids:
-            service.metrics.prefix_read.inc(len(known.ids))
-            service.metrics.prefix_kept.inc(chat.kept)
-        return prompt, ids, msgspec.structs.replace(chat, noted=noted)
+            context = int(len(prompt.tokens) * model.context_tokens / len(made.ids) * SHORTENED)
+        if known.turns and made.ids:
+            service.metrics.prefix_read.inc(known.length)
+            service.metrics.prefix_kept.inc(made.kept)
+        return prompt, made.ids, msgspec.structs.replace(chat, noted=noted and chat.shows_reasoning)
+
+    async def _known(self) -> Known:
+        """What the model has sampled of the conversation."""
+        notes = self.parent.notes(READ)
+        if sum(note.size for note in notes) > THREAD_FROM_BYTES:
+            return await asyncio.to_thread(known_of, notes, self.model.id)
+        return known_of(notes, self.model.id)
 
     def _generation(self, id: str, prompt: "array[int]", sampling: Sampling, chat: Chat | None) -> Generation:
         """What the engine is asked for."""

@@ -18,6 +18,7 @@ from service.errors import (
 )
 from store.errors import (
     ChainTooLong,
+    Conflict,
     ConversationHeld,
     ConversationMoved,
     ConversationNotFound,
@@ -29,6 +30,7 @@ from store.errors import (
     NotTerminal,
     ParentNotFound,
     QueueFull,
+    RegistryMoved,
     StoreError,
     StoreFull,
     StoreReadOnly,
@@ -115,6 +117,12 @@ def store_refusal(error: StoreError) -> ApiError:
             code="store_full",
             retry_after=RETRY_SECONDS,
         )
+    if isinstance(error, Conflict):
+        return unavailable(
+            "Another request with the same Idempotency-Key was quicker. Send it again, to be given its answer."
+        )
+    if isinstance(error, RegistryMoved):
+        return unavailable("Others change the same project or key all the time. Try again in a moment.")
     if isinstance(error, NewerFormat):
         return failed(
             "What this needs was stored by a later release than the one that answers, which can't read it. Upgrade "

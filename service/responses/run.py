@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from service import spans
 from service.api.events import Event, Terminal
 from service.api.response import Response, ResponseError, ResponseStatus
 from service.api.tools.approval import ApprovalRequest
@@ -28,16 +29,22 @@ from service.responses.conversations.parent import Parent
 from service.responses.output.items.emitter import Seal
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.usage import Cached
-from service.responses.plan import Plan, turn_of
+from service.responses.plan import Plan, expense_of, turn_of
 from service.responses.prepare import Prepared
 from service.responses.sampler import Sampler, Step, UseUp, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.responses.tools.port import Runner
 from service.responses.tools.toolbox import ToolRun, decode_connections
+from service.responses.traced.calling import Calling
+from service.responses.traced.facts import ended, planned
+from service.responses.traced.generating import Generate, Generating
+from service.tenants.limiter import spent_in
+from service.tenants.tally import Tally
 from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnavailable, StoreUnconfirmed
 from store.history.approvals import Approvals, Use
 from store.history.history import ConversationHistoryStore
+from store.limits.limits import Spent, Unspent
 from store.turn import Turn
 
 T = TypeVar("T")
@@ -85,10 +92,11 @@ class AppendSink:
         streamed: bool,
         patience: float,
         joining: Joining | None = None,
+        tally: Tally | None = None,
     ) -> None:
         """`streamed` is whether the caller learns the response's id even where it fails without output; `patience` for
         how many seconds the end waits for a store that is away; `joining` the conversation that the response is added
-        to, unless it fails.
+        to, unless it fails. The `tally` counts what is spent on one that isn't stored.
         """
         self._store = store
         self._tenant = tenant
@@ -96,6 +104,7 @@ class AppendSink:
         self._streamed = streamed
         self._patience = patience
         self._joining = joining
+        self._tally = tally
         self.unstored: StoreError | None = None
         """Why the turn could not be stored, once that is so."""
 
@@ -114,6 +123,7 @@ class AppendSink:
         unheard = failed and not response.output and not self._streamed
         stored = plan.stored and not unheard
         if stored or machine.asked:
+            span = spans.current.get().child("store.append")
             try:
                 if machine.asked and not failed:
                     await self._again(lambda: ask(self._store, self._tenant, plan, machine))
@@ -128,9 +138,20 @@ class AppendSink:
                 self.unstored = error
                 event(logger, logging.ERROR, "response not stored", response_id=response.id, reason=str(error))
                 response = _not_stored(response, error)
+                span.fail(spans.kind_of(error))
+            finally:
+                span.end()
+        if not stored or self.unstored is not None:
+            await self._count(plan, response, answered=not unheard)
         if self._joining is not None:
             await self._joining.release()  # before anybody hears of the end, and sends what comes next
         return machine.terminal(response)
+
+    async def _count(self, plan: Plan, response: Response, *, answered: bool) -> None:
+        """Count what was spent on a response that isn't stored, unless an error is all that came of it."""
+        expense = expense_of(plan, response)
+        if self._tally is not None and expense is not None and (answered or expense.output_tokens):
+            await self._tally.count(self._tenant, plan.id, expense)
 
     async def _store_turn(self, turn: Turn, *, joins: bool) -> None:
         """Store the turn, in its conversation if it has one that is still there and the turn `joins` it."""
@@ -191,7 +212,9 @@ def _not_stored(response: Response, error: StoreError) -> Response:
 
 def machine_of(plan: Plan, seal: Seal | None = None) -> Machine:
     """A machine at the beginning of a planned response. `seal` closes what `plan.rules` want sealed."""
-    return Machine(plan.base, plan.rules, len(plan.generation.prompt), seal)
+    chat = plan.rules.chat
+    asked_with = len(plan.generation.prompt) if chat is None or not chat.served else chat.about
+    return Machine(plan.base, plan.rules, asked_with, seal)
 
 
 class Run:
@@ -212,12 +235,14 @@ class Run:
         tools: Runner | None = None,
         use_up: UseUp | None = None,
         samples: bool = True,
+        remade: bool = False,
     ) -> None:
         """`machine` is one of the plan, which may have replayed what was sampled elsewhere. Sampling may take
         `seconds`; a run that never `samples` ends at once, without an answer. `tools` run the calls that aren't the
         caller's to run, and `use_up` is for those that were approved.
 
-        `mode` and `since`, when it was asked for by the monotonic clock, are for metrics.
+        One that is `remade` for whoever asks again is not stored where it is aborted. `mode` and `since`, when it was
+        asked for by the monotonic clock, are for metrics.
         """
         self.plan = plan
         self.machine = machine
@@ -230,8 +255,18 @@ class Run:
         self._seconds = seconds
         self._clock = clock
         self._samples = samples
+        self._remade = remade
         self._tools = tools
-        self._sampler = Sampler(engine, plan.generation, machine, tools, use_up=use_up, seconds=seconds)
+        self._span = spans.current.get()
+        generate: Generate = engine.generate
+        if self._span.kept:
+            self._span.note(planned(plan))
+            self._span.show_input(plan.items, whole=True)
+            generate = Generating(generate, self._span, plan, machine, mode).generate
+            self._tools = tools if tools is None else Calling(tools, self._span, plan)
+        self._sampler = Sampler(
+            engine, plan.generation, machine, self._tools, use_up=use_up, seconds=seconds, generate=generate
+        )
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
         """End the response now: the engine's work is aborted, and what was said so far is kept. Never blocks."""
@@ -242,6 +277,17 @@ class Run:
         what its caller has said meanwhile. Never blocks.
         """
         self._sampler.steer()
+
+    @property
+    def spent(self) -> Spent | Unspent:
+        """What it took of its tenant's limits; nobody knows as long as it hasn't ended."""
+        return Unspent.UNKNOWN if self.response is None else spent_in(self.response)
+
+    @property
+    def taken(self) -> tuple[int, int]:
+        """The tokens of its prompts and of its output so far; none before the first that is sampled."""
+        stretches = self.machine.stretches
+        return (stretches.input_tokens, stretches.sampled) if stretches.sampled else (0, 0)
 
     @property
     def timed_out(self) -> bool:
@@ -265,6 +311,10 @@ class Run:
             async with aclosing(self.sample()) as batches:
                 async for batch in batches:
                     yield batch
+        if self._remade and self._sampler.stopped is Ending.ABORT:
+            if self._sampler.interrupted:
+                raise asyncio.CancelledError
+            return
         ending = self.ending if self._samples else Ending.UNASKED
         async with aclosing(self.end(ending, self.error if self._samples else None)) as batches:
             async for batch in batches:
@@ -313,13 +363,30 @@ class Run:
         assert isinstance(last, Terminal)
         self.response = last.response
         self._metrics.ended(self._mode, self.response, self._pace)
+        if self._span.kept:
+            self._tell(self.response)
         yield terminal
+
+    def _tell(self, response: Response) -> None:
+        """Tell whoever traces it how the response has ended; of an error its code, as its words may quote somebody."""
+        self._span.note(ended(response))
+        if response.error is not None:
+            self._span.fail(response.error.code)
+        if self._span.shows:
+            self._span.show_output(msgspec.json.encode(response.output), whole=True)
 
 
 async def foreground(
-    service: Service, tenant: str, planned: Prepared, mode: Mode, *, since: float, samples: bool = True
+    service: Service,
+    tenant: str,
+    planned: Prepared,
+    mode: Mode,
+    *,
+    since: float,
+    samples: bool = True,
+    remade: bool = False,
 ) -> tuple[Run, AppendSink]:
-    """The run of a plan in this process, and where it is kept. `since` and `samples` are as for Run.
+    """The run of a plan in this process, and where it is kept. `since`, `samples` and `remade` are as for Run.
 
     Raises StoreUnavailable, also where the response is to be stored and the store is known to be away.
     """
@@ -332,6 +399,7 @@ async def foreground(
         streamed=mode == "stream",
         patience=service.settings.store_patience_seconds,
         joining=planned.joining,
+        tally=service.tally,
     )
     run = Run(
         plan,
@@ -346,6 +414,7 @@ async def foreground(
         tools=await tools_of(service, tenant, plan),
         use_up=use_up_for(service, tenant, plan),
         samples=samples,
+        remade=remade,
     )
     return run, sink
 

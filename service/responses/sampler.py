@@ -63,8 +63,11 @@ class Sampler:
         *,
         use_up: UseUp | None = None,
         seconds: float,
+        generate: Callable[[Generation], AsyncGenerator[Chunk, None]] | None = None,
     ) -> None:
+        """`generate` stands for the engine's own where something is between the two."""
         self._engine = engine
+        self._generate = generate or engine.generate
         self._tools = tools
         self._use_up = use_up
         self._initial = initial
@@ -184,7 +187,7 @@ class Sampler:
 
     async def _generated(self, generation: Generation) -> AsyncGenerator[Step, None]:
         """One generation, up to where it is broken off or ends. `_next` then says what comes next."""
-        machine, stretches, chunks = self._machine, self._machine.stretches, self._engine.generate(generation)
+        machine, stretches, chunks = self._machine, self._machine.stretches, self._generate(generation)
         start = before = stretches.sampled
         begins = stretches.begins  # the prompt of any later one is cached because that of the first was read
         try:
@@ -199,6 +202,9 @@ class Sampler:
                     break
                 finally:
                     self._waiting = None
+                if chunk.prompt_tokens is not None:
+                    machine.prompted(chunk.prompt_tokens, thinking=False)
+                    yield Step([], [], piece=Piece(0, "", chunk.prompt_tokens))
                 if chunk.cached_tokens is not None and begins:
                     stretches.note_cached(chunk.cached_tokens)
                 events = machine.feed(chunk.tokens, chunk.logprobs, chunk.text)

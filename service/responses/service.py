@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
 from pathlib import Path
@@ -17,6 +17,7 @@ from service.engine.demo import DemoEngine
 from service.engine.engines import Engines, Member
 from service.engine.port import MODEL_CREATED, Engine, EngineUnavailable, ModelCard
 from service.logs import event
+from service.markup.speech import AUTO, SERVER
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
 from service.responses.read import Limits
@@ -34,22 +35,33 @@ from service.settings.keys import Keys
 from service.settings.protocol import servers_in
 from service.settings.sandbox import LOCAL
 from service.settings.settings import DAY_SECONDS, Settings, display, variable
+from service.spans import Tracer
+from service.tenants.directory import Directory, Most
+from service.tenants.keyring import KeyRing
+from service.tenants.limiter import Limiter
+from service.tenants.limits import Limit
+from service.tenants.records import Project
+from service.tenants.tally import Tally
 from store.containers import Containers as Records
 from store.errors import LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.approvals import Approvals
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
+from store.history.idempotency import KeyedRequests
 from store.jobs.jobs import Jobs
 from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
 from store.layout import Layout, Terms
+from store.limits.limits import Limits as TenantLimits
 from store.redis.client import Client
 from store.redis.conditions import could_not_save
 from store.redis.confirm import Safety
 from store.redis.connection import Server, connect
 from store.redis.health import Health
 from store.redis.listening import Listening
+from store.registry.registry import Registry
+from store.registry.spending import Spending
 from store.secret import shared_secret
 
 if TYPE_CHECKING:
@@ -66,8 +78,20 @@ CANCELS_AT_ONCE = 16
 SANDBOX_AWAY = Backoff(1.0, 30.0)
 """The pauses in seconds between tries to use a sandbox that was away when this service began."""
 
+KEYED_LEASES = 1.5
+"""How many leases who makes what a request with an Idempotency-Key asks for may be silent: as many as it takes until
+nothing that he held is held any more.
+"""
+
 FIRST_TIMEOUTS = 2
 """How long a lease is until its holder is heard of, in time limits of an operation: the claim's, and the renewal's."""
+
+RESERVED_SECONDS = 30.0
+"""After so many seconds without a word of a response, somebody looks whether what it reserved of limits is to be
+settled; its place among those at once is free after twice as long."""
+
+USUAL_TOKENS = 512
+"""How many tokens a tenant's response is thought to write before any has ended."""
 
 DEMO_MODEL = "gpt-oss-20b"
 DEMO_CONTEXT_TOKENS = 131_072
@@ -82,8 +106,18 @@ class Service(msgspec.Struct, frozen=True):
     """Who may enter: what of the settings may change meanwhile."""
     store: ConversationHistoryStore
     layout: Layout
+    limiter: Limiter
+    directory: Directory
+    """The projects, accounts and keys in the store."""
+    spending: Spending
+    """What was spent, by whom and when."""
+    tally: Tally
+    """What counts that for answers that aren't stored."""
+    key_ring: KeyRing | None
+    """The keys in the store as far as they were presented; None where they open nothing."""
     conversations: Conversations
     approvals: Approvals
+    keyed_requests: KeyedRequests
     jobs: Jobs
     log: EventLog
     listening: Listening
@@ -99,17 +133,28 @@ class Service(msgspec.Struct, frozen=True):
     """How many cancelled responses may be ended at once, each of which replays its log."""
     pacing: Pacing
     """When a tenant's requests and jobs begin in this process."""
+    tracer: Tracer
+    """What is told of requests and jobs; by default nothing."""
     clock: Callable[[], float] = time
 
 
 class Caller(msgspec.Struct, frozen=True):
     """On whose behalf a request is made: the tenant, and of the headers that came with it the W3C trace and the
-    session, empty where there is none.
+    session, empty where there is none; the id of its key in the registry, empty where that has none, and what the
+    registry has of its project.
     """
 
     tenant: str
     trace: tuple[tuple[str, str], ...] = ()
     session: str = ""
+    key: str = ""
+    project: Project | None = None
+    response_id: str = ""
+    """What the response is to be called, where that was chosen before; else anything."""
+
+    def may_use(self, names: Sequence[str]) -> bool:
+        """Whether it may use the model of these names."""
+        return self.project is None or self.project.may_use(names)
 
 
 def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sandbox | None = None) -> Service:
@@ -124,17 +169,27 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
     _watch(store.server.health, layout, metrics, str(display(settings)["redis_url"]))
     containers = open_containers(settings, store, sandbox)
     store.confirmer.waited = metrics.store_waited
+    listening = Listening(client, timeout_seconds=settings.store_timeout_seconds)
+    keys = Keys(settings)
+    directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
+    spending = Spending(store)
     store.removed = lambda reason, turns: metrics.turns_removed.labels(reason).inc(turns)
     return Service(
         settings=settings,
-        keys=Keys(settings),
+        keys=keys,
         store=store,
         layout=layout,
+        limiter=open_limiter(settings, store),
+        directory=directory,
+        spending=spending,
+        tally=Tally(spending, away=lambda: store.server.health.away is not None),
+        key_ring=KeyRing(directory.registry, listening, time) if settings.has_projects else None,
         conversations=Conversations(store),
         approvals=Approvals(store),
+        keyed_requests=open_keyed_requests(settings, store),
         jobs=open_jobs(settings, store),
         log=EventLog(store),
-        listening=Listening(client, timeout_seconds=settings.store_timeout_seconds),
+        listening=listening,
         engine=open_engines(settings, engine),
         limits=Limits(
             settings.max_input_items,
@@ -150,7 +205,26 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         containers=containers,
         cancel_slots=asyncio.Semaphore(CANCELS_AT_ONCE),
         pacing=Pacing(),
+        tracer=tracer_of(settings),
     )
+
+
+def tracer_of(settings: Settings) -> Tracer:
+    """What traces go to. OpenTelemetry is imported where there are any."""
+    if not settings.traces_url:
+        return Tracer()
+    from service.tracing.otel import Bounds, open_tracer
+
+    bounds = Bounds(
+        ratio=settings.traces_ratio,
+        queue=settings.traces_queue,
+        batch=settings.traces_batch,
+        delay_seconds=settings.traces_delay_seconds,
+        send_seconds=settings.traces_send_seconds,
+        text_bytes=settings.traces_contents_bytes if settings.traces_contents else 0,
+    )
+    headers = settings.traces_headers.get_secret_value()
+    return open_tracer(settings.traces_url, headers, bounds, name=settings.traces_name, version=this_build().version)
 
 
 def _watch(health: Health, layout: Layout, metrics: Metrics, url: str) -> None:
@@ -195,10 +269,13 @@ async def start_service(service: Service) -> None:
 async def close_service(service: Service) -> None:
     """Close what was opened, in the order in which it leans on each other."""
     await service.engine.close()
+    await service.limiter.close()
     if service.containers is not None:
         await service.containers.aclose()
     await service.listening.close()
+    await service.tally.settle()
     await service.store.close()
+    await service.tracer.close()
 
 
 def open_client(settings: Settings) -> Client:
@@ -252,6 +329,7 @@ def open_store(settings: Settings, client: Client | None = None) -> Conversation
             chain_messages=settings.max_chain_messages,
             idle_seconds=settings.idle_days * DAY_SECONDS,
             named_idle_seconds=settings.conversation_idle_days * DAY_SECONDS,
+            spent_seconds=settings.usage_days * DAY_SECONDS,
         ),
         cache_bytes=settings.store_cache_bytes,
         pin_seconds=settings.pin_seconds,
@@ -259,9 +337,34 @@ def open_store(settings: Settings, client: Client | None = None) -> Conversation
     )
 
 
+def open_directory(
+    settings: Settings, store: ConversationHistoryStore, tenants: Callable[[], Sequence[str]] | None = None
+) -> Directory:
+    """The projects, accounts and keys in a store. `tenants` are those that have keys in the settings of now."""
+    most = Most(settings.max_projects, settings.max_project_keys, settings.max_project_keys)
+    registry = Registry(store, most_entries=settings.audit_entries)
+    return Directory(registry, time, most, tenants or (lambda: settings.static_tenants))
+
+
+def open_limiter(settings: Settings, store: ConversationHistoryStore) -> Limiter:
+    """What keeps tenants within their limits."""
+    limits = TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS)
+    return Limiter(limits, Limit(**settings.tenant_limits), time)
+
+
 def open_jobs(settings: Settings, store: ConversationHistoryStore) -> Jobs:
     """The background responses in a store."""
     return Jobs(store, job_limits(settings))
+
+
+def open_keyed_requests(settings: Settings, store: ConversationHistoryStore) -> KeyedRequests:
+    """The requests with an Idempotency-Key that are known in a store."""
+    return KeyedRequests(
+        store,
+        lease_seconds=KEYED_LEASES * settings.lease_seconds,
+        kept_seconds=settings.idempotency_seconds,
+        most=settings.max_idempotency_keys,
+    )
 
 
 def open_containers(
@@ -284,7 +387,7 @@ def open_toolbox(settings: Settings, containers: Containers | None = None) -> To
         from service.responses.tools.session import opener_of
         from service.responses.tools.stdio import Processes
 
-        processes = Processes(settings.mcp_processes, several=lambda: len(settings.tenants) > 1)
+        processes = Processes(settings.mcp_processes, several=lambda: settings.several_tenants)
         opener = opener_of(limits, processes)
     servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
     back_ends: list[BackEnd] = [] if settings.search == "none" else [_open_browser(settings)]
@@ -395,6 +498,7 @@ def salt_of(prefix: str, tenant: str, wished: str) -> str:
 
 def _open_servers(settings: Settings, engine: ListedEngine) -> Engine:
     """An engine of servers."""
+    from service.engine.chat.servers import ByChat, LlamaByChat, VllmByChat
     from service.engine.llama.servers import Llama  # their HTTP client is for who has a server
     from service.engine.servers.engine import ServersEngine
     from service.engine.servers.kind import Kind
@@ -402,17 +506,20 @@ def _open_servers(settings: Settings, engine: ListedEngine) -> Engine:
     from service.engine.tensorrt.servers import Tensorrt
     from service.engine.vllm.servers import Vllm
 
-    tenant, *others = settings.tenants
-    shared = bool(others)
+    tenant, shared = next(iter(settings.tenants)), settings.several_tenants
     kinds: dict[str, Callable[[], Kind]] = {
         "vllm": Vllm,
         "sglang": Sglang,
         "tensorrt": lambda: Tensorrt(shared=shared, salt=None if shared else salt_of(settings.key_prefix, tenant, "")),
         "llama": lambda: Llama(shared=shared),
+        "chat": lambda: ByChat(shared=shared),
     }
-    kind = kinds[engine.listed.kind]()
     access, context_tokens = _access(settings, engine), engine.listed.context_tokens
     markup = engine.listed.markup
+    if markup == SERVER:
+        kinds |= {"vllm": VllmByChat, "llama": lambda: LlamaByChat(shared=shared)}
+        markup = AUTO
+    kind = kinds[engine.listed.kind]()
     return ServersEngine(kind, access, model=engine.model, context_tokens=context_tokens, markup=markup)
 
 
@@ -437,7 +544,7 @@ def open_engine(settings: Settings) -> Engine:
             settings.llama_args,
             served_as=settings.model,
             context_tokens=settings.context_tokens,
-            shared=len(settings.tenants) > 1,
+            shared=settings.several_tenants,
         )
     card = ModelCard(settings.model or DEMO_MODEL, MODEL_CREATED, settings.context_tokens or DEMO_CONTEXT_TOKENS)
     return DemoEngine(card, settings.demo_tokens_per_second)

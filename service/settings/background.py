@@ -1,4 +1,4 @@
-"""The settings of background responses: workers, the queue, event logs, webhooks and metrics.
+"""The settings of background responses: workers, the queue, event logs, webhooks, metrics and traces.
 
 Each is a limit that somebody may have to raise; rules between them are in settings.py.
 """
@@ -11,7 +11,10 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from yarl import URL
 
-MIB = 1024 * 1024
+from service.settings.sources import has_exporter
+
+KIB = 1024
+MIB = 1024 * KIB
 
 RENEWALS = 4
 """How often a lease is renewed before it would run out."""
@@ -68,6 +71,46 @@ class BackgroundSettings(BaseSettings):
     """Webhooks that may wait in a shard; the oldest are dropped for new ones."""
     metrics_key: SecretStr = SecretStr("")
     """The key for /metrics, as a bearer token. Without one, and with API keys, /metrics is refused."""
+    traces_url: str = Field("", max_length=2048)
+    """Where traces are sent, as OTLP over HTTP: the whole URL, such as http://phoenix:6006/v1/traces. Empty traces
+    nothing. OTEL_EXPORTER_OTLP_TRACES_ENDPOINT stands in for it, and OTEL_EXPORTER_OTLP_ENDPOINT with /v1/traces
+    behind it."""
+    traces_headers: SecretStr = SecretStr("")
+    """Headers with which traces are sent: `name=value`, comma-separated, values percent-encoded.
+    OTEL_EXPORTER_OTLP_TRACES_HEADERS and OTEL_EXPORTER_OTLP_HEADERS stand in for it."""
+    traces_name: str = Field("harmonium", min_length=1, max_length=256)
+    """What the service is called in traces. OTEL_SERVICE_NAME stands in for it."""
+    traces_ratio: float = Field(1, ge=0, le=1)
+    """The share of traces that is kept, of those that begin here: a client's `traceparent` says itself whether its
+    trace is. OTEL_TRACES_SAMPLER_ARG stands in for it."""
+    traces_contents: bool = False
+    """Whether traces hold what was written: input, instructions, output, and what tools were given and answered."""
+    traces_contents_bytes: int = Field(8 * KIB, ge=256, le=MIB)
+    """The most that one value of a trace has of what was written."""
+    traces_queue: int = Field(2048, ge=1, le=1_000_000)
+    """Spans that wait in one process to be sent; the oldest are dropped for new ones. OTEL_BSP_MAX_QUEUE_SIZE stands in
+    for it."""
+    traces_batch: int = Field(512, ge=1, le=100_000)
+    """Spans that are sent together. OTEL_BSP_MAX_EXPORT_BATCH_SIZE stands in for it."""
+    traces_delay_seconds: float = Field(5, gt=0, le=300)
+    """How long spans wait at most to be sent with others."""
+    traces_send_seconds: float = Field(10, gt=0, le=300)
+    """How long sending them may take, with all repeats."""
+
+    @field_validator("traces_url")
+    @classmethod
+    def _check_traces_url(cls, value: str) -> str:
+        if value:
+            parts = urlsplit(value)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("should be a URL that begins with http:// or https://")
+            if parts.username or parts.password or parts.fragment:
+                raise ValueError("should have no user, password or fragment; TRACES_HEADERS is for keys")
+            if not has_exporter():
+                raise ValueError(
+                    "needs OpenTelemetry's exporter, which is not installed; pip install 'harmonium[otel]' does that"
+                )
+        return value
 
     @field_validator("webhook_url")
     @classmethod

@@ -27,6 +27,11 @@ ENV_FILE = ".env"
 DEFAULT_TENANT = "default"
 MAX_API_KEYS = 10_000
 MAX_KEY_CHARS = 512
+LEAST_KEY_CHARS = 20
+"""Shorter API keys are warned of, and no administrator's key is."""
+
+LEAST_WEIGHT, MOST_WEIGHT = 0.01, 1000
+"""What a tenant's weight may be."""
 
 MAX_SERVERS = 64
 LEAST_CONTEXT_TOKENS = 1024
@@ -36,14 +41,30 @@ ENGINE_URLS = {
     "sglang": "http://127.0.0.1:30000",
     "tensorrt": "http://127.0.0.1:8001",
     "llama": "http://127.0.0.1:8080",
+    "chat": "http://127.0.0.1:8001",
 }
 """Where the servers of an engine are unless ENGINE_URL says otherwise."""
 
 UNSAID_CONTEXT = "tensorrt"
 """The engine whose servers don't say how long their context is."""
 
-ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt": "TensorRT-LLM", "llama": "llama.cpp"}
+ENGINE_NAMES = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "tensorrt": "TensorRT-LLM",
+    "llama": "llama.cpp",
+    "chat": "Chat Completions",
+}
 """What such an engine is called."""
+
+LIMITS = (
+    *(f"max_{what}_per_1_{window}" for window in ("minute", "day", "month") for what in ("requests", "tokens")),
+    "max_parallel_responses",
+)
+"""What may be limited of a tenant: OpenAI's names of rate limits, and others like them."""
+
+MAX_LIMIT = 1_000_000_000
+"""The most that a limit may say: who should have more needs none."""
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -92,14 +113,32 @@ class CoreSettings(BaseSettings):
     api_keys: Annotated[tuple[ApiKey, ...], NoDecode] = Field((), max_length=MAX_API_KEYS)
     """Keys that clients may present, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each
     other's conversations."""
+    admin_key: SecretStr = SecretStr("")
+    """The key of an administrator, of at least 20 characters. With it there are projects and keys in the store, which
+    OpenAI's admin API makes and ends. Without it, and without PROJECTS, only API_KEYS open the service."""
+    projects: bool = False
+    """Whether there are projects and keys in the store, also without ADMIN_KEY: `harmonium keys create-admin` makes the
+    first administrator's."""
+    max_projects: int = Field(1_000, ge=1, le=100_000)
+    """The most projects in the store, archived ones among them, and the most keys of administrators."""
+    max_project_keys: int = Field(1_000, ge=1, le=100_000)
+    """The most keys, and the most service accounts, of a project."""
+    tenant_limits: Annotated[dict[str, int], NoDecode] = {}
+    """What each tenant may have that no administrator has given another limit, comma-separated, such as
+    max_requests_per_1_minute=60,max_tokens_per_1_day=1000000. docs/tenants.md names all. Empty is no limit."""
+    audit_entries: int = Field(100_000, ge=1, le=10_000_000)
+    """About how many entries the audit log has; the oldest are deleted for new ones. One takes some 300 bytes."""
+    usage_days: int = Field(90, ge=0, le=3_660)
+    """For how many days it is known what each project, key and model used in each hour; 0 counts nothing. An hour takes
+    some 200 bytes for each project, key and model in it, in each shard, and at most 200 KB."""
     priority_tenants: Annotated[tuple[str, ...], NoDecode] = ()
     """Tenants whose `priority` requests go before other tenants', comma-separated. Where API_KEYS has one tenant, it
     may. A `service_tier` of priority is default for the others."""
 
-    engine: Literal["demo", "vllm", "vllm-local", "sglang", "tensorrt", "llama", "llama-local"] = "demo"
+    engine: Literal["demo", "vllm", "vllm-local", "sglang", "tensorrt", "llama", "llama-local", "chat"] = "demo"
     """What samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers; `vllm-local`, vLLM
     in this process; `sglang`, SGLang servers; `tensorrt`, TensorRT-LLM servers; `llama`, llama.cpp servers;
-    `llama-local`, llama.cpp beside this process."""
+    `llama-local`, llama.cpp beside this process; `chat`, any Chat Completions."""
     model: str = Field("", max_length=256)
     """Id of the model that is served. Empty is the first that the server lists, VLLM_MODEL for `vllm-local`, the
     file's name for `llama-local`, and gpt-oss-20b on the demo engine."""
@@ -109,12 +148,12 @@ class CoreSettings(BaseSettings):
     """Knowledge cutoff in the system message."""
     context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
     """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
-    for the demo engine. It never raises what a server says, and is needed for `tensorrt` and for a router, which say
-    nothing."""
+    for the demo engine. It never raises what a server says, and is needed for `tensorrt`, for a router and for most
+    servers of `chat`, which say nothing."""
     engine_url: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_SERVERS)
-    """The servers of `vllm`, `sglang`, `tensorrt` or `llama`, comma-separated. They have to serve the same model. One
-    that begins with dns+, as dns+http://vllm:8000, is a server at each address that its host has. Empty is
-    http://127.0.0.1:8001 for `vllm` and `tensorrt`, port 30000 for `sglang`, and 8080 for `llama`."""
+    """The servers of `vllm`, `sglang`, `tensorrt`, `llama` or `chat`. Several are comma-separated, and have to serve
+    the same model. One that begins with dns+, as dns+http://vllm:8000, is a server at each address that its host has.
+    Empty is http://127.0.0.1:8001 for `vllm`, `tensorrt` and `chat`, port 30000 for `sglang`, and 8080 for `llama`."""
     engine_api_key: SecretStr = SecretStr("")
     """The key that the servers ask for. Empty sends none."""
     engine_connections: int = Field(512, ge=1, le=100_000)
@@ -214,6 +253,12 @@ class CoreSettings(BaseSettings):
     """A conversation whose stored messages have this many bytes can't be continued."""
     max_chain_messages: int = Field(20_000, ge=0)
     """A conversation that has this many messages can't be continued. 0 is no limit."""
+    idempotency_seconds: float = Field(86_400, ge=60, le=30 * 86_400)
+    """For how long after its end a request with an `Idempotency-Key` is known: the same one is answered with what it
+    made."""
+    max_idempotency_keys: int = Field(10_000, ge=100, le=10_000_000)
+    """Idempotency keys of a tenant that a shard knows; those of requests that ended first are forgotten for new ones.
+    One takes half a KB."""
     max_input_items: int = Field(4096, ge=1, le=MAX_INPUT_ITEMS)
     """The most input items in one request."""
     max_tools: int = Field(128, ge=0, le=10_000)
@@ -223,10 +268,19 @@ class CoreSettings(BaseSettings):
     max_output_tokens: int = Field(32_768, ge=16)
     """Output tokens, reasoning included, when a request names no limit of its own."""
     max_concurrent_requests: int = Field(512, ge=1, le=100_000)
-    """Requests that one process works on at once; more are refused with 503."""
+    """Requests that one process works on at once. More requests for a response wait for QUEUE_SECONDS; what asks no
+    model, such as a GET or a cancel, has an eighth more. The rest is refused with 503."""
+    max_queued_requests: int = Field(256, ge=1)
+    """Requests for a response that wait in one process; more are refused with 503."""
+    queue_seconds: float = Field(10, ge=0, le=600)
+    """How long a request for a response waits until the process has room for it. Then it is refused with 503; 0 refuses
+    it at once."""
+    tenant_weights: Annotated[tuple[str, ...], NoDecode] = ()
+    """Weights of tenants, or of projects by their ids, whose requests wait: `tenant=3` is served three times as many
+    tokens as another one. Comma-separated, each from 0.01 to 1,000; without, it is 1."""
     max_sockets: int = Field(1024, ge=1)
-    """WebSockets that one process has open at once; more are refused with 503. With MAX_CONCURRENT_REQUESTS and
-    MAX_FOLLOWERS they are at most 4,096."""
+    """WebSockets that one process has open at once; more are refused with 503. With MAX_CONCURRENT_REQUESTS,
+    MAX_QUEUED_REQUESTS and MAX_FOLLOWERS they are at most 4,096."""
     socket_seconds: float = Field(3600, gt=0, le=86_400)
     """How long a WebSocket may be open. What is under way then ends first, and its client connects again."""
     socket_idle_seconds: float = Field(900, gt=0, le=86_400)
@@ -253,15 +307,36 @@ class CoreSettings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     """Lines for people, or one JSON object a line."""
 
+    @field_validator("admin_key")
+    @classmethod
+    def _check_admin_key(cls, value: SecretStr) -> SecretStr:
+        key = value.get_secret_value()
+        if key and (not _KEY.fullmatch(key) or len(key) < LEAST_KEY_CHARS):
+            raise ValueError(
+                f"should have {LEAST_KEY_CHARS} to {MAX_KEY_CHARS} characters and no spaces; try openssl rand -hex 32"
+            )
+        return value
+
     @field_validator("api_keys", mode="before")
     @classmethod
     def _parse_api_keys(cls, value: object) -> object:
         return parse_api_keys(value) if isinstance(value, str) else value
 
-    @field_validator("engine_url", "priority_tenants", mode="before")
+    @field_validator("engine_url", "priority_tenants", "tenant_weights", mode="before")
     @classmethod
     def _parse_names(cls, value: object) -> object:
         return comma_separated(value)
+
+    @field_validator("tenant_limits", mode="before")
+    @classmethod
+    def _parse_limits(cls, value: object) -> object:
+        return parse_limits(value) if isinstance(value, str) else value
+
+    @field_validator("tenant_weights")
+    @classmethod
+    def _check_weights(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        parse_weights(value)
+        return value
 
     @field_validator("engines")
     @classmethod
@@ -314,6 +389,20 @@ def comma_separated(value: object) -> object:
     return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
 
 
+def parse_limits(text: str) -> dict[str, int]:
+    """Limits as `NAME=NUMBER`, with commas between. Raises ValueError."""
+    found = dict[str, int]()
+    for each in filter(None, map(str.strip, text.split(","))):
+        name, _, number = each.partition("=")
+        if name not in LIMITS or name in found or not re.fullmatch(r"[0-9]{1,10}", number) or int(number) > MAX_LIMIT:
+            raise ValueError(
+                f"should be NAME=NUMBER with commas between, each name once: one of {', '.join(LIMITS)}, and a number "
+                f"up to {MAX_LIMIT}"
+            )
+        found[name] = int(number)
+    return found
+
+
 def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
     """The keys in `text`: `key` or `tenant:key`, comma-separated.
 
@@ -339,6 +428,24 @@ def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
         seen.add(key)
         keys.append(ApiKey(tenant, SecretStr(key)))
     return tuple(keys)
+
+
+def parse_weights(entries: Sequence[str]) -> dict[str, float]:
+    """The weights of tenants, each listed as `tenant=weight`. Raises ValueError."""
+    weights: dict[str, float] = {}
+    for entry in entries:
+        tenant, _, number = entry.partition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = 0.0
+        if not _TENANT.fullmatch(tenant) or not LEAST_WEIGHT <= weight <= MOST_WEIGHT or tenant in weights:
+            raise ValueError(
+                f"should be tenant=weight, comma-separated, each tenant once and its weight from {LEAST_WEIGHT:g} to "
+                f"{MOST_WEIGHT:,}; such as acme=3"
+            )
+        weights[tenant] = weight
+    return weights
 
 
 def server_url(url: str, key_remedy: str) -> str:

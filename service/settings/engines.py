@@ -33,7 +33,7 @@ from msgspec import Meta
 from pydantic import SecretStr
 
 from service.markup.families import FAMILIES
-from service.markup.speech import AUTO, HARMONY
+from service.markup.speech import AUTO, HARMONY, SERVER
 from service.settings.core import (
     ENGINE_URLS,
     LEAST_CONTEXT_TOKENS,
@@ -55,6 +55,12 @@ MARKUPS = (AUTO, HARMONY, *FAMILIES)
 
 DEMO = "demo"
 """The kind of engine that has no servers."""
+
+CHAT = "chat"
+"""The kind of servers that are asked by Chat Completions alone."""
+
+READ_BY_SERVERS = (CHAT, "vllm", "llama")
+"""The kinds whose servers may read their model themselves."""
 
 KINDS = (*ENGINE_URLS, DEMO)
 
@@ -217,6 +223,10 @@ def _checked(each: Listed) -> ListedEngine:
         raise _Wrong("kind", f"there is no kind {each.kind[:60]!r} of engine; it is one of {', '.join(KINDS)}")
     if each.markup not in MARKUPS:
         raise _Wrong("markup", f"there is no markup {each.markup[:60]!r}; it is one of {', '.join(MARKUPS)}")
+    if each.markup == SERVER and each.kind not in READ_BY_SERVERS:
+        raise _Wrong("markup", f"servers of {each.kind} are asked to read their model as kind 'chat'; say that")
+    if each.kind == CHAT and each.markup not in (AUTO, SERVER):
+        raise _Wrong("markup", f"servers of kind '{CHAT}' read their model themselves: leave it out")
     if 0 < each.context_tokens < LEAST_CONTEXT_TOKENS:
         raise _Wrong("context_tokens", f"should be 0, or at least {LEAST_CONTEXT_TOKENS:,}")
     if each.kind == UNSAID_CONTEXT and not each.context_tokens:

@@ -12,13 +12,10 @@ from multiprocessing import parent_process
 from threading import Lock
 
 from service.logs import event
-from service.settings.core import DEFAULT_TENANT, ApiKey
+from service.settings.core import DEFAULT_TENANT, LEAST_KEY_CHARS, ApiKey
 from service.settings.settings import Settings, SettingsError
 
 logger = logging.getLogger(__name__)
-
-LEAST_KEY_CHARS = 20
-"""Shorter API keys are warned of."""
 
 
 class Keys:
@@ -31,10 +28,12 @@ class Keys:
     def _take(self, settings: Settings) -> None:
         """Have the keys of these settings. Each request sees all of them, or none: nothing here waits."""
         self._settings = settings
-        self._several = len(settings.tenants) > 1
+        self._several = settings.several_tenants
         self._tenants = _by_digest(settings.api_keys)
         key = settings.metrics_key
         self._scrapers = _by_digest([ApiKey(DEFAULT_TENANT, key)] if key.get_secret_value() else [])
+        key = settings.admin_key
+        self._administrators = _by_digest([ApiKey(DEFAULT_TENANT, key)] if key.get_secret_value() else [])
 
     @property
     def rereads(self) -> bool:
@@ -49,7 +48,7 @@ class Keys:
     @property
     def open(self) -> bool:
         """Whether there are no API keys, so that no request needs one."""
-        return not self._tenants
+        return not self._settings.has_keys
 
     @property
     def for_metrics(self) -> bool:
@@ -68,6 +67,10 @@ class Keys:
     def opens_metrics(self, key: bytes) -> bool:
         """Whether this key opens the metrics."""
         return _digest(key) in self._scrapers
+
+    def administers(self, key: bytes) -> bool:
+        """Whether this is the administrator's key of the settings."""
+        return _digest(key) in self._administrators
 
     def may_go_first(self, tenant: str) -> bool:
         """Whether a tenant's requests may go before those of others: where there are no others, it may."""

@@ -12,11 +12,11 @@ from service.settings.core import PREFIX
 
 SECRETS = (
     *("api_keys", "engine_api_key", "redis_url", "seal_keys", "webhook_secret", "metrics_key", "sandbox_key"),
-    "search_key",
+    *("search_key", "admin_key", "traces_headers"),
 )
 """The settings that hold secrets."""
 
-RENEWED = ("api_keys", "metrics_key")
+RENEWED = ("api_keys", "metrics_key", "admin_key")
 """Those whose files are read again on SIGHUP: the others are in connections, or shared between processes."""
 
 LISTS = ("api_keys", "seal_keys")

@@ -18,12 +18,20 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from service.settings.background import RENEWALS, BackgroundSettings
-from service.settings.core import DEFAULT_TENANT, ENGINE_URLS, PREFIX, UNSAID_CONTEXT, CoreSettings, is_loopback
+from service.settings.core import (
+    DEFAULT_TENANT,
+    ENGINE_URLS,
+    PREFIX,
+    UNSAID_CONTEXT,
+    CoreSettings,
+    is_loopback,
+    parse_weights,
+)
 from service.settings.engines import BadEngines, ListedEngine, read_engines
 from service.settings.protocol import ProtocolSettings
 from service.settings.sandbox import SandboxSettings
 from service.settings.secrets import RENEWED, SECRETS, SecretError, file_variable, read_secrets
-from service.settings.sources import OLDER, DotEnv, EnvFileError, Environment, Given
+from service.settings.sources import CLIENTS, OLDER, DotEnv, EnvFileError, Environment, Given
 from service.settings.units import DAY_SECONDS, EXAMPLES, measured, sized, unit_of
 
 MASK = "****"
@@ -60,6 +68,7 @@ GROUPS = {
     "Background responses": "worker",
     "Webhooks": "webhook_url",
     "Metrics": "metrics_key",
+    "Traces": "traces_url",
     "Sandbox": "sandbox",
 }
 """Headings, each with the first of its settings: the order is that in which they are defined."""
@@ -67,7 +76,9 @@ GROUPS = {
 MAX_SHOWN_CHARS = 100
 """How much of a value an error shows."""
 
-UNSHOWN = frozenset({"api_keys", "redis_url", "engine_url", "vllm_args", "llama_args", "webhook_url", "seal_keys"})
+UNSHOWN = frozenset(
+    {"api_keys", "redis_url", "engine_url", "vllm_args", "llama_args", "webhook_url", "seal_keys", "traces_url"}
+)
 """What no error shows the value of, besides SecretStr: it might be a secret, or have one in it."""
 
 _SECRET = re.compile(r"token$|key|password|secret")
@@ -103,12 +114,12 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        if not self.api_keys and not is_loopback(self.host):
+        if not self.has_keys and not is_loopback(self.host):
             raise ValueError(
                 f"{PREFIX}HOST={self.host} can be reached from other machines, but no API key is set, "
                 f"so anybody could read every conversation; set {PREFIX}API_KEYS, or listen on 127.0.0.1"
             )
-        if self.cors_origins and not self.api_keys:
+        if self.cors_origins and not self.has_keys:
             raise ValueError(
                 f"{PREFIX}CORS_ORIGINS lets web pages call the service, but no API key is set, so each of them could "
                 f"read every conversation of whoever visits it; set {PREFIX}API_KEYS"
@@ -153,10 +164,21 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
                 f"timeout, {self.renewed_seconds:g} s in all, so a worker whose store is slow would lose its "
                 f"jobs; set it to more than {LEASE_TIMEOUTS:.2f} times the timeout"
             )
+        if self.idempotency_seconds < 2 * self.lease_seconds:
+            raise ValueError(
+                f"{PREFIX}IDEMPOTENCY_SECONDS={self.idempotency_seconds:g} is less than twice {PREFIX}LEASE_SECONDS="
+                f"{self.lease_seconds:g}, so a request that is still under way could be forgotten; raise the first, or "
+                "lower the second"
+            )
         if self.webhook_url and not self.webhook_secret.get_secret_value():
             raise ValueError(
                 f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so webhooks could be forged; set "
                 "it to whsec_ and what `openssl rand -base64 32` prints"
+            )
+        if self.traces_batch > self.traces_queue:
+            raise ValueError(
+                f"{PREFIX}TRACES_BATCH={self.traces_batch} is more than {PREFIX}TRACES_QUEUE={self.traces_queue}, so "
+                "none would ever be full; lower the first, or raise the second"
             )
         if len(set(self.engine_url)) < len(self.engine_url):
             raise ValueError(f"{PREFIX}ENGINE_URL names a server twice")
@@ -198,10 +220,24 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
 
     @model_validator(mode="after")
     def _check_tenants(self) -> Self:
-        if unknown := set(self.priority_tenants) - self.tenants:
+        unknown = set(self.priority_tenants) - self.tenants
+        if unknown and not self.has_projects:
             raise ValueError(
                 f"{PREFIX}PRIORITY_TENANTS names {', '.join(sorted(unknown))}, of which {PREFIX}API_KEYS has no key; "
                 "add one, or leave the tenant out"
+            )
+        unknown = self.weights.keys() - self.tenants
+        if unknown and not self.has_projects:
+            raise ValueError(
+                f"{PREFIX}TENANT_WEIGHTS names {', '.join(sorted(unknown))}, of which {PREFIX}API_KEYS has no key; "
+                "add one, or leave the tenant out"
+            )
+        if self.admin_key == self.metrics_key != SecretStr(""):
+            raise ValueError(f"{PREFIX}ADMIN_KEY is {PREFIX}METRICS_KEY, too, which scrapers have; make another one")
+        if any(each.key == self.admin_key for each in self.api_keys):
+            raise ValueError(
+                f"{PREFIX}ADMIN_KEY is one of {PREFIX}API_KEYS, too, and an administrator's key is for nothing else; "
+                "make another one"
             )
         return self
 
@@ -221,12 +257,13 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
 
     @model_validator(mode="after")
     def _check_connections(self) -> Self:
-        if self.max_concurrent_requests + self.max_followers + self.max_sockets > MAX_CONNECTIONS:
+        requests = self.max_concurrent_requests + self.max_queued_requests
+        if requests + self.max_followers + self.max_sockets > MAX_CONNECTIONS:
             raise ValueError(
-                f"{PREFIX}MAX_CONCURRENT_REQUESTS={self.max_concurrent_requests}, {PREFIX}MAX_FOLLOWERS="
-                f"{self.max_followers} and {PREFIX}MAX_SOCKETS={self.max_sockets} are more together than the "
-                f"{MAX_CONNECTIONS:,} connections that one process has, so followers or WebSockets could take all of "
-                "them; lower one of them"
+                f"{PREFIX}MAX_CONCURRENT_REQUESTS={self.max_concurrent_requests}, {PREFIX}MAX_QUEUED_REQUESTS="
+                f"{self.max_queued_requests}, {PREFIX}MAX_FOLLOWERS={self.max_followers} and {PREFIX}MAX_SOCKETS="
+                f"{self.max_sockets} are more together than the {MAX_CONNECTIONS:,} connections that one process has, "
+                "so followers or WebSockets could take all of them; lower one of them"
             )
         return self
 
@@ -234,6 +271,36 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
     def tenants(self) -> set[str]:
         """The tenants that there are."""
         return {each.tenant for each in self.api_keys} or {DEFAULT_TENANT}
+
+    @property
+    def several_tenants(self) -> bool:
+        """Whether there is more than one tenant, or may be once somebody makes a project."""
+        return len(self.tenants) > 1 or self.has_projects
+
+    @property
+    def static_tenants(self) -> tuple[str, ...]:
+        """The tenants that have keys here, in order."""
+        return tuple(sorted({each.tenant for each in self.api_keys}))
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights of those tenants that have one."""
+        return parse_weights(self.tenant_weights)
+
+    @property
+    def has_projects(self) -> bool:
+        """Whether there are projects and keys in the store."""
+        return self.projects or bool(self.admin_key.get_secret_value())
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether there may be limits of what tenants may do."""
+        return self.has_projects or bool(self.tenant_limits)
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether a request needs a key."""
+        return bool(self.api_keys) or self.has_projects
 
     @property
     def rereads(self) -> bool:
@@ -317,6 +384,7 @@ def display(settings: Settings) -> dict[str, str | int | float | bool]:
         shown[name] = value if isinstance(value, (str, int, float)) else _displayed(value)
     shown["api_keys"] = ",".join(f"{key.tenant}:{MASK}" for key in settings.api_keys)
     shown["seal_keys"] = ",".join(MASK for _ in settings.seal_keys)
+    shown["tenant_limits"] = ",".join(f"{name}={limit}" for name, limit in settings.tenant_limits.items())
     shown["redis_url"] = _without_password(settings.redis_url)
     return shown
 
@@ -394,7 +462,7 @@ def _refuse_unknown(names: Iterable[str]) -> None:
     """Raise SettingsError for a HARMONIUM_* variable that is no setting: a misspelt limit is no limit."""
     known = {name.upper() for name in Settings.model_fields}
     known |= {file_variable(name).removeprefix(PREFIX) for name in SECRETS}
-    known |= {name.removeprefix(PREFIX) for name in OLDER}
+    known |= {name.removeprefix(PREFIX) for name in (*OLDER, *CLIENTS)}
     for name in sorted(names):
         if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in known:
             near = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)

@@ -8,6 +8,7 @@ limit.
 import os
 import re
 from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,18 @@ OLDER = {
     for name in ("URL", "API_KEY", "API_KEY_FILE", "CONNECTIONS", "CONNECT_SECONDS", "PROBE_SECONDS")
 }
 """Names that variables had before, and theirs of today. Where both are set, today's counts."""
+
+CLIENTS = (f"{PREFIX}URL", f"{PREFIX}CLIENT_KEY", f"{PREFIX}PROFILE")
+"""What the commands that talk to a service look up (commands/client/profile.py). A service is told nothing by them."""
+
+OTEL = {
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "TRACES_HEADERS",
+    "OTEL_SERVICE_NAME": "TRACES_NAME",
+    "OTEL_TRACES_SAMPLER_ARG": "TRACES_RATIO",
+    "OTEL_BSP_MAX_QUEUE_SIZE": "TRACES_QUEUE",
+    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "TRACES_BATCH",
+}
+"""OpenTelemetry's variables that stand in for settings of ours as they are."""
 
 _SERVICE_LINK = re.compile(
     rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
@@ -66,11 +79,43 @@ def _read_env_file() -> dict[str, str | None]:
         raise EnvFileError(f"{place} can't be read: {error.strerror}; let this user read it, or move it") from error
 
 
+def has_exporter() -> bool:
+    """Whether what sends traces is installed."""
+    try:
+        distribution("opentelemetry-exporter-otlp-proto-http")
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def from_otel(values: Mapping[str, str | None]) -> dict[str, str]:
+    """What OpenTelemetry's own variables say of our settings of traces, by their names.
+
+    Nothing where they turn traces off, or ask for what this service can't do (gRPC), or can't do as it is installed:
+    clusters put them into every pod. Sources: OpenTelemetry's specification, configuration/sdk-environment-variables
+    and protocol/exporter.
+    """
+    given = {name.upper(): value for name, value in values.items() if value and name.upper().startswith("OTEL_")}
+    url = given.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+    if not url and (base := given.get("OTEL_EXPORTER_OTLP_ENDPOINT")):
+        url = f"{base.rstrip('/')}/v1/traces"
+    protocol = given.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or given.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http")
+    off = given.get("OTEL_SDK_DISABLED", "").lower() == "true" or given.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp"
+    if not url or off or not protocol.startswith("http") or not has_exporter():
+        return {}
+    found = {f"{PREFIX}{ours}": given[name] for name, ours in OTEL.items() if name in given}
+    if (headers := given.get("OTEL_EXPORTER_OTLP_HEADERS")) is not None:
+        found.setdefault(f"{PREFIX}TRACES_HEADERS", headers)
+    return found | {f"{PREFIX}TRACES_URL": url}
+
+
 def _renamed(values: Mapping[str, str | None]) -> dict[str, str | None]:
     """The values under the names of today; the settings' own readers have names in lower case, Given in upper case."""
     older = {name: value for name, value in values.items() if name.upper() in OLDER}
     today = {_like(OLDER[name.upper()], name): value for name, value in older.items()}
-    return today | {name: value for name, value in values.items() if name not in older}
+    theirs = next((name for name in values if name.upper().startswith("OTEL_")), "")
+    otel = {_like(name, theirs): value for name, value in from_otel(values).items()}
+    return otel | today | {name: value for name, value in values.items() if name not in older}
 
 
 def _like(name: str, other: str) -> str:

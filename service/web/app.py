@@ -31,13 +31,17 @@ from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.service import Service, close_service, open_service, reread, start_service
 from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
-from service.web.admission import Admission
+from service.tenants.logins import FailedLogins
+from service.web.admin import limits, organization, projects, usage
+from service.web.admission.slots import Admission
+from service.web.auth import Entrance
 from service.web.body import ClientGone
 from service.web.containers import containers, files
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
-from service.web.middleware import METHODS, Gate
+from service.web.middleware import GONE, METHODS, Gate
 from service.web.passing import routes as passing
+from service.web.passing import traces
 from service.web.routes import conversations, create, health, metrics, models, stored, welcome
 from service.web.routes.received import exchange_of
 from service.web.socket.connection import Sockets
@@ -56,6 +60,9 @@ EXPOSED_HEADERS = (
     "openai-processing-ms",
     "x-harmonium-tools-left-out",
     "x-harmonium-items-left-out",
+    "idempotent-replayed",
+    "retry-after-ms",
+    *(f"x-ratelimit-{name}-{what}" for name in ("limit", "remaining", "reset") for what in ("requests", "tokens")),
 )
 """What web pages of other origins may read of an answer's head, besides what browsers let them read."""
 
@@ -77,15 +84,19 @@ def create_app(
     for limit in (settings.max_input_items, settings.max_tools, MAX_PARTS):
         bounded_list(limit)
     service = open_service(settings, engine, sandbox)
-    app = routed(_lifespan, passes_on=_passes_on(service))
+    app = routed(_lifespan, passes_on=_passes_on(service), administers=settings.has_projects)
     background = Background(service, works=settings.worker, timing=timing)
+    weights = settings.weights
     admission = Admission(
-        service.metrics.refused,
+        service.metrics,
         requests=settings.max_concurrent_requests,
+        queued=settings.max_queued_requests,
+        queue_seconds=settings.queue_seconds,
         followers=settings.max_followers,
         sockets=settings.max_sockets,
         bodies=settings.max_bodies_bytes,
         several=lambda: service.keys.several,
+        weight=lambda tenant: weights.get(tenant, 1.0),
     )
     gate = _gated(app, service, background, admission, Sockets(service, admission))
     if not settings.cors_origins:
@@ -100,15 +111,19 @@ def create_app(
     )
 
 
-def routed(lifespan: Lifespan[FastAPI] | None = None, *, passes_on: bool = True) -> FastAPI:
-    """The routes, with nothing behind them yet. With `passes_on` there is a server for Chat Completions and their like.
+def routed(lifespan: Lifespan[FastAPI] | None = None, *, passes_on: bool = True, administers: bool = True) -> FastAPI:
+    """The routes, with nothing behind them yet. With `passes_on` there is a server for Chat Completions and their like,
+    with `administers` there are projects in the store.
     `/openapi.json` is a file that is made of them (routes/welcome.py)."""
     app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False, exception_handlers=HANDLERS)
     for dialect in DIALECTS:
         for router in (create.router, stored.router, models.router):
             app.include_router(router, prefix=dialect.prefix, include_in_schema=dialect is OPENAI)
-    for router in (conversations.router, containers.router, files.router):
+    for router in (conversations.router, containers.router, files.router, traces.router):
         app.include_router(router, prefix=OPENAI.prefix)
+    if administers:
+        for router in (projects.router, limits.router, organization.router, usage.router):
+            app.include_router(router, prefix=OPENAI.prefix)
     if passes_on:
         app.include_router(passing.router, prefix=OPENAI.prefix)
     for router in (welcome.router, health.router, metrics.router):
@@ -126,7 +141,7 @@ def create_probe_app(service: Service, background: Background) -> ASGIApp:
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
     app.include_router(health.router)
     app.include_router(metrics.router)
-    admission = Admission(service.metrics.refused, requests=PROBE_REQUESTS, followers=0, bodies=0)
+    admission = Admission(service.metrics, requests=PROBE_REQUESTS, followers=0, bodies=0)
     return _gated(app, service, background, admission)
 
 
@@ -144,7 +159,9 @@ def _gated(
         read_loads=engine.loads,
         read_waiting=lambda: engine.waiting,
     )
-    return Gate(app, service.keys, admission, service.pacing, service.metrics, sockets)
+    entrance = Entrance(service.keys, service.key_ring)
+    failed = None if service.key_ring is None else FailedLogins(service.directory.registry)
+    return Gate(app, entrance, admission, service.pacing, service.metrics, service.tracer, sockets, failed)
 
 
 @asynccontextmanager
@@ -159,17 +176,26 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         raise
     gc.collect()
     gc.freeze()  # what start-up made stays for good; collecting it again and again took a tenth of the time
-    background = cast(Background, app.state.background)
+    background, admission = cast(Background, app.state.background), cast(Admission, app.state.admission)
+
+    def stop() -> None:
+        background.stop()
+        admission.stop()
+
     working = asyncio.create_task(background.run())
+    listening = None if service.key_ring is None else asyncio.create_task(service.key_ring.run())
     try:
-        with on_stop_signal(background.stop), rereading(service.keys, partial(reread, service)):
+        with on_stop_signal(stop), rereading(service.keys, partial(reread, service)):
             async with lag_counted(service.metrics):
                 yield
     finally:
-        background.stop()
+        stop()
         # requests that were cut off may still be storing their turns
-        await cast(Admission, app.state.admission).wait_until_empty(2 * service.settings.store_timeout_seconds)
+        await admission.wait_until_empty(2 * service.settings.store_timeout_seconds)
         await asyncio.wait([working])
+        if listening is not None:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
         await close_service(service)
 
 
@@ -234,9 +260,9 @@ async def _on_invalid(request: Request, error: RequestValidationError) -> Respon
 
 
 async def _on_client_gone(request: Request, error: ClientGone) -> Response:
-    """The client is gone; the log gets the status that nginx uses for it."""
+    """The client is gone."""
     exchange_of(request).facts["client"] = "gone"
-    return Response(status_code=499)
+    return Response(status_code=GONE)
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:

@@ -5,28 +5,108 @@ refused: another Host (DNS rebinding) and what is not JSON (a form needs no perm
 neither a body nor a type, as Node's SDK cancels a response, is from no page: a browser names the origin of every POST.
 """
 
+from typing import NamedTuple
+
 from starlette.types import Scope
 
-from service.errors import ApiError, InvalidRequest
+from service.errors import ApiError, InvalidRequest, shown
 from service.settings.core import DEFAULT_TENANT
 from service.settings.keys import Keys
+from service.tenants.audit import Actor
+from service.tenants.keyring import KeyRing
+from service.tenants.limits import Allowance
+from service.tenants.records import Key, Project
+from service.tenants.scopes import check_scope, scope_of
 
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
-SINGLE = (b"authorization", b"host", b"content-type", b"content-encoding")
+ADMINISTRATION = "/v1/organization"
+"""What the paths begin with that are for administrators, and for nobody else."""
+
+ADMINISTRATORS = "(administrators)"
+"""Who uses slots and turns there, in the place of a tenant; none has such a name."""
+
+SINGLE = (b"authorization", b"host", b"content-type", b"content-encoding", b"openai-project")
 """Headers that a request has once, or not at all."""
 
 Headers = dict[bytes, bytes]
 
 
-def tenant_of(keys: Keys, headers: Headers) -> str:
-    """The tenant whose key the request presents. Raises ApiError 401."""
-    if keys.open:
-        return DEFAULT_TENANT
-    tenant = keys.tenant(_presented(headers))
-    if tenant is None:
-        raise _wrong_key()
-    return tenant
+class WrongKey(ApiError):
+    """401: a key that opens nothing."""
+
+
+class Entry(NamedTuple):
+    """Who enters: the tenant; where the key is one of the registry, that; and what the registry has of the project, if
+    anything. `actor` is an administrator.
+    """
+
+    tenant: str
+    key: Key | None = None
+    actor: Actor | None = None
+    project: Project | None = None
+
+    @property
+    def allowance(self) -> Allowance:
+        """What limits it, the limits of all tenants aside."""
+        limits = {} if self.project is None else self.project.limits
+        return (
+            Allowance(self.tenant, limits)
+            if self.key is None
+            else Allowance(self.tenant, limits, self.key.id, self.key.limit)
+        )
+
+
+class Entrance:
+    """Who may enter, by the keys of the settings and those of the registry."""
+
+    def __init__(self, keys: Keys, ring: KeyRing | None) -> None:
+        """`ring` has the keys of the registry, where there is one."""
+        self.keys = keys
+        self._ring = ring
+
+    async def entry(self, headers: Headers, method: str, path: str) -> Entry:
+        """Who makes a request. Raises ApiError: 401 for a key that opens nothing, 403 for one that doesn't open this,
+        503; StoreUnavailable.
+        """
+        if self.keys.open:
+            return Entry(DEFAULT_TENANT)
+        value, administers = _presented(headers), path.startswith(ADMINISTRATION)
+        tenant = self.keys.tenant(value)
+        if tenant is not None:
+            entry = Entry(tenant, project=None if self._ring is None else await self._ring.project(tenant))
+            if entry.project is not None and entry.project.archived_at is not None:
+                raise _wrong_key()
+        elif self._ring is not None and self.keys.administers(value):
+            entry = Entry(ADMINISTRATORS, actor=Actor.of(None))
+        else:
+            entry = await self._registered(value, headers)
+        if administers != (entry.actor is not None):
+            raise _not_permitted("api.management" if administers else scope_of(method, behind_version(path)))
+        if entry.key is not None and entry.actor is None:
+            check_scope(entry.key.scopes, scope_of(method, behind_version(path)))
+        return entry
+
+    async def _registered(self, value: bytes, headers: Headers) -> Entry:
+        """Who has a key of the registry. Raises ApiError, StoreUnavailable."""
+        holder = None if self._ring is None else await self._ring.holder(value)
+        if holder is None:
+            raise _wrong_key()
+        if holder.project is None:
+            return Entry(ADMINISTRATORS, holder.key, Actor.of(holder.key))
+        named = headers.get(b"openai-project", b"").decode("latin-1")
+        if named and named != holder.project.id:
+            raise ApiError(
+                401,
+                f"The header OpenAI-Project names '{shown(named)}', and the API key is of another project.",
+                code="mismatched_project",
+            )
+        return Entry(holder.project.id, holder.key, project=holder.project)
+
+
+def behind_version(path: str) -> str:
+    """A path without what versions and dialects begin with."""
+    return path.partition("/v1")[2]
 
 
 def check_scraper(keys: Keys, headers: Headers) -> None:
@@ -112,9 +192,18 @@ def _has_body(headers: Headers) -> bool:
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
 
-def _unauthorized(message: str) -> ApiError:
-    return ApiError(401, message, code="invalid_api_key")
+def _unauthorized(message: str, kind: type[ApiError] = ApiError) -> ApiError:
+    return kind(401, message, code="invalid_api_key")
+
+
+def _not_permitted(scope: str) -> ApiError:
+    return ApiError(
+        403,
+        f"You have insufficient permissions for this operation. Missing scopes: {scope}. "
+        "An administrator's key administers, and does nothing else; the others don't.",
+        code="insufficient_permissions",
+    )
 
 
 def _wrong_key() -> ApiError:
-    return _unauthorized("Incorrect API key provided. Check it, or ask who runs this service for one.")
+    return _unauthorized("Incorrect API key provided. Check it, or ask who runs this service for one.", WrongKey)

@@ -36,6 +36,8 @@ def envelope(error: ApiError) -> JsonResponse:
     headers = {"x-should-retry": "true" if error.retry else "false"}
     if error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
+    if error.retry_after_ms is not None:
+        headers["retry-after-ms"] = str(error.retry_after_ms)
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     if error.status == 426:

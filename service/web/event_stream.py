@@ -59,13 +59,15 @@ class Source(Protocol):
 class RunSource:
     """A run, which ends here."""
 
-    def __init__(self, run: Run, resources: AsyncExitStack, exchange: Exchange) -> None:
-        """`resources` are what the run needs until its end; they are let go of then."""
+    def __init__(self, run: Run, resources: AsyncExitStack, exchange: Exchange, *, lasts: bool = False) -> None:
+        """`resources` are what the run needs until its end; they are let go of then. One that `lasts` is made to its
+        end though its client is gone.
+        """
         self._run = run
         self._resources = resources
         self._exchange = exchange
+        self._lasts = lasts
         self.over = False
-        self.stop = run.stop
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """See Source. Where sending fails, the run is stopped, and its turn is stored all the same."""
@@ -76,12 +78,18 @@ class RunSource:
                 yield batch
                 await self._exchange.work.go_on()
         finally:
-            self.stop()
+            self._run.stop()
             async with self._resources:
                 async for batch in batches:
                     self._note(batch)
 
+    def stop(self) -> None:
+        """See Source."""
+        if not self._lasts:
+            self._run.stop()
+
     def _note(self, batch: list[Event]) -> None:
+        self._exchange.slot.served(*self._run.taken)
         last = batch[-1]
         if isinstance(last, Terminal):
             self.over = True

@@ -37,6 +37,10 @@ BREAK_OFF = "harmonium.break_off"
 """The extension of a request's scope that has `now`, a function that ends the answer without its end."""
 
 
+WHEN_GONE = "harmonium.when_gone"
+"""The extension that has `tell`, a function that takes what is to be called when the client disconnects, or None. It
+leaves the body alone. Behind what is read ahead of a large body a disconnect isn't seen before the body is read."""
+
 SOCKET_VERSION = b"13"
 """The version of WebSockets that is served (RFC 6455, section 4.1)."""
 
@@ -139,6 +143,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_is_late = False
         self._refusal: bytes | None = None
         """What is sent behind the answers that are still to be sent."""
+        self._when_gone: Callable[[], None] | None = None
         self._drain_left: int | None = None
         """How much more is dropped of a body whose request is answered; None where there is no such body."""
         self._drain_clock: asyncio.TimerHandle | None = None
@@ -165,6 +170,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._serving is not None and self._busy:
             self._serving.disconnected = True
             self._serving.message_event.set()
+        if self._when_gone is not None:
+            self._when_gone()
         self.pipeline.clear()
         self._stop_head_clock()
         self._stop_send_clock()
@@ -190,6 +197,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         `http.disconnect`; uvicorn would log an error before that.
         """
         self._close()
+
+    def tell_when_gone(self, call: Callable[[], None] | None) -> None:
+        """Have this called when the client of the request that is being served disconnects; None takes that back."""
+        self._when_gone = call
+        if call is not None and self._serving is not None and self._serving.disconnected:
+            call()
 
     def shutdown(self) -> None:
         """The server stops: close the connection, or have it closed behind the answers that are still to be sent."""
@@ -225,7 +238,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             raise TooManyPipelined
         self._unset_keepalive_if_required()
         super().on_message_begin()
-        self.scope["extensions"] = {BREAK_OFF: {"now": self.break_off}}
+        self.scope["extensions"] = {BREAK_OFF: {"now": self.break_off}, WHEN_GONE: {"tell": self.tell_when_gone}}
         self._progressed = self._in_head = True
         self._head_bytes = self._head_count = 0
         self._start_head_clock()

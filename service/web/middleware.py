@@ -9,24 +9,41 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import logs
+from service import logs, spans
+from service.api.passed import Endpoint
 from service.engine.port import EngineUnavailable
 from service.errors import ApiError, fault, unavailable
 from service.metrics.counters import Metrics
 from service.pacing import Pacing, Work
-from service.settings.keys import Keys
-from service.web.admission import Admission, Slot, SocketSlot
-from service.web.auth import check_headers, check_scraper, refuse_foreign, refuse_foreign_page, tenant_of
-from service.web.body import watch
+from service.responses.plan import Plan
+from service.responses.refusals import store_refusal
+from service.spans import UNTRACED, Fact, Span, Tracer
+from service.tenants.limiter import Limiter, Reservation
+from service.tenants.logins import FailedLogins
+from service.web.admission.slots import Admission, Slot, SocketSlot, Told
+from service.web.auth import (
+    Entrance,
+    Entry,
+    WrongKey,
+    check_headers,
+    check_scraper,
+    refuse_foreign,
+    refuse_foreign_page,
+)
+from service.web.body import ClientGone, watch
 from service.web.dialect import DIALECTS, dialect_of
 from service.web.errors import envelope
-from service.web.http_protocol import BREAK_OFF
+from service.web.http_protocol import BREAK_OFF, WHEN_GONE
+from service.web.trace import trace_headers
+from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +57,11 @@ STRANGERS_LOGGED = 10
 METRICS_PATH = "/metrics"
 UPLOADS = re.compile(r"/v1/containers/[^/]+/files")
 """Where a form with a file may be sent."""
+
+ASKING = frozenset(
+    {*(f"{each.prefix}{path}" for each in DIALECTS for path in ("/responses", "/responses/compact")), *Endpoint}
+)
+"""Where a POST asks a model for something, or queues what does. It waits for a slot; all else takes one aside."""
 
 NO_ENDPOINT = "none"
 METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH")
@@ -69,6 +91,10 @@ class Exchange:
     work: Work
     """Both set once the gate has let it in, or where it is a WebSocket the next one."""
     socket: SocketSlot
+    entry: Entry
+    """Who makes the request, once that is known."""
+    identify: Callable[[], Awaitable[None]]
+    """Look again who makes it: a connection may be open for longer than its key opens anything. Raises ApiError."""
 
     def __init__(
         self,
@@ -83,6 +109,7 @@ class Exchange:
         self.method = method
         self.metrics = metrics
         self.tenant = tenant
+        self.entry = Entry(tenant)
         self.dialect = dialect_of(path)
         self.request_id = request_id
         self.headers = headers
@@ -90,11 +117,45 @@ class Exchange:
         """Headers that the answer gets besides those that every one has."""
         self.facts: dict[str, str | int | float | bool | None] = {}
         self.status = 0
+        self.span: Span = UNTRACED
+
+    @property
+    def key(self) -> str:
+        """The id of its key; empty where that is none of the registry's."""
+        return "" if self.entry.key is None else self.entry.key.id
+
+    async def reserve(self, limiter: Limiter, plan: Plan) -> Reservation | None:
+        """As `reserve_tokens`, for a planned response."""
+        asked = plan.generation
+        return await self.reserve_tokens(
+            limiter, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens
+        )
+
+    async def reserve_tokens(
+        self, limiter: Limiter, model: str, id: str, *, reads: int, writes: int
+    ) -> Reservation | None:
+        """Reserve what an answer may take of the limits of whoever asks for it; None where there are none. Raises
+        ApiError 429, StoreUnavailable.
+        """
+        reservation = await limiter.admit(self.entry.allowance, model, id, reads=reads, writes=writes)
+        if reservation is not None:
+            self.answer_headers += reservation.headers
+        return reservation
+
+    def trace(self, tracer: Tracer) -> None:
+        """Trace what is done for it from now on, in this task."""
+        if tracer.on:
+            self.span = tracer.request(self.method, trace_headers(self.headers))
+            spans.current.set(self.span)
 
     def follow(self) -> None:
         """Only follow a background response from now on, which takes no slot of a request, and is little work."""
         self.slot.follow()
         self.work.end()
+
+    def waited(self, seconds: float) -> None:
+        """Say in the log how long it waited for a slot."""
+        self.facts["waited_ms"] = round(seconds * 1000, 1)
 
     def refused(self, error: ApiError) -> None:
         """Say in the log why it was refused: not in the message's words, which may quote the request."""
@@ -111,48 +172,33 @@ class Exchange:
                 self.facts[fact] = known
 
 
-class Ration:
-    """So many a second, and how many went without: whoever has no key fills no log."""
-
-    def __init__(self, a_second: int, now: Callable[[], float] = monotonic) -> None:
-        self._a_second = a_second
-        self._now = now
-        self._second = 0
-        self._given = self._without = 0
-
-    def take(self) -> int | None:
-        """How many went without since the last one that didn't; None where this one does."""
-        second = int(self._now())
-        if second != self._second:
-            self._second, self._given = second, 0
-        if self._given >= self._a_second:
-            self._without += 1
-            return None
-        self._given += 1
-        without, self._without = self._without, 0
-        return without
-
-
 class Gate:
     """Wraps the application."""
 
     def __init__(
         self,
         app: ASGIApp,
-        keys: Keys,
+        entrance: Entrance,
         admission: Admission,
         pacing: Pacing,
         metrics: Metrics,
+        tracer: Tracer,
         sockets: ASGIApp | None = None,
+        failed: FailedLogins | None = None,
     ) -> None:
-        """`keys` say who may enter. `sockets` serves WebSockets."""
+        """`entrance` says who may enter. `tracer` gets the requests of those who do. `sockets` serves WebSockets.
+        `failed` hears of keys that open nothing.
+        """
         self._app = app
         self._sockets = sockets
         self._admission = admission
         self._pacing = pacing
-        self._keys = keys
+        self._entrance = entrance
+        self._keys = entrance.keys
         self._metrics = metrics
-        self._strangers = Ration(STRANGERS_LOGGED)
+        self._tracer = tracer
+        self._strangers = logs.Ration(STRANGERS_LOGGED)
+        self._failed = failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request in, or refuse it."""
@@ -170,6 +216,9 @@ class Gate:
         except ApiError as error:
             exchange.refused(error)
             await envelope(error)(scope, receive, answer)
+        except ClientGone:
+            exchange.facts["client"] = "gone"
+            await Response(status_code=GONE)(scope, receive, answer)
         except asyncio.CancelledError:  # the server stops, and the time for that is over; the turn is stored
             exchange.facts["client"] = "cut off"
             if not exchange.status:
@@ -184,6 +233,7 @@ class Gate:
         finally:
             self._log(scope, exchange)
             _count(scope, exchange)
+            _end_span(scope, exchange)
             logs.request_id.reset(token)
 
     async def _enter(self, exchange: Exchange, scope: Scope, receive: Receive, answer: Send) -> None:
@@ -199,14 +249,20 @@ class Gate:
         elif scope["type"] == "websocket" and self._sockets is not None:
             if self._keys.open:
                 refuse_foreign_page(exchange.headers)
-            exchange.tenant = tenant_of(self._keys, exchange.headers)
+            await self._identify(exchange, scope, "POST")
             with (
                 self._metrics.sockets.track_inprogress(),
                 self._admission.socket(exchange.tenant) as exchange.socket,
             ):
                 await self._sockets(scope, receive, answer)
         else:
-            exchange.tenant = tenant_of(self._keys, exchange.headers)
+            await self._identify(exchange, scope, exchange.method)
+            exchange.trace(self._tracer)
+            if exchange.method == "POST" and scope["path"] in ASKING:
+                told = scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", _untold)
+                async with in_line(exchange, self._admission, self._pacing, told):
+                    await self._app(scope, receive, answer)
+                return
             exchange.work = await self._pacing.begin(exchange.tenant)
             with (
                 exchange.work,
@@ -214,6 +270,23 @@ class Gate:
                 self._admission.slot(exchange.tenant) as exchange.slot,
             ):
                 await self._app(scope, receive, answer)
+
+    async def _identify(self, exchange: Exchange, scope: Scope, method: str) -> None:
+        """Whose request it is, also later on, where its connection stays open. Raises ApiError."""
+
+        async def identify() -> None:
+            try:
+                exchange.entry = await self._entrance.entry(exchange.headers, method, scope["path"])
+            except StoreError as error:
+                raise store_refusal(error) from error
+            except WrongKey:
+                if self._failed is not None:
+                    self._failed.note(exchange.request_id, (scope.get("client") or ("",))[0])
+                raise
+
+        exchange.identify = identify
+        await identify()
+        exchange.tenant = exchange.entry.tenant
 
     def _log(self, scope: Scope, exchange: Exchange) -> None:
         fields = _fields(scope, exchange)
@@ -227,6 +300,23 @@ class Gate:
             if without:
                 fields["not_logged"] = without
         logs.event(logger, logging.INFO, "request", **fields)
+
+
+def _untold(call: Callable[[], None] | None) -> None:
+    """Nobody says when a client disconnects."""
+
+
+@asynccontextmanager
+async def in_line(
+    exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: Told = _untold
+) -> AsyncGenerator[None]:
+    """The time in which a request for a response is served: it begins once it is its turn. Raises ApiError, ClientGone,
+    as the admission does.
+    """
+    async with admission.slot_in_line(exchange.tenant, exchange.waited, when_gone) as exchange.slot:
+        exchange.work = await pacing.begin(exchange.tenant)
+        with exchange.work, exchange.metrics.requests_in_progress.track_inprogress():
+            yield
 
 
 def _briefly(send: Send) -> Send:
@@ -245,6 +335,9 @@ _FIRST = ("http.response.start", "websocket.http.response.start", "websocket.acc
 SWITCHING = 101
 """The status of a WebSocket that was accepted."""
 
+GONE = 499
+"""What the log has for a status where the client disconnected first, as nginx does."""
+
 
 def new_request_id() -> str:
     """An id for a request."""
@@ -255,6 +348,7 @@ def note_create(scope: Scope, exchange: Exchange) -> None:
     """Log and count a response that the WebSocket of `scope` asked for, as a request of its own."""
     logs.event(logger, logging.INFO, "request", **_fields(scope, exchange))
     _count(scope, exchange)
+    _end_span(scope, exchange)
 
 
 def _answering(exchange: Exchange, send: Send) -> Send:
@@ -304,6 +398,34 @@ def _count(scope: Scope, exchange: Exchange) -> None:
     endpoint = _endpoint(scope)
     exchange.metrics.requests.labels(endpoint, method, str(exchange.status)).inc()
     exchange.metrics.request_seconds.labels(endpoint, method).observe(monotonic() - exchange.at)
+
+
+def _end_span(scope: Scope, exchange: Exchange) -> None:
+    """End the span of a request, which says how it was answered. Its path may hold anything, so only the
+    template is told. Source: OpenTelemetry's conventions for HTTP.
+    """
+    span = exchange.span
+    if span is UNTRACED:
+        return
+    spans.current.set(UNTRACED)
+    if not span.kept:
+        return
+    endpoint, known = _endpoint(scope), exchange.method in METHODS
+    span.rename(f"{exchange.method} {endpoint}" if known or exchange.method == CREATE else f"HTTP {endpoint}")
+    facts: dict[str, Fact] = {
+        "http.request.method": exchange.method if known else "_OTHER",
+        "http.route": endpoint,
+        "http.response.status_code": exchange.status or None,
+        "http.response.header.x-request-id": [exchange.request_id],
+        "url.scheme": scope.get("scheme"),
+    }
+    span.note(facts)
+    if client := exchange.facts.get("client"):
+        span.fail(f"client {client}".replace(" ", "_"), fault=False)
+    elif exchange.status >= 400:
+        code = exchange.facts.get("code") or exchange.status
+        span.fail(str(code), fault=exchange.status >= 500)
+    span.end()
 
 
 def _endpoint(scope: Scope) -> str:

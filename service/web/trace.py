@@ -1,11 +1,15 @@
 """What a request's headers say to the engine: the W3C trace context, and the session that it belongs to.
 
+Where requests are traced here, their own spans come between the client's and the engine's.
+
 What doesn't look like one is left out: the headers are the client's, and go into somebody else's request.
 Source: https://www.w3.org/TR/trace-context/. The headers of sessions are those that coding agents send to routers.
 """
 
 import re
 from collections.abc import Mapping
+
+from service.spans import Span
 
 MAX_STATE_CHARS = 512
 
@@ -31,6 +35,11 @@ def trace_headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]
     if _STATE.fullmatch(state):
         passed.append(("tracestate", state.decode()))
     return tuple(passed)
+
+
+def trace_within(span: Span, headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]:
+    """What makes work elsewhere a part of a request: of its `span` where it has one, else of what its client says."""
+    return span.headers or trace_headers(headers)
 
 
 def session_of(headers: Mapping[bytes, bytes]) -> str:

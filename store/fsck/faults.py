@@ -67,6 +67,9 @@ MEANINGS: dict[str, Meaning] = {
     "children": Meaning("it counts more or fewer children than it has", "the number is recorded"),
     "leaf": Meaning("it is not where its children and its last use say in the order of eviction", "it is put there"),
     "tree": Meaning("its tree is not where its last use says in the order of trees", "it is put there"),
+    "created": Meaning(
+        "its node doesn't say when it was made", "it is recorded as when its list says, or as its last use"
+    ),
     "list": Meaning(
         "it is a conversation that the list of its tenant lacks or has at another time, or is none and in that list",
         "the list is made to agree with it",
@@ -76,9 +79,12 @@ MEANINGS: dict[str, Meaning] = {
     "stray-place": Meaning("it is in a queue, or among leases or logs, and doesn't belong there", "it is removed"),
     "jobs": Meaning("a tree counts more or fewer jobs than it has", "the number is recorded"),
     "misnamed": Meaning("something among leaves, trees, leases, logs or in a queue names no turn", "it is removed"),
-    "endless-pin": Meaning("it has pins that never expire", "they expire with the last of them"),
+    "endless-pin": Meaning(
+        "it has pins that never expire, or that would count for longer than they are kept",
+        "they expire with the last of them that can be, and none counts for longer",
+    ),
     "endless-note": Meaning(
-        "what a call left for its retry, or is noted of approvals or containers, never expires", "it is deleted"
+        "what a call left for its retry, or is noted of approvals, containers or usage, never expires", "it is deleted"
     ),
     "clock": Meaning("the shard's clock is behind the last use of a turn", "it is advanced"),
     "secret": Meaning(

@@ -20,7 +20,16 @@ _TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
 _OWN = re.compile(rb"(line:[0-3]|leaves|conversations):([A-Za-z0-9_.-]{1,64})")
 """What a tenant has of its own: a line of jobs at a level, the order of its leaves, its conversations."""
 
-_NOTE = re.compile(rb"(?:claim|outbox-take):[0-9a-f]+|(?:approvals|approved|containers):[A-Za-z0-9_.-]{1,64}")
+_LIMIT = rb"(?:limits|parallel):[A-Za-z0-9_.-]{1,64}/[A-Za-z0-9_-]+"
+_REGISTRY = rb"registry:[a-z-]+(?:/[A-Za-z0-9_.-]{1,64})?"
+"""What is counted of a limit, and a list of the registry: they have nothing to do with turns."""
+
+_NOTE = re.compile(
+    rb"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]{1,9}|"
+    rb"(?:approvals|approved|containers|keyed|keyed-until|reserved):[A-Za-z0-9_.-]{1,64}|%b" % _LIMIT
+)
+_OTHER = re.compile(rb"%b|%b" % (_NOTE.pattern, _REGISTRY))
+
 _MEMBER = re.compile(rb"[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
 _DIGITS = re.compile(rb"[0-9a-f]{48}")
 
@@ -102,7 +111,7 @@ class Inspection:
                 found.add(f"{match[1].decode()}/{match[2].decode()}")
             elif match := _OWN.fullmatch(name):
                 self._own[match[1].decode().partition(":")[0]].append(name.decode())
-            elif name.decode("utf-8", "replace") not in KINDS and not _NOTE.fullmatch(name):
+            elif name.decode("utf-8", "replace") not in KINDS and not _OTHER.fullmatch(name):
                 self.unknown += 1
         return found
 

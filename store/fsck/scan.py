@@ -29,10 +29,14 @@ READINGS = 3
 
 KINDS = {
     **dict.fromkeys(("clock", "logged", "looked", "secret"), "string"),
-    **dict.fromkeys(("leaves", "tombstones", "trees", "leases", "logs", "outbox", "outbox-ages"), "zset"),
+    **dict.fromkeys(
+        ("leaves", "tombstones", "trees", "leases", "logs", "outbox", "outbox-ages", "reservations"), "zset"
+    ),
     **dict.fromkeys((f"usage:{field}" for field in COUNTERS), "zset"),
     **dict.fromkeys((f"{name}:{level}" for name in ("queued", "turn") for level in range(LEVELS)), "zset"),
     **dict.fromkeys(("usage", "sweeps", "waiting-bytes", "outbox-tries", "store"), "hash"),
+    **dict.fromkeys(("registry", "registry-used"), "hash"),
+    "audit": "stream",
 }
 """What all trees of a shard share, by the names of the keys, and which types of value they hold."""
 

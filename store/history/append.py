@@ -20,7 +20,7 @@ from store.keys import TurnKeys
 from store.redis import scripts
 from store.redis.clocks import Clocks
 from store.redis.connection import Operation
-from store.turn import CONTINUABLE, Status, Turn
+from store.turn import CONTINUABLE, Expense, Status, Turn
 
 Evicted = Counter[str]
 """How many turns went, by what there was too much of: `responses`, `trees`, `bytes`, or the `memory` of the server."""
@@ -70,11 +70,20 @@ def continuable(status: Status) -> str:
     return "1" if status in CONTINUABLE else "0"
 
 
+def spending(expense: Expense | None, caps: Caps) -> str:
+    """What is to be counted, as a script's argument (lua/spending.lua)."""
+    if expense is None or not caps.spent_seconds:
+        return ""
+    tokens = f"{expense.input_tokens} {expense.cached_tokens} {expense.output_tokens} {expense.reasoning_tokens}"
+    return f"{caps.spent_seconds} {tokens} {expense.key}/{expense.model}"
+
+
 async def append(
     operation: Operation, addition: Addition, caps: Caps, max_depth: int, clocks: Clocks, until: float
 ) -> Evicted:
     """Store a turn, not after the moment `until` by the loop's clock. Raises what `with_room` does."""
-    script = partial(scripts.append, **addition.arguments(caps, max_depth))
+    spent = spending(addition.turn.expense, caps)
+    script = partial(scripts.append, **addition.arguments(caps, max_depth), spent=spent)
     _, evicted = await with_room(operation, addition, caps, clocks.bound(until, script))
     return evicted
 

@@ -30,7 +30,8 @@ class Caps:
     can't be continued. A tree that nobody used for `idle_seconds` is unknown from then on, and deleted when another
     `idle_grace_seconds` have passed; nothing expires before sweeps have followed each other for as long. One in which a
     conversation stands goes after `named_idle_seconds`, no fewer, or never where that is 0. `evict_calls` and
-    `tree_calls` bound how many calls one operation makes to remove turns.
+    `tree_calls` bound how many calls one operation makes to remove turns. What responses have spent is known for
+    `spent_seconds`, and not counted where that is 0.
     """
 
     responses: int = 1_000_000
@@ -42,6 +43,7 @@ class Caps:
     named_idle_seconds: float = 0
     evict_calls: int = EVICT_CALLS
     tree_calls: int = TREE_CALLS
+    spent_seconds: int = 90 * DAY_SECONDS
 
     def __post_init__(self) -> None:
         """Raises ValueError for a cap below 0."""

@@ -10,7 +10,7 @@ from functools import partial
 
 from store import codec
 from store.errors import ConversationHeld, ConversationMoved, ConversationNotFound, NotFound, ParentNotFound
-from store.history.append import Addition, with_room
+from store.history.append import Addition, spending, with_room
 from store.history.caps import EVICT_BATCH
 from store.history.delete import forget, prune
 from store.history.history import ConversationHistoryStore
@@ -19,6 +19,7 @@ from store.keys import (
     BY_HAND_MARK,
     CONVERSATION_MARK,
     CONVERSATION_PREFIX,
+    SHARD_DIGITS,
     TurnKeys,
     conversation_id,
     id_of,
@@ -65,8 +66,13 @@ class Conversations:
         """
         return id_of(self.history.new_digits(shard_of(self._keys("-", id).digits), mark))
 
+    def first_turn_id(self, id: str) -> str:
+        """The id of the turn with which a conversation begins: the same for each try. Raises ConversationNotFound."""
+        digits = self._keys("-", id).digits
+        return id_of(digits[:SHARD_DIGITS] + BY_HAND_MARK + digits[SHARD_DIGITS + len(CONVERSATION_MARK) :])
+
     async def create(self, tenant: str, id: str, first: Turn, shown: bytes, *, pin: str = "") -> None:
-        """Begin a conversation with a turn of `new_turn_id`: a root, or of a fork one that continues the tip of
+        """Begin a conversation with a turn of `first_turn_id`: a root, or of a fork one that continues the tip of
         `branch`, whose `pin` is released. `shown` is JSON that the store never reads. Raises what `append` does.
         """
         await self._advance(tenant, id, first, shown=codec.encode_response(shown, b"[]"), hold=pin)
@@ -190,6 +196,7 @@ class Conversations:
             conversation=conversation.digits,
             conversation_blob=shown,
             no_messages=codec.NO_MESSAGES,
+            spent=spending(turn.expense, history.caps),
         )
 
         async def store() -> None:

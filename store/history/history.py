@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from redis.exceptions import RedisError
 
@@ -280,13 +280,15 @@ class ConversationHistoryStore:
 
     async def find_by(self, keys: TurnKeys, id: str) -> Found:
         """What `find` says of the turn with these keys, which its caller knows by `id`."""
+        return await self._found(keys, id, touched=True)
+
+    async def peek(self, tenant: str, id: str) -> Found:
+        """What `find` says, for who looks of itself: nothing was used by that. Raises as `find`."""
+        return await self._found(self.keyspace.response(tenant, id), id, touched=False)
+
+    async def _found(self, keys: TurnKeys, id: str, *, touched: bool) -> Found:
         async with self.server.operation() as operation:
-            try:
-                word, *found = await scripts.touch(operation, keys, idle_us=self.caps.idle_us)
-            except RedisError as refusal:
-                if not refuses_writes(refusal):
-                    raise
-                word, *found = await scripts.look(operation, keys, idle_us=self.caps.idle_us)
+            word, *found = await (self._touch if touched else self._look)(operation, keys)
             blob = None if word == b"missing" else await operation.command("GET", keys.key("response"))
         if blob is None:
             raise NotFound(id)
@@ -298,6 +300,17 @@ class ConversationHistoryStore:
             under_way=bool(under_way),
             logged=bool(logged),
         )
+
+    async def _touch(self, operation: Operation, keys: TurnKeys) -> list[Any]:
+        try:
+            return await scripts.touch(operation, keys, idle_us=self.caps.idle_us)
+        except RedisError as refusal:
+            if not refuses_writes(refusal):
+                raise
+        return await self._look(operation, keys)
+
+    async def _look(self, operation: Operation, keys: TurnKeys) -> list[Any]:
+        return await scripts.look(operation, keys, idle_us=self.caps.idle_us)
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The response JSON as served, and note that it was used. Raises NotFound, StoreUnavailable."""

@@ -26,7 +26,7 @@ from store.errors import (
     QueueFull,
     StoreFull,
 )
-from store.history.append import Addition, continuable, with_room
+from store.history.append import Addition, continuable, spending, with_room
 from store.history.conversations import refuse_joining
 from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
@@ -370,6 +370,7 @@ class Jobs:
                     steers=ids_of(steers),
                     announced="1" if announced else "0",
                     max_pending=self.limits.pending,
+                    spent=spending(turn.expense, self.history.caps),
                     messages_blob=packed.messages,
                     response_blob=packed.response,
                 )
@@ -415,6 +416,7 @@ class Jobs:
             steers=ids_of(steers),
             announced="1" if announced else "0",
             max_pending=self.limits.pending,
+            spent=spending(turn.expense, history.caps),
             last=successor.entry.last,
             max_queued=self.limits.waiting,
             max_waiting=self.limits.log_bytes // WAITING_PART,

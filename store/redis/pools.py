@@ -7,6 +7,7 @@ be using: it is marked, and whoever has it gives it up.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from redis import exceptions as redis_errors
@@ -64,7 +65,22 @@ class PrimaryPool(ConnectionPool):
     async def get_connection(self, command_name: object = None, *keys: object, **options: object) -> AbstractConnection:
         """One that was made, or made anew, since all were doubted. Raises TooManyClients where the server refuses it
         while it serves others.
+
+        The one that was used last is taken as it is where nothing is wrong with it: redis-py takes some 20 µs to find
+        that, most of them for metrics that nobody has switched on.
         """
+        idle = self._available_connections
+        if idle and (last := idle[-1]).is_connected and not last.should_reconnect():
+            self._in_use_connections.add(idle.pop())
+            sound = False
+            try:
+                with suppress(redis_errors.ConnectionError):
+                    sound = not await last.can_read()  # nothing of another reply, and no end
+            finally:
+                if not sound:
+                    await self.release(last)
+            if sound:
+                return last
         try:
             connection = await super().get_connection()
         except Unwelcome as error:
@@ -79,6 +95,14 @@ class PrimaryPool(ConnectionPool):
                 await self.release(connection)
                 raise
         return connection
+
+    async def release(self, connection: AbstractConnection) -> None:
+        """Take it back."""
+        if connection.should_reconnect():
+            await super().release(connection)
+            return
+        self._in_use_connections.remove(connection)
+        self._available_connections.append(connection)
 
 
 class SentinelPool(PrimaryPool, SentinelConnectionPool):

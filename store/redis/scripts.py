@@ -112,12 +112,12 @@ class Script(Generic[Names, P]):
 
     def _values(self, about: Names, values: Mapping[str, object]) -> list[Argument]:
         """KEYS and ARGV. Raises TypeError."""
-        missing = [name for name in self.arguments if values.get(name) is None]
-        if missing or len(values) != len(self.arguments):
+        given = [values.get(name) for name in self.arguments]
+        if None in given or len(values) != len(given):
             raise TypeError(f"{self.name} takes {', '.join(self.arguments)} by name, none of them None")
         keys = [about.key(name) for name in self.keys]
         names = (about.shard.turns, about.tenant, about.digits) if isinstance(about, TurnKeys) else (about.turns,)
-        return [*keys, *names, *(cast(Argument, values[name]) for name in self.arguments)]
+        return [*keys, *names, *cast(list[Argument], given)]
 
     async def _run(self, operation: Operation, values: list[Argument]) -> Reply:
         try:
@@ -193,6 +193,12 @@ _JOBS = ("clock", "pins", "queueing")
 _WEBHOOKS = ("clock", "pins", "outbox")
 """The parts of scripts that move webhooks."""
 
+_KEYED = ("clock", "pins", "keyed")
+"""The parts of scripts about requests with an Idempotency-Key."""
+
+_LIMITING = ("clock", "limits")
+"""The parts of scripts that let work begin within limits."""
+
 _JUDGING = ("entries", "queueing", "walk", "facts", "judging_jobs", "judging")
 """The parts of scripts that find what is wrong with a turn, after those for the time, pins, sums and logs."""
 
@@ -235,7 +241,7 @@ def prove(shard: ShardKeys, *, takes_turns: str) -> None: ...
 def mark(shard: ShardKeys, *, there: str) -> None: ...
 
 
-@script("node messages response clock usage leaves trees", *_ADDING)
+@script("node messages response clock usage leaves trees", *_ADDING, "spending")
 def append(
     turn: TurnKeys,
     *,
@@ -253,6 +259,7 @@ def append(
     max_bytes: int,
     idle_us: int,
     budget: int,
+    spent: str,
     messages_blob: bytes,
     response_blob: bytes,
 ) -> None: ...
@@ -300,7 +307,7 @@ def use_up(turn: TurnKeys, *, number: str, digest: str, by: str, kept_ms: int) -
 def page(shard: ShardKeys, *, tenant: str, began: str, after: str, ascending: int, most: int, idle_us: int) -> None: ...
 
 
-@script("node messages response clock usage leaves trees", *_STANDING)
+@script("node messages response clock usage leaves trees", *_STANDING, "spending")
 def advance(
     turn: TurnKeys,
     *,
@@ -321,6 +328,7 @@ def advance(
     max_bytes: int,
     idle_us: int,
     budget: int,
+    spent: str,
     messages_blob: bytes,
     response_blob: bytes,
 ) -> None: ...
@@ -469,7 +477,7 @@ def cancel(turn: TurnKeys, *, token: str, lease_ms: int, idle_us: int) -> None: 
 
 @script(
     "node messages response job spec clock usage leaves trees",
-    *(*_JOBS, "logs", "entries", *_COUNTING, "walk", "standing", "outbox", "ending"),
+    *(*_JOBS, "logs", "entries", *_COUNTING, "walk", "standing", "outbox", "spending", "ending"),
     out_of_memory=True,
 )
 def finish(
@@ -486,6 +494,7 @@ def finish(
     steers: str,
     announced: str,
     max_pending: int,
+    spent: str,
     messages_blob: bytes,
     response_blob: bytes,
 ) -> None: ...
@@ -493,7 +502,7 @@ def finish(
 
 @script(
     "node messages response job spec clock usage leaves trees",
-    *(*_STANDING, *_LOGGING, "queueing", "accepting", "outbox", "ending"),
+    *(*_STANDING, *_LOGGING, "queueing", "accepting", "outbox", "spending", "ending"),
 )
 def succeed(
     turn: TurnKeys,
@@ -509,6 +518,7 @@ def succeed(
     steers: str,
     announced: str,
     max_pending: int,
+    spent: str,
     ended_messages: bytes,
     ended_response: bytes,
     status: str,
@@ -576,6 +586,64 @@ def secret(shard: ShardKeys, *, made: bytes) -> None: ...
 def keep_container(turn: TurnKeys, *, record: bytes, before: bytes, most: int, kept_ms: int) -> None: ...
 
 
+@script("clock", *_KEYED)
+def take_keyed(turn: TurnKeys, *, body: str, owner: str, lease_ms: int, kept_ms: int, most: int) -> None: ...
+
+
+@script("clock", *_KEYED, out_of_memory=True)
+def keep_keyed(turn: TurnKeys, *, owner: str, named: str, kept: str, lease_ms: int, kept_ms: int) -> None: ...
+
+
+@script("clock", *_KEYED, out_of_memory=True)
+def end_keyed(turn: TurnKeys, *, owner: str, made: str, kept_ms: int) -> None: ...
+
+
+@script("registry registry_used audit registry_news", out_of_memory=True)
+def change_registry(
+    shard: ShardKeys, *, changes: bytes, places: bytes, mark: str, entries: bytes, most_entries: int, tell: str
+) -> None: ...
+
+
+@script("registry registry_used", out_of_memory=True)
+def note_used(shard: ShardKeys, *, used: bytes) -> None: ...
+
+
+@script("registry", read_only=True)
+def page_registry(shard: ShardKeys, *, name: str, after: str, most: int, ascending: int) -> None: ...
+
+
+@script("reservations", *_LIMITING, out_of_memory=True)
+def admit(
+    shard: ShardKeys,
+    *,
+    tenant: str,
+    over: bytes,
+    digits: str,
+    checks: bytes,
+    reads: int,
+    writes: int,
+    usual: int,
+    force: int,
+    held_ms: int,
+) -> None: ...
+
+
+@script("reservations", *_LIMITING, out_of_memory=True)
+def settle_admitted(shard: ShardKeys, *, tenant: str, over: bytes) -> None: ...
+
+
+@script("reservations", *_LIMITING, out_of_memory=True)
+def hold_admitted(shard: ShardKeys, *, tenant: str, held: str, held_ms: int) -> None: ...
+
+
+@script("node", "clock", "spending", out_of_memory=True)
+def spend(turn: TurnKeys, *, spent: str, marked_ms: int) -> None: ...
+
+
+@script("clock", read_only=True)
+def tell_spent(shard: ShardKeys, *, first: int, last: int, most: int) -> None: ...
+
+
 @script("store", "clock", out_of_memory=True)
 def agree(shard: ShardKeys, *, revision: str, fields: str, release: str) -> None: ...
 
@@ -612,8 +680,10 @@ ALL: tuple[Script[Any, ...], ...] = (
     *(ask, use_up),
     *(forget, redact, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, steer, steers, finish, succeed, expire_logs, gauge),
-    *(take_webhooks, delay_webhook, drop_webhook, secret, agree),
-    keep_container,
+    *(take_webhooks, delay_webhook, drop_webhook, secret, agree, change_registry, note_used, page_registry),
+    *(keep_container, spend, tell_spent),
+    *(admit, settle_admitted, hold_admitted),
+    *(take_keyed, keep_keyed, end_keyed),
     *(survey, describe, restore),
     *(inspect_turns, recount, repair, discard, settle, refit),
 )

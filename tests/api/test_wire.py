@@ -274,6 +274,11 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     assert (refusal(body).code, refusal(body).param) == ("invalid_type", None)
 
 
+def test_a_deep_value_of_a_wrong_type_is_refused_by_its_name() -> None:
+    error = refusal(b'{"input":"Hi","model":' + b"[" * 5_000 + b"]" * 5_000 + b"}")
+    assert (error.code, error.param) == ("invalid_type", "model")
+
+
 @pytest.mark.parametrize(
     ("params", "param"),
     [

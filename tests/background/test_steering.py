@@ -13,11 +13,13 @@ from openai.types.responses import ResponseSteerAcceptedEvent
 from service.harmony import tokens
 from service.settings.settings import Settings, load_settings
 from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS
+from store.limits.limits import Check, Limits
 from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, ended, opened_stream, reached, said, streamed, submitted
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
+from tests.support.waiting import until
 from tests.web.socket.test_steering import LOOKUP, Answers, Paused
 
 Json = dict[str, Any]
@@ -149,6 +151,29 @@ async def test_a_successor_can_be_steered_too(settings: Settings) -> None:
             id = await successor_of(client, id)
         assert (await ended(client, id)).output_text == "As you wish."
     assert answers.text.count("Be brief.") == 2
+
+
+async def test_a_successor_is_counted_and_takes_the_place_of_the_one_before(settings: Settings) -> None:
+    limits = {"max_requests_per_1_day": 2, "max_tokens_per_1_day": 5000, "max_parallel_responses": 1}
+    limited = changed(settings, tenant_limits=limits)
+    first, second = Paused(opened("One")), Paused(opened("Two"))
+    async with serving(limited, scripted(first, second)) as inside, inside.client() as client:
+        id = (await submitted(client, max_output_tokens=50)).id
+        await first.reached.wait()
+        await accepted(inside, id)
+        last = await successor_of(client, id)
+        await second.reached.wait()
+        await accepted(inside, last)
+        ((_, code, _),) = await given_back(client, last)
+        assert code == "successor_creation_failed"
+        took = [(await client.responses.retrieve(each)).usage for each in (id, last)]
+        limiter, today = Limits(inside.store, held_seconds=30, usual_tokens=0), Check("all", "tokens", "day", 5000)
+
+        async def used() -> int:
+            found = await limiter.admit("default", inside.store.new_id(), [today], reads=0, writes=0, force=True)
+            return 5000 - found.left[0].amount
+
+        assert await until(used, wanted=lambda tokens: tokens == sum(each.total_tokens for each in took if each))
 
 
 async def test_what_waits_is_steered_once_a_worker_has_it(settings: Settings) -> None:

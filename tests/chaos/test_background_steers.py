@@ -90,6 +90,7 @@ async def die_at(program: Mortals, settings: Settings, step: str) -> None:
             assert [each.status for each in made] == [ResponseStatus.COMPLETED]
         else:
             await check_applied(settings, made)
+        await aftermath.check_usage()
     finally:
         await aftermath.close()
 

@@ -135,6 +135,7 @@ async def die_and_go_on(mortals: Mortals, settings: Settings, death: Death, soon
             check(before, await said(client, id), death, exactly=not soon)
             await until(lambda: settled(aftermath, timed=not pinned), 30, "something is left")
         assert await aftermath.complaints() == []
+        await aftermath.check_usage()
         if response is not None:
             await aftermath.check([response])
         assert seconds < LEASE_SECONDS * (2 if death.is_queued else 1) + SLACK_SECONDS

@@ -4,7 +4,6 @@ It syncs before it acknowledges, and is back before its clients have given up: s
 order.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import product
@@ -19,6 +18,7 @@ from service.settings.settings import Settings, load_settings
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.fleet import Store
 from tests.support.chaos.inside import WatchedEngine, at_work, counted, opened, queue, respond
+from tests.support.chaos.outages import Outages
 from tests.support.chaos.watched import watched
 from tests.support.service.inside import serving
 from tests.support.service.listed import said
@@ -29,9 +29,6 @@ IN_THE_BACKGROUND = ("submitting", "submitted", "claimed", "writing", "written",
 PATIENT = {"lease_seconds": 30.0, "store_timeout_seconds": 10.0, "worker": False}
 """Nobody gives up while a store starts on a busy machine."""
 
-SOON_SECONDS = 0.003
-"""Within so long after a step a command of it is under way."""
-
 TOKENS_PER_SECOND = 250
 """So slowly that something is written before the end."""
 
@@ -40,44 +37,6 @@ SECONDS = 30.0
 ANSWERED = ("assistant", counted(5))
 
 pytestmark = pytest.mark.timeout(120)
-
-
-class Outages:
-    """Kills a store at steps, and starts it again."""
-
-    def __init__(self, store: Store, chance: Random) -> None:
-        self._store = store
-        self._chance = chance
-        self._step: str | None = None
-        self._amid = False
-        self._restart: asyncio.Task[None] | None = None
-
-    def order(self, step: str, *, amid: bool) -> None:
-        """The next time that this step is come to, the store is killed, or soon after while others go on (`amid`)."""
-        self._step, self._amid = step, amid
-
-    async def at(self, step: str) -> None:
-        """A step was come to."""
-        if step != self._step:
-            return
-        self._step = None
-        self._restart = asyncio.create_task(self._kill())
-        if not self._amid:
-            await self._restart
-
-    async def over(self) -> None:
-        """Wait until there was one, and the store is back."""
-        await until(lambda: self._restart is not None, SECONDS, f"nobody comes to {self._step}")
-        assert self._restart is not None
-        await self._restart
-        self._restart = None
-
-    async def _kill(self) -> None:
-        if self._amid:
-            await asyncio.sleep(self._chance.uniform(0, SOON_SECONDS))
-        self._store.kill()
-        self._store.launch()
-        await self._store.ready()
 
 
 @asynccontextmanager
@@ -126,6 +85,7 @@ async def kill_at_each_step(folder: Path, rounds: int) -> None:
             assert await said(client, id) == [turn for each in asked for turn in (("user", each), ANSWERED)]
         assert await aftermath.left_over() == []
         assert await aftermath.complaints() == []
+        await aftermath.check_usage()
         await aftermath.close()
 
 

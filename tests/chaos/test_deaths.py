@@ -56,6 +56,7 @@ async def die_and_be_replaced(mortals: Mortals, settings: Settings, step: str) -
             await until(lambda: ended(aftermath, id), 30, f"the job is stuck: its worker died {step}")
             seconds = time.monotonic() - died
         await aftermath.check([id])
+        await aftermath.check_usage()
         response = await aftermath.response(id)
         if step == "cancelled":
             assert (response.status, response.output) == (ResponseStatus.CANCELLED, [])
@@ -97,5 +98,6 @@ async def test_what_kills_every_worker_is_given_up_and_takes_nobody_with_it(sett
                     response.error
                 )
             await aftermath.check([poison, *others])
+            await aftermath.check_usage()
         finally:
             await aftermath.close()

@@ -105,6 +105,7 @@ async def check(fleet: Fleet, storm: Storm, trouble: Trouble, whole: str) -> Non
         await until(settled, SETTLE_SECONDS, "jobs are left")
         ids = await aftermath.ids()
         await aftermath.check(ids)
+        await aftermath.check_usage()
         for id in ids:
             response = await aftermath.response(id)
             said = answer(response) if len(response.output) > 1 else ""

@@ -27,6 +27,7 @@ async def survive(folder: Path, seed: int, *, responses: int, numbers: int, kill
         await kill_at_random(fleet, under_way, kills, responses * numbers * EVENTS_A_NUMBER)
         await under_way.over(seconds)
         await under_way.check()
+        await under_way.check_usage()
         assert sum(each.connections for each in under_way.followers) > responses, fleet.history
 
 

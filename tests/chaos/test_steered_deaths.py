@@ -104,6 +104,7 @@ async def check(aftermath: Aftermath, seen: Seen, stored: int | None) -> None:
         assert (responses[1].status, responses[1].previous_response_id) == ("completed", first[0])
     assert await aftermath.left_over(timed=False) == []
     assert await aftermath.complaints() == []
+    await aftermath.check_usage()
 
 
 async def die(mortals: Mortals, settings: Settings, step: str, soon: float = 0.0) -> None:

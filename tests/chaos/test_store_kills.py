@@ -23,6 +23,7 @@ async def kill_the_store(folder: Path, seed: int, *, responses: int, numbers: in
             await fleet.store.ready()
         await under_way.over(300)
         await under_way.check()
+        await under_way.check_usage()
         assert all(each.connections == 1 for each in under_way.followers)
 
 

@@ -24,7 +24,7 @@ from tests.support import ROOT
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 60
 SERVE = """
 import sys
 from service.commands import serve
@@ -158,7 +158,7 @@ def test_an_address_of_a_server_is_not_passed_over_where_another_engine_is_set(c
     result = CliRunner().invoke(app, [command, "--engine-url", "http://gpu:8000"])
     assert result.exit_code == 2
     assert result.stderr.startswith(
-        "harmonium: --engine-url is for --engine vllm, sglang, tensorrt or llama, and the engine is"
+        "harmonium: --engine-url is for --engine vllm, sglang, tensorrt, llama or chat, and the engine is"
     )
 
 
@@ -166,7 +166,10 @@ def test_an_address_of_a_server_is_not_passed_over_where_another_engine_is_set(c
     ("option", "reason"),
     [
         ("--port=eighty", "--port eighty: should be a whole number, 0 to 65,535"),
-        ("--engine=steam", "--engine steam: should be demo, vllm, vllm-local, sglang, tensorrt, llama or llama-local"),
+        (
+            "--engine=steam",
+            "--engine steam: should be demo, vllm, vllm-local, sglang, tensorrt, llama, llama-local or chat",
+        ),
         ("--demo-tokens-per-second=-1", "--demo-tokens-per-second -1: should be a number, 0 to 1,000,000"),
         ("--redis-url=redis://localhost:99999", "--redis-url: is not a URL: its port is above 65535 or no number"),
     ],

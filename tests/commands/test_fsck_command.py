@@ -118,6 +118,19 @@ def test_a_repair_repairs_says_so_and_ends_with_status_0(server: EmbeddedServer)
     assert result.exit_code == 0, result.output
     assert "all repaired" in result.output
     assert fsck().output.startswith("0 turns in 1 shard")
+    (entry,) = CliRunner().invoke(app, ["audit", "--json"]).stdout.splitlines()
+    told = json.loads(entry)
+    assert (told["type"], told["actor"]["api_key"]["id"]) == ("store.fsck_repaired", "command-line")
+    assert told["store.fsck_repaired"]["data"]["repaired"]["no-parent"] > 0
+    assert told["store.fsck_repaired"]["data"]["left"] == 0
+    assert "resp_" not in entry
+
+
+def test_what_repairs_nothing_is_in_no_log(server: EmbeddedServer) -> None:
+    fsck("--repair")
+    lose_a_root(server)
+    fsck()
+    assert CliRunner().invoke(app, ["audit", "--json"]).stdout == ""
 
 
 def test_a_store_of_a_later_release_ends_it_with_status_2(server: EmbeddedServer) -> None:

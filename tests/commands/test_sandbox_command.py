@@ -38,6 +38,15 @@ def process(base: Path) -> Iterator[SandboxProcess]:
     started.stop()
 
 
+@pytest.fixture(scope="module")
+def untouched() -> Iterator[SandboxProcess]:
+    """One for tests that change nothing in it."""
+    with folder_for_all() as base:
+        started = SandboxProcess(base / "process", base)
+        yield started
+        started.stop()
+
+
 @pytest.fixture
 async def sandbox(process: SandboxProcess) -> AsyncIterator[RemoteSandbox]:
     """A session with a variable."""
@@ -207,8 +216,8 @@ async def test_over_tcp_who_has_the_key_may_use_it_and_nobody_else(base: Path) -
         ("unknown", b"{}", 404),
     ],
 )
-def test_what_is_no_request_is_refused(process: SandboxProcess, verb: str, body: bytes, status: int) -> None:
-    with httpx.Client(transport=httpx.HTTPTransport(uds=process.listen.removeprefix("unix://"))) as client:
+def test_what_is_no_request_is_refused(untouched: SandboxProcess, verb: str, body: bytes, status: int) -> None:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=untouched.listen.removeprefix("unix://"))) as client:
         assert client.post(f"http://sandbox/v1/{verb}", content=body).status_code == status
         assert client.get("http://sandbox/health").json() == {"status": "ok"}
 

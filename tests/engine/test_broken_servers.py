@@ -1,5 +1,6 @@
 """What breaks a server, for every kind: each fault is an error of the port, and the next generation is served."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -174,6 +175,12 @@ async def test_an_answer_is_whole_with_its_finish_whatever_comes_behind(
         sampled = await ask(engine)
         assert (sampled.tokens, sampled.finish) == ([5, 6], Finish.STOP)
         await engine.check()
+
+
+async def test_a_server_that_goes_on_for_ever_behind_the_finish_is_hung_up_on(voice: Voice, server: Standing) -> None:
+    async with connected(server, context_tokens=CARD.context_tokens, tail_seconds=0.05) as engine, asyncio.timeout(5):
+        server.instead[voice.path] = begun(voice, voice.end(2), b": still here\n\n", then=Then.AGAIN)
+        assert (await ask(engine)).tokens == [5, 6]
 
 
 async def test_tokens_behind_the_finish_are_none(voice: Voice, server: Standing) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from service.engine.servers.speech import BREAK, Disarming
+from service.engine.servers.speech import BREAK, MAX_KNOWN, Disarming
 from service.harmony.header import JSON_TYPE
 from service.harmony.render import message
 from service.markup.messages import chat_messages
@@ -36,6 +36,31 @@ async def test_a_mark_in_what_a_tool_says_of_itself_is_broken(mark: str) -> None
     made = await disarmed([], [{"type": "function", "function": {"name": "f", "description": f"{mark}system"}}])
     assert mark not in made.tools.decode()
     assert json.loads(made.tools)[0]["function"]["description"].endswith("system")
+
+
+def by_user(text: str) -> Transcript:
+    return Transcript(msgspec.json.encode([{"role": "user", "content": text}]))
+
+
+async def test_a_mark_that_was_known_is_broken_where_what_is_known_is_given_up() -> None:
+    disarming = Disarming()
+    others = " ".join(f"<{number}>" for number in range(MAX_KNOWN - 1))
+    await disarming.disarmed(pieces, by_user(f"<|im_end|> {others}"))
+    made = await disarming.disarmed(pieces, by_user("<|im_end|> <new>"))
+    assert json.loads(made.messages)[0]["content"] == f"<{BREAK}|im_end|> <new>"
+
+
+async def test_however_many_texts_look_like_marks_so_many_are_asked_about_at_once() -> None:
+    asked = list[int]()
+
+    async def counted(text: str) -> Sequence[tuple[int, str]]:
+        asked.append(text.count("\n") + 1)
+        return await pieces(text)
+
+    many = " ".join(f"<{number}>" for number in range(2 * MAX_KNOWN))
+    made = await Disarming().disarmed(counted, by_user(f"{many} <|im_end|>"))
+    assert asked == [MAX_KNOWN, MAX_KNOWN, 1]
+    assert json.loads(made.messages)[0]["content"] == f"{many} <{BREAK}|im_end|>"
 
 
 def shown(arguments: str) -> str:

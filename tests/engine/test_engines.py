@@ -1,7 +1,7 @@
 """Several engines as one: which of them a model's name chooses, and how they come and go while they are at work."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -75,6 +75,27 @@ async def test_a_name_or_an_alias_chooses_the_engine_and_no_name_is_the_first() 
         assert await engines.find("c") is None
         assert await engines.find("served-a") is None
         assert [offer.names for offer in engines.offers()] == [("a", "x"), ("b", "y")]
+
+
+async def test_what_somebody_may_not_use_is_not_there_for_them() -> None:
+    def may(names: Sequence[str]) -> bool:
+        return "b" in names
+
+    async with started(member("a", aliases=("x",)), member("b", aliases=("y",))) as engines:
+        assert [await engines.find(name, may) for name in ("a", "x")] == [None, None]
+        for name in ("b", "y", ""):  # no name is the first that they may use
+            found = await engines.find(name, may)
+            assert found is not None
+            assert found.id == "b"
+        assert [offer.names for offer in engines.offers(may)] == [("b", "y")]
+        assert await engines.find("", lambda names: False) is None
+
+
+async def test_an_engine_that_is_down_is_not_asked_for_who_may_not_use_it() -> None:
+    down = member("a")
+    async with started(down, member("b")) as engines:
+        played(down).unready = EngineUnavailable("a is away")
+        assert await engines.find("a", lambda names: "a" not in names) is None
 
 
 async def test_an_engine_is_asked_for_the_model_as_it_calls_it() -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.port import EngineBroke, EngineUnavailable
-from service.engine.servers.engine import Access, bearable, rank
+from service.engine.servers.choosing import bearable, rank
+from service.engine.servers.engine import Access
 from tests.support.engine.connected import CARD, NEVER_SECONDS, ask, connected, failure, hold
 from tests.support.engine.scripted import ScriptedEngine, Stall
 from tests.support.engine.standin import Standin, standing_in

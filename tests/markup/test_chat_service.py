@@ -4,7 +4,6 @@ What each of them can, whatever its markup, is in the conformance suite of marku
 """
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from openai import AsyncOpenAI, BadRequestError
 from service.markup.speech import Shown
 from service.settings.settings import Settings
 from tests.support.markup.speaker import ASSISTANT, END, Speaker
-from tests.support.service.inside import Inside, serving
+from tests.support.service.inside import serving
 
 WEATHER: Any = {
     "type": "function",
@@ -47,18 +46,6 @@ def said(prompt: str) -> str:
 @pytest.fixture
 def speaker() -> Speaker:
     return Speaker("qwen3", said)
-
-
-@pytest.fixture
-async def service(settings: Settings, speaker: Speaker) -> AsyncIterator[Inside]:
-    async with serving(settings, speaker) as service:
-        yield service
-
-
-@pytest.fixture
-async def client(service: Inside) -> AsyncIterator[AsyncOpenAI]:
-    async with service.client() as client:
-        yield client
 
 
 async def ask(client: AsyncOpenAI, words: Any, after: Any = None, **more: Any) -> Any:

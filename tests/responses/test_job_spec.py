@@ -30,6 +30,7 @@ from service.responses.templates import Templates
 from service.responses.tools.toolbox import Toolbox, no_server
 from service.settings.keys import Keys
 from service.settings.settings import Settings
+from service.web.admission.slots import Admission
 from service.web.event_stream import RunSource
 from service.web.middleware import Exchange
 from store.errors import ParentNotFound
@@ -195,6 +196,8 @@ async def test_a_stream_that_is_over_has_let_go_of_its_parent(service: Service, 
     made = await held.enter_async_context(asked(service, previous_response_id=parent, store=False))
     exchange = Exchange("acme", "req_1", {}, make_metrics())
     exchange.work = await Pacing().begin(exchange.tenant)
+    admission = Admission(make_metrics(), requests=1, followers=0, bodies=0)
+    exchange.slot = held.enter_context(admission.slot(exchange.tenant))
     source = RunSource(run_of(service, made), held, exchange)
     async with contextlib.aclosing(source.events()) as events:
         async for _ in events:
@@ -225,3 +228,11 @@ async def test_a_tool_that_the_model_was_trained_with_is_in_the_prompt_and_the_r
 async def test_a_job_says_whether_it_may_be_continued(service: Service) -> None:
     assert (await planned(service)).stored
     assert not (await planned(service, store=False)).stored
+
+
+async def test_a_job_says_which_key_asked_for_it(service: Service) -> None:
+    request = read_create(msgspec.json.encode({"model": MODEL, "input": "Hi", "background": True}), store=True)
+    async with prepared(service, Caller("acme", key="key_1"), request) as made:
+        back = await decode(await encode(made.plan))
+    assert back.key == "key_1"
+    assert (await planned(service)).key == ""

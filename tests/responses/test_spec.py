@@ -101,6 +101,7 @@ plans = st.builds(
     messages=st.lists(messages, max_size=3).map(tuple),
     items=st.binary(),
     rules=samples.all_rules,
+    key=event_samples.texts,
 ).map(placed)
 
 

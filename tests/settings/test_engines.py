@@ -78,6 +78,16 @@ def test_json_says_the_same(tmp_path: Path) -> None:
         ("connections = 256", "conections = 256", "line 10: conections: Object contains unknown field `conections`"),
         ("connections = 256", "connections = -1", "line 10: connections: Expected `int` >= 0"),
         ('markup = "harmony"', 'markup = "latex"', "line 9: there is no markup 'latex'; it is one of auto, harmony, "),
+        (
+            'kind = "vllm"',
+            'kind = "chat"',
+            "line 9: servers of kind 'chat' read their model themselves: leave it out",
+        ),
+        (
+            'kind = "llama"',
+            'kind = "sglang"\nmarkup = "server"',
+            "line 15: servers of sglang are asked to read their model as kind 'chat'; say that",
+        ),
         ("[2, 0.5]", "[2]", "line 6: has 1 numbers for 2 servers; give one for each"),
         ("[2, 0.5]", "[2, 0]", "line 6: weights: Expected `float` > 0.0"),
         ('"http://10.0.0.5:8001/v1"', '"gpu:8001"', "line 5: should be URLs that begin with http://"),

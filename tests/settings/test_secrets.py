@@ -19,6 +19,8 @@ VALUES = {
     "metrics_key": KEY,
     "sandbox_key": KEY,
     "search_key": KEY,
+    "admin_key": KEY,
+    "traces_headers": f"x-key={KEY}",
 }
 
 

@@ -96,7 +96,8 @@ def test_what_is_wrong_is_named_as_it_was_given_with_its_value_and_what_is_allow
         load_settings(port=70_000)
     assert sorted(str(caught.value).split("; ")) == [
         "--port 70000: should be a whole number, 0 to 65,535",
-        "HARMONIUM_ENGINE in .env=steam: should be demo, vllm, vllm-local, sglang, tensorrt, llama or llama-local",
+        "HARMONIUM_ENGINE in .env=steam: should be demo, vllm, vllm-local, sglang, tensorrt, llama, llama-local or "
+        "chat",
         "HARMONIUM_STORE in .env=maybe: should be true or false",
         "HARMONIUM_WORKERS=many: should be a whole number, 1 to 64",
     ]
@@ -242,6 +243,14 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"engine_url": f"http://me:{SECRET}@10.0.0.5"}, "a key goes into HARMONIUM_ENGINE_API_KEY"),
         ({"engine_url": "http://a,http://a/"}, "names a server twice"),
         ({"api_keys": "a:k,b:l", "priority_tenants": "b, c"}, "PRIORITY_TENANTS names c, of which"),
+        ({"api_keys": "a:k,b:l", "tenant_weights": "a=2,c=1"}, "TENANT_WEIGHTS names c, of which"),
+        ({"tenant_weights": "default"}, "--tenant-weights default: should be tenant=weight"),
+        ({"tenant_weights": "default=0"}, "each tenant once and its weight from 0.01 to 1,000"),
+        ({"tenant_weights": "default=nan"}, "--tenant-weights default=nan: should be"),
+        ({"tenant_weights": "default=1,default=2"}, "each tenant once"),
+        ({"admin_key": "short"}, "--admin-key: should have 20 to 512 characters"),
+        ({"admin_key": f"{SECRET}{SECRET}", "api_keys": f"{SECRET}{SECRET}"}, "ADMIN_KEY is one of HARMONIUM_API_KEYS"),
+        ({"admin_key": f"{SECRET}{SECRET}", "metrics_key": f"{SECRET}{SECRET}"}, "ADMIN_KEY is HARMONIUM_METRICS_KEY"),
         ({"engine_api_key": f"{SECRET}\n"}, "--engine-api-key: should be 1 to 512 printable"),
         ({"vllm_args": "max_model_len=4096"}, "--vllm-args: should be a JSON object"),
         ({"engine": "vllm-local", "workers": 2}, "would load the model 2 times"),
@@ -254,9 +263,13 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"redis_url": "redis+cluster://h:6379/1"}, "a cluster has only one"),
         ({"shards": 257}, "--shards 257: "),
         ({"max_bytes": 100 << 20}, "--max-bytes 104857600 has no room for 4 conversations"),
-        ({"max_followers": 2561}, "HARMONIUM_MAX_SOCKETS=1024 are more together than the 4,096 connections"),
+        ({"max_followers": 2305}, "HARMONIUM_MAX_SOCKETS=1024 are more together than the 4,096 connections"),
         ({"lease_seconds": 5}, "--lease-seconds 5 is too short for HARMONIUM_STORE_TIMEOUT_SECONDS=2: .* 5.25 s"),
         ({"lease_seconds": 8, "store_timeout_seconds": 3}, "more than 2.67 times the timeout"),
+        (
+            {"lease_seconds": 60, "idempotency_seconds": 60},
+            "--idempotency-seconds 60 is less than twice --lease-seconds 60, so a request",
+        ),
         ({"conversation_idle_days": 29}, "--conversation-idle-days 29 is less than HARMONIUM_IDLE_DAYS=30"),
         (
             {"conversation_idle_days": 29, "idle_days": 0},

@@ -19,6 +19,9 @@ from tests.support.store.fake import FlaglessOperation
 from tests.support.store.lossy import LossyOperation
 from tests.support.store.servers import server_of
 
+PATIENCE = 15.0
+"""How many seconds an operation may take where the test is not about that: machines may stand still for a while."""
+
 
 @pytest.fixture(scope="session", params=["valkey", "redis"])
 def server_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -51,7 +54,9 @@ async def store(
     request: pytest.FixtureRequest, server_url: str, redis: Redis, prefix: str
 ) -> AsyncIterator[ConversationHistoryStore]:
     """A store with nothing in it. After the test all keys must belong to stored turns, and add up."""
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, cache_bytes=request.param)
+    store = ConversationHistoryStore(
+        connect(server_url), prefix=prefix, cache_bytes=request.param, timeout_seconds=PATIENCE
+    )
     yield store
     await store.close()
     assert await complaints(redis, prefix) == []
@@ -60,7 +65,7 @@ async def store(
 @pytest.fixture
 async def unaudited(server_url: str, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
     """A store with nothing in it, which a test may harm."""
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix)
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=PATIENCE)
     yield store
     await store.close()
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 POLL_SECONDS = 0.005
-SECONDS = 5.0
+SECONDS = 20.0
 
 Exceptions = type[Exception] | tuple[type[Exception], ...]
 

@@ -133,7 +133,8 @@ class Overload:
             under_way = await counting(client, MOST)
             answer = await http.post("/v1/responses", json=HELLO)
             assert answer.status_code == 503
-            assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
+            assert int(answer.headers["retry-after"]) >= 1
+            assert answer.headers["x-should-retry"] == "true"
             assert "takes no more work" in answer.json()["error"]["message"]
             assert await asyncio.gather(*under_way) == [COUNTED] * MOST
 

@@ -12,9 +12,10 @@ import pytest
 from openai.types.responses import Response
 from pydantic import SecretStr
 
+from service.logs import Ration
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
-from service.web.middleware import STRANGERS_LOGGED, Ration
+from service.web.middleware import STRANGERS_LOGGED
 from store.redis.connection import connect
 from tests.support.engine.scripted import Stall
 from tests.support.service.inside import answer, opened, scripted, serving
@@ -128,12 +129,12 @@ async def test_a_stream_that_meets_a_bug_is_visibly_cut_off(settings: Settings) 
 
 
 async def test_a_service_that_is_full_says_when_to_come_back(settings: Settings) -> None:
-    full = settings.model_copy(update={"max_concurrent_requests": 1})
+    full = settings.model_copy(update={"max_concurrent_requests": 1, "queue_seconds": 0})
     engine = scripted([Stall()])
     async with serving(full, engine) as inside, inside.http() as http, inside.http() as other:
         first = asyncio.create_task(other.post("/v1/responses", json={"model": MODEL, "input": "hi"}))
         await until(lambda: engine.running)
-        answer = await http.get("/v1/models")
+        answer = await http.post("/v1/responses", json={"model": MODEL, "input": "hi"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "service_unavailable")
         assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
         assert (await http.get("/health")).status_code == 200
@@ -218,6 +219,12 @@ def test_whoever_has_no_key_fills_no_log() -> None:
     assert [ration.take() for _ in range(5)] == [0, 0, None, None, None]
     seconds[0] = 1.5
     assert [ration.take(), ration.take(), ration.take()] == [3, 0, None]
+    ration = Ration(1, lambda: seconds[0], seconds=60)
+    assert [ration.take(), ration.take()] == [0, None]
+    seconds[0] = 59.9
+    assert ration.take() is None
+    seconds[0] = 60.0
+    assert ration.take() == 2
 
 
 async def test_refusals_of_strangers_are_logged_by_ration(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:

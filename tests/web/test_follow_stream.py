@@ -13,7 +13,7 @@ from service.metrics.counters import make_metrics
 from service.pacing import Pacing
 from service.responses.output.machine import Ending
 from service.settings.settings import load_settings
-from service.web.admission import Admission
+from service.web.admission.slots import Admission
 from service.web.event_stream import EventStream, FollowSource
 from service.web.http_protocol import BREAK_OFF
 from service.web.middleware import Exchange
@@ -41,7 +41,7 @@ class Client:
     ) -> None:
         metrics = make_metrics()
         self.exchange = Exchange(TENANT, "req_1", {}, metrics)
-        self.admission = Admission(metrics.refused, requests=1, followers=1, bodies=1)
+        self.admission = Admission(metrics, requests=1, followers=1, bodies=1)
         self.following = following(world, after)
         self.bodies: list[bytes] = []
         self.started = self.ended = self.late = self.cut = False
@@ -231,8 +231,9 @@ async def test_whoever_follows_leaves_its_slot_among_the_requests_to_others() ->
     world.write(events_of(3, ended=False))
     following = asyncio.create_task(client.follow())
     await until(lambda: client.bodies)
-    with client.admission.slot(TENANT) as slot, pytest.raises(ApiError, match="HARMONIUM_MAX_FOLLOWERS"):
-        slot.take_follower()
+    async with client.admission.slot_in_line(TENANT) as slot:
+        with pytest.raises(ApiError, match="HARMONIUM_MAX_FOLLOWERS"):
+            slot.take_follower()
     client.leave.set()
     await following
     assert await client.admission.wait_until_empty(0)

@@ -47,8 +47,8 @@ def demo(*names: str) -> str:
 
 
 @asynccontextmanager
-async def two(settings: Settings, tmp_path: Path, **second: object) -> AsyncIterator[tuple[Inside, Standin, Standin]]:
-    """A service with two models, and the server of each."""
+async def two_servers(tmp_path: Path, **second: object) -> AsyncIterator[tuple[Path, Standin, Standin]]:
+    """A file of two models, and the server of each."""
     async with AsyncExitStack() as stack:
         servers: list[Standin] = []
         for name, text in ((A, "I am small."), (B, "I am large.")):
@@ -62,10 +62,18 @@ async def two(settings: Settings, tmp_path: Path, **second: object) -> AsyncIter
                 {"name": B, "kind": "vllm", "urls": [other.url], "model": other.model, **second},
             )
         )
+        yield path, first, other
+
+
+@asynccontextmanager
+async def two(settings: Settings, tmp_path: Path, **second: object) -> AsyncIterator[tuple[Inside, Standin, Standin]]:
+    """A service with two models, and the server of each."""
+    async with two_servers(tmp_path, **second) as (path, first, other):
         given = load_settings(
             redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path), engine_probe_seconds=0.1
         )
-        yield await stack.enter_async_context(serving(given)), first, other
+        async with serving(given) as inside:
+            yield inside, first, other
 
 
 async def test_each_model_is_listed_chosen_and_named_in_its_response(settings: Settings, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class Llama:
         if harmony:
             return msgspec.structs.replace(served, traits=traits)
         path = wire.read_props(await _asked(ask, "/props")).model_path
-        speech = await speech_of(_pieces_of(ask), partial(_written, ask), f"{served.model} {PurePath(path).name}")
+        speech = await speech_of(pieces_of(ask), partial(_written, ask), f"{served.model} {PurePath(path).name}")
         return msgspec.structs.replace(served, traits=traits, speech=speech, constrains=GUIDED in traits)
 
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
@@ -80,7 +80,7 @@ class Llama:
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         """As the kind has it: the template makes a text, which is then cut into ids."""
-        prompt = await _written(ask, await self._disarming.disarmed(_pieces_of(ask), transcript))
+        prompt = await _written(ask, await self._disarming.disarmed(pieces_of(ask), transcript))
         return wire.read_ids(await _asked(ask, wire.TOKENIZE, wire.tokenize_body(prompt)))
 
     async def cut(self, ask: Ask, text: str) -> list[int]:
@@ -89,15 +89,15 @@ class Llama:
 
     def request(self, facts: Facts, generation: Generation) -> Request:
         """As the kind has it."""
-        cached, guided = self._caches(generation.cache_salt), GUIDED in facts.traits
+        cached, guided = self.caches(generation.cache_salt), GUIDED in facts.traits
         body = wire.request_body(generation, facts.context_tokens, cached=cached, guided=guided)
         return Request(wire.COMPLETION, body)
 
     def passed(self, passed: Passed) -> Mapping[str, object]:
         """As the kind has it: it knows no priorities."""
-        return {"cache_prompt": self._caches(passed.cache_salt)}
+        return {"cache_prompt": self.caches(passed.cache_salt)}
 
-    def _caches(self, salt: str | None) -> bool:
+    def caches(self, salt: str | None) -> bool:
         """Whether a prompt with this salt may be matched with what is cached."""
         if not self._shared:
             self._salts.add(salt)
@@ -116,7 +116,7 @@ class Llama:
         return wire.read_refusal(status, body)
 
 
-def _pieces_of(ask: Ask) -> Pieces:
+def pieces_of(ask: Ask) -> Pieces:
     """What cuts a text into pieces, marks among them."""
 
     async def pieces(text: str) -> Sequence[tuple[int, str]]:

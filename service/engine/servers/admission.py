@@ -4,20 +4,30 @@ A generation takes its prompt's tokens and, of the output that it may have, as m
 latest ones. What it samples beyond that counts as it comes. All that it may have would be ten times too much, as few
 use what they are allowed, and a server would stand half empty. What prompts have in common counts each time.
 
-Those that wait go by priority, then who has the least under way, then by age. None goes past the first, or a large
-prompt would wait for ever. Never decide here what a server has room for.
+Those that wait go by priority, then who has the least under way, then by age. None goes past the first that waits for
+the same server, or a large prompt would wait for ever. What a home has cached of waits for that one alone at first,
+then takes another one for which nobody waits, and at last stands in line for all of them, as if it had come just then:
+
+    own ─▶ idle ─▶ any
+
+So a server serves those whose home it is as long as these don't wait much longer elsewhere, none is idle for long, and
+where all lines are long nobody changes over. Never decide here what a server has room for.
 """
 
 import asyncio
+from bisect import insort
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from enum import IntEnum
 from itertools import count
 from time import monotonic
+from typing import NamedTuple
 
 import msgspec
 
 from service.engine.pass_through import Passed
 from service.engine.port import EngineOverloaded, Generation
+from service.engine.servers.choosing import Home
 from service.engine.servers.server import Server
 from service.rates import Rate
 from service.shares import Share
@@ -29,7 +39,7 @@ MEAN_OF = 64
 """Of about how many of the latest generations the mean is."""
 
 BYTES_A_TOKEN = 4
-"""Of how many bytes of a request that is passed on one token is made."""
+"""Of how many bytes of a request that is passed on, or whose prompt the server makes, one token is made."""
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -45,19 +55,77 @@ class Need(msgspec.Struct, frozen=True):
         return self.prompt + self.output
 
 
-class Ticket:
-    """A generation that wants a place. `place` gives it one, if there is one now; `hopes` is whether there will be."""
+class Reach(IntEnum):
+    """Which servers one that waits for its home takes besides. Only time moves it, each time to the next."""
 
-    def __init__(self, number: int, need: Need, priority: int, *, begun: bool) -> None:
+    OWN = 0
+    """None."""
+    IDLE = 1
+    """One for which nobody waits: it has waited as long as computing its prompt anew would take."""
+    ANY = 2
+    """All: it has waited so long that its home must be worse off than the others."""
+
+
+class Ticket:
+    """A generation that wants a place: what it takes, where it may go, and how long it has waited."""
+
+    def __init__(self, number: int, asked: Generation | Passed, need: Need) -> None:
         self.number = number
+        self.asked = asked
         self.need = need
-        self.priority = priority
-        self.begun = begun
-        self.place: Callable[[], Held | None] = lambda: None
-        self.hopes: Callable[[], bool] = lambda: False
+        self.priority = asked.priority
+        self.begun = isinstance(asked, Generation) and asked.begun
+        self.refused: set[Server] = set()
+        """Servers that have too much to do for it."""
+        self.home: Home | None = None
+        self.reach = Reach.OWN
+        self.late = number
+        """Its number in the lines of other servers than its home, once it stands there."""
+        self.widens: tuple[tuple[float, Reach], ...] = ()
+        """After how many seconds of waiting it has which reach."""
         self.deadline: float | None = None
         """Until when it waits, on the loop's clock."""
         self.answer: asyncio.Future[Held | None] | None = None
+
+    def wait_for_home(self, alone_seconds: float, apart_seconds: float) -> None:
+        """Have it wait so long for its home alone, and so long before it stands in line for all servers."""
+        self.widens = (alone_seconds, Reach.IDLE), (apart_seconds, Reach.ANY)
+        if not alone_seconds:
+            self.reach = max(self.reach, Reach.IDLE)
+
+    def may_have(self, server: Server) -> bool:
+        """Whether the server can serve it at all."""
+        model = self.asked.model
+        return server not in self.refused and (not model or (server.facts is not None and server.facts.model == model))
+
+
+class _Line(NamedTuple):
+    """What those who stand in a line have in common: whose places they want, and all that says who goes first but their
+    numbers. So only the first of a line has to be looked at.
+    """
+
+    last: bool
+    """Whether all that wait for a server otherwise go before them."""
+    later: bool
+    """Whether they begin something."""
+    priority: int
+    tenant: str
+    model: str
+    refused: frozenset[Server]
+    home: tuple[Server, int] | None
+    """Their home, and in which of its lives, if they want that alone."""
+
+
+class _Stand(NamedTuple):
+    """Where a ticket stands at the moment, for its home or for all servers. They sort as they come: of two that have a
+    number in common, one is the last.
+    """
+
+    last: bool
+    order: tuple[bool, int, int]
+    number: int
+    ticket: Ticket
+    home: Server | None
 
 
 class Held:
@@ -70,11 +138,15 @@ class Held:
         self._admission = admission
         self._tokens = 0
         self._sampled = 0
+        self._since = monotonic()
+        self.first_seconds = 0.0
+        """How long the first of its tokens took."""
         server.running += places
         self._take(need.tokens)
 
     def note(self, tokens: int) -> None:
         """So many were sampled."""
+        self.first_seconds = self.first_seconds or monotonic() - self._since
         self._sampled += tokens
         if (more := self._need.prompt + self._sampled - self._tokens) > 0:
             self._take(more)
@@ -94,9 +166,22 @@ class Held:
 class Admission:
     """Generations that are under way at an engine's servers, and those that wait, `waiting` at most."""
 
-    def __init__(self, waiting: int, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        waiting: int,
+        servers: Callable[[], Collection[Server]],
+        give: Callable[[Ticket, Sequence[Server], Server | None], Held | None],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`servers` are those that have places, or will have. `give` gives a place at one of some, if there is one now,
+        and if there is one at home where a home is named.
+        """
+        self._servers = servers
+        self._give = give
         self._numbers = count()
-        self._waiting: list[Ticket] = []
+        self._waiting: dict[Ticket, list[tuple[_Line, int]]] = {}
+        """Those who wait, and where they stand with which number."""
+        self._lines: dict[_Line, list[tuple[int, Ticket]]] = {}
         self._under_way = Counter[str]()
         """How many tokens of each tenant."""
         self._share = Share(waiting, several=self._several)
@@ -114,29 +199,43 @@ class Admission:
         """
         expected = int(self._expected)
         if isinstance(asked, Generation):
-            prompt, output, begun, most = len(asked.prompt), asked.sampling.max_tokens, asked.begun, context_tokens
+            prompt = len(asked.prompt) if asked.asks is None else asked.asks.size // BYTES_A_TOKEN
+            output, most = asked.sampling.max_tokens, context_tokens
         else:
             prompt = sum(len(memoryview(each)) for each in asked.members.values()) // BYTES_A_TOKEN
-            output, begun, most = expected * asked.answers, False, context_tokens * asked.answers
+            output, most = expected * asked.answers, context_tokens * asked.answers
             expected = output
         prompt = min(prompt, most)
-        need = Need(asked.tenant, prompt, min(output, expected, most - prompt))
-        return Ticket(next(self._numbers), need, asked.priority, begun=begun)
+        return Ticket(next(self._numbers), asked, Need(asked.tenant, prompt, min(output, expected, most - prompt)))
 
-    def first(self, ticket: Ticket) -> bool:
-        """Whether nobody who waits goes before it."""
-        return all(self._order(ticket) < self._order(each) for each in self._waiting)
+    def hopes(self, ticket: Ticket) -> bool:
+        """Whether there will be a place for it, sooner or later."""
+        return any(map(ticket.may_have, self._servers()))
+
+    def now(self, ticket: Ticket) -> Held | None:
+        """A place for it at once, if there is one for which nobody waits who goes before it."""
+        own = [self._stand(line, number, ticket) for line, number in self._places(ticket)]
+        for stand, servers in self._firsts([*self._stands(), *own]):
+            if stand.ticket is ticket and (held := self._give(ticket, servers, stand.home)) is not None:
+                return held
+        return None
 
     async def wait(self, ticket: Ticket) -> Held | None:
         """The place of one that waits for its turn; None where it should look itself why there will be none. Raises
         EngineOverloaded where too many wait, and TimeoutError once its time is over.
         """
-        tenant = ticket.need.tenant
+        tenant, loop = ticket.need.tenant, asyncio.get_running_loop()
         if not self._share.fits(tenant, 1):
+            ticket.reach = max(ticket.reach, Reach.IDLE)
+            if (held := self.now(ticket)) is not None:
+                return held
             raise EngineOverloaded(f"{len(self._waiting)} generations wait for room already", self.seconds(ticket.need))
-        answer = ticket.answer = asyncio.get_running_loop().create_future()
+        answer = ticket.answer = loop.create_future()
         self._share.take(tenant, 1)
-        self._waiting.append(ticket)
+        self._waiting[ticket] = []
+        self._stand_in_line(ticket)
+        further = [each for each in ticket.widens if each[1] > ticket.reach]
+        timers = [loop.call_later(seconds, self._widen, ticket, reach) for seconds, reach in further]
         self.look()
         try:
             async with asyncio.timeout_at(ticket.deadline):
@@ -146,21 +245,98 @@ class Admission:
                 held.release()
             raise
         finally:
+            ticket.answer = None
+            for timer in timers:
+                timer.cancel()
             self._share.give_back(tenant, 1)
             if ticket in self._waiting:
-                self._waiting.remove(ticket)
+                self._leave(ticket)
                 self.look()
 
     def look(self) -> None:
-        """Something has changed: give places to those who wait, as long as the first of them gets one."""
-        while waiting := [each for each in self._waiting if each.answer and not each.answer.done()]:
-            first = min(waiting, key=self._order)
-            held = first.place()
-            if held is None and first.hopes():
+        """Something has changed: give places to those who wait, as long as one of them gets one."""
+        servers = self._servers()
+        for line in [line for line in self._lines.values() if not any(map(line[0][1].may_have, servers))]:
+            for _, ticket in tuple(line):
+                self._answer(ticket, None)
+        while self._serve():
+            pass
+
+    def _serve(self) -> bool:
+        """Give the first of those who wait a place for whom there is one; false where there is none."""
+        for stand, servers in self._firsts(self._stands()):
+            if (held := self._give(stand.ticket, servers, stand.home)) is not None:
+                self._answer(stand.ticket, held)
+                return True
+        return False
+
+    def _answer(self, ticket: Ticket, held: Held | None) -> None:
+        self._leave(ticket)
+        if ticket.answer is not None and not ticket.answer.done():
+            ticket.answer.set_result(held)
+
+    def _widen(self, ticket: Ticket, reach: Reach) -> None:
+        """It has waited long enough for this."""
+        ticket.reach = reach
+        if reach is Reach.ANY:
+            ticket.late = next(self._numbers)
+        if ticket in self._waiting:
+            self._leave(ticket)
+            self._stand_in_line(ticket)
+            self.look()
+
+    def _stand_in_line(self, ticket: Ticket) -> None:
+        """Have it wait where it may have a place."""
+        self._waiting[ticket] = self._places(ticket)
+        for line, number in self._waiting[ticket]:
+            insort(self._lines.setdefault(line, []), (number, ticket))
+
+    def _leave(self, ticket: Ticket) -> None:
+        """It waits no more."""
+        for line, number in self._waiting.pop(ticket):
+            self._lines[line].remove((number, ticket))
+            if not self._lines[line]:
+                del self._lines[line]
+
+    def _places(self, ticket: Ticket) -> list[tuple[_Line, int]]:
+        """The lines that are for it, and its number in each."""
+        asked, home = ticket.asked, None if ticket.home is None else ticket.home[:2]
+        line = _Line(
+            False, not ticket.begun, ticket.priority, asked.tenant, asked.model, frozenset(ticket.refused), home
+        )
+        further = line._replace(last=ticket.reach is Reach.IDLE, home=None), ticket.late
+        return [(line, ticket.number), *([further] if home and ticket.reach > Reach.OWN else [])]
+
+    def _stands(self) -> Iterator[_Stand]:
+        """Who is the first in each line."""
+        for line, tickets in self._lines.items():
+            waiting = (each for each in tickets if each[1].answer is not None and not each[1].answer.done())
+            if found := next(waiting, None):
+                yield self._stand(line, *found)
+
+    def _stand(self, line: _Line, number: int, ticket: Ticket) -> _Stand:
+        server, lives = line.home or (None, 0)
+        home = server if server is not None and server.lives == lives else None
+        return _Stand(line.last, (line.later, line.priority, self._under_way.get(line.tenant, 0)), number, ticket, home)
+
+    def _firsts(self, stands: Iterable[_Stand]) -> Iterator[tuple[_Stand, list[Server]]]:
+        """Who is next, one after the other, with the servers for which nobody goes before it."""
+        servers = self._servers()
+        left = list(servers)
+        for stand in sorted(stands):
+            its = [server for server in left if stand.ticket.may_have(server)]
+            home = stand.home
+            if home is not None and home in servers and stand.ticket.may_have(home):
+                if home not in left:
+                    continue
+                taken = [home]
+            else:
+                stand, taken = stand._replace(home=None), its
+            if its:
+                yield stand, its
+            left = [server for server in left if server not in taken]
+            if not left:
                 return
-            self._waiting.remove(first)
-            assert first.answer is not None
-            first.answer.set_result(held)
 
     def began(self, tenant: str, tokens: int) -> None:
         """A tenant has so many more tokens under way."""
@@ -184,6 +360,3 @@ class Admission:
     def _several(self) -> bool:
         """Whether there is more than one tenant."""
         return len(self._under_way.keys() | {each.need.tenant for each in self._waiting}) > 1
-
-    def _order(self, ticket: Ticket) -> tuple[bool, int, int, int]:
-        return not ticket.begun, ticket.priority, self._under_way.get(ticket.need.tenant, 0), ticket.number

@@ -40,6 +40,8 @@ class Answer(ABC):
         """Whether the server was asked to abort it."""
         self.over = False
         """Whether nothing more is wanted, though the server would go on."""
+        self.given_up_at: float | None = None
+        """When what comes behind the finish is waited for no more, by the loop's clock; None before the finish."""
         self._alternatives = logprobs
         self._decoded = decoded
         self._text: list[str] = []
@@ -56,7 +58,7 @@ class Answer(ABC):
         """Add what an event says. Raises EngineError."""
 
     def feed(self, data: bytes) -> Iterator[Chunk]:
-        """What the next bytes say, in at most one chunk. Raises EngineError, after the chunk of what came before it."""
+        """What the next bytes say. Raises EngineError, after what came before it."""
         self._rest += data
         error = None
         try:
@@ -64,13 +66,17 @@ class Answer(ABC):
                 self._take(payload)
         except EngineError as raised:
             error = raised
+        yield from self._made()
+        if error is not None:
+            raise error
+
+    def _made(self) -> Iterator[Chunk]:
+        """What was added by now, as one chunk if it is anything."""
         if self._tokens:
             self.begun = True
             logprobs = None if self._alternatives is None else self._logprobs
             yield Chunk(self._tokens, None, self._cached_tokens, logprobs, "".join(self._text))
             self._tokens, self._logprobs, self._text = [], [], []
-        if error is not None:
-            raise error
 
     @property
     def finished(self) -> bool:

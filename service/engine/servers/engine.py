@@ -1,17 +1,14 @@
 """ServersEngine: the engine's port over one or several servers of one kind that serve the same model.
 
-Generations of one affinity go to one server as long as that isn't far busier than the others, since its prefix cache
-knows how they begin. A server that can't be reached is passed over, and asked again until it is back; a generation
-that it had begun fails, for a request that kills servers must not be handed from one to the next.
+Where a generation goes, `choosing` says, and whose turn it is, `admission`. A server that can't be reached is passed
+over, and asked again until it is back; a generation that it had begun fails, for a request that kills servers must not
+be handed from one to the next.
 """
 
 import asyncio
 import logging
-import math
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from hashlib import blake2b
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -32,6 +29,7 @@ from service.engine.port import (
 )
 from service.engine.servers.admission import Admission, Held, Ticket
 from service.engine.servers.answer import Answer
+from service.engine.servers.choosing import Choosing, Home
 from service.engine.servers.kind import Kind, ServerChanged, Terms
 from service.engine.servers.reply import BROKEN
 from service.engine.servers.server import Server, State, Unreachable, open_session
@@ -40,23 +38,8 @@ from service.markup.speech import AUTO, HARMONY, Speech, Transcript
 
 logger = logging.getLogger(__name__)
 
-SLACK = 1.25
-"""How many times its even share a server may have before generations go elsewhere than where their prefix is cached."""
-
-
-CHANCE = 2.0
-"""How many times the square root of its even share it may have besides: so far numbers go apart by chance alone, and a
-prefix that is computed again for that costs more than it brings."""
-
-LEAST_SHARE = 8
-"""Where so few generations are under way at a server, it isn't busy, however few the others have."""
-
-
 MAX_CONTEXT_TOKENS = 1 << 24
 """The longest context that anything may have, for as long as no server has said how long its own is."""
-
-MAX_WARM = 65_536
-"""How many responses' servers are remembered: 10 MB."""
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -119,9 +102,8 @@ class ServersEngine:
         self._watchers: dict[Server, asyncio.Task[None]] = {}
         self._closed = False
         self._under_way: dict[str, tuple[Server, Answer]] = {}
-        self._admission = Admission(access.waiting)
-        self._warm: OrderedDict[str, tuple[Server, int]] = OrderedDict()
-        """Where responses were made lately, and in which of that server's lives."""
+        self._admission = Admission(access.waiting, self._open, self._give)
+        self._choosing = Choosing()
 
     @property
     def model(self) -> ModelCard:
@@ -227,16 +209,16 @@ class ServersEngine:
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Sample on one of the servers; see the port. Raises EngineError."""
         trouble: EngineUnavailable | None = None
-        overloaded: set[Server] = set()
         ticket = self._ticket(generation)
         for _ in range(len(self._servers) + 1):  # once more than there are, as one that has changed is asked again
-            held = await self._place(generation, ticket, overloaded)
+            held = await self._place(ticket)
             if held is None:
                 break
             server = held.server
             answer, left = self._kind.answer(generation), generation.sampling.max_tokens
             self._under_way[generation.id] = server, answer
-            self._note_warm(generation, server)
+            if len(self._servers) > 1:
+                self._choosing.note_warm(generation, server)
             try:
                 async with server.stream(generation) as events:
                     while not answer.over and (data := await self._next(events, answer)):
@@ -245,14 +227,18 @@ class ServersEngine:
                                 raise EngineError(f"the {self._kind.name} server sent more tokens than it was to")
                             held.note(len(chunk.tokens))
                             yield await server.completed(chunk, answer) if answer.lost else chunk
-                yield answer.end()
+                last = answer.end()
+                if last.cached_tokens is not None and held.first_seconds:
+                    prompt = len(generation.prompt) or last.prompt_tokens or last.cached_tokens
+                    self._choosing.note_computed(prompt - last.cached_tokens, held.first_seconds)
+                yield last
                 return
             except (Unreachable, ServerChanged, EngineOverloaded) as error:
                 if answer.begun:
                     raise
                 trouble = error
                 if isinstance(error, EngineOverloaded):
-                    overloaded.add(server)
+                    ticket.refused.add(server)
             finally:
                 self._under_way.pop(generation.id, None)
                 held.release()
@@ -268,10 +254,9 @@ class ServersEngine:
     async def _reply(self, passed: Passed, place: AsyncExitStack) -> PassedReply:
         """What a server answers, which goes on as long as its `place` is held. Raises EngineError."""
         trouble: EngineUnavailable | None = None
-        overloaded: set[Server] = set()
         ticket = self._ticket(passed)
         for _ in range(len(self._servers) + 1):
-            held = await self._place(passed, ticket, overloaded)
+            held = await self._place(ticket)
             if held is None:
                 break
             server = held.server
@@ -283,7 +268,7 @@ class ServersEngine:
                 except (Unreachable, EngineOverloaded) as error:
                     trouble = error
                     if isinstance(error, EngineOverloaded):
-                        overloaded.add(server)
+                        ticket.refused.add(server)
                     continue
                 place.push_async_exit(tried.pop_all())
                 return reply
@@ -323,17 +308,17 @@ class ServersEngine:
         if self._session is not None:
             await self._session.close()
 
-    async def _place(self, asked: Generation | Passed, ticket: Ticket, overloaded: Collection[Server]) -> Held | None:
+    async def _place(self, ticket: Ticket) -> Held | None:
         """A place at a server, once there is one; None where there will be none. Raises EngineOverloaded where too many
         wait, or it has waited for too long.
         """
-        ticket.place = lambda: self._held(asked, ticket, overloaded)
-        ticket.hopes = lambda: self._hopes(asked, overloaded)
         while True:
             await self._find_one_up()
-            held = ticket.place() if self._admission.first(ticket) else None
-            if held is not None or not ticket.hopes():
+            ticket.home = self._home(ticket)
+            held = self._admission.now(ticket)
+            if held is not None or not self._admission.hopes(ticket):
                 return held
+            ticket.wait_for_home(*self._choosing.patience(ticket.home, self._access.wait_seconds))
             if ticket.deadline is None and any(self._room(server) for server in self._up()):
                 ticket.deadline = asyncio.get_running_loop().time() + self._access.wait_seconds
             try:
@@ -344,46 +329,37 @@ class ServersEngine:
             if held is not None:
                 return held
 
-    def _held(self, asked: Generation | Passed, ticket: Ticket, overloaded: Collection[Server]) -> Held | None:
-        """A place at the server that is chosen, or None if no server has one now."""
-        server = self._choose(asked, ticket, overloaded)
-        if server is None:
+    def _home(self, ticket: Ticket) -> Home | None:
+        """The server for which it is worth waiting."""
+        up = self._up_for(ticket)
+        return self._choosing.home(ticket.asked, ticket.need.prompt, up, self._weights(up))
+
+    def _open(self) -> list[Server]:
+        """The servers that are up and have places, or will have, sooner or later."""
+        return [server for server in self._up() if server.full or server.running < self._access.connections]
+
+    def _give(self, ticket: Ticket, servers: Sequence[Server], home: Server | None) -> Held | None:
+        """A place at one of the servers, if one has some now, and so has its home if it waits for that."""
+        free = [server for server in servers if self._has_place(server, ticket)]
+        if not free or (home is not None and home not in free):
             return None
+        asked, up = ticket.asked, self._up_for(ticket)
+        server = self._choosing.choose(asked, free, up, self._weights(up))
         return Held(server, ticket.need, asked.answers if isinstance(asked, Passed) else 1, self._admission)
 
-    def _choose(self, asked: Generation | Passed, ticket: Ticket, overloaded: Collection[Server]) -> Server | None:
-        """The server for a generation that the `overloaded` ones refused, or None if there is none."""
-        up = [server for server in self._up(asked.model) if server not in overloaded]
-        free = [
-            server
-            for server in up
-            if server.running < self._access.connections and not server.full and self._fits(server, ticket)
-        ]
-        if not free:
-            return None
-        weights = {server: self._access.weight(server.place.listed) for server in up}
-        calm = self._calm(up, free, weights, lambda server: server.running)
-        if isinstance(asked, Generation) and (warm := self._warm_for(asked)) in calm:
-            return warm
-        if any(server.others_running for server in up):
-            calm = self._calm(up, free, weights, lambda server: server.running + server.others_running) or calm
-        return max(calm or free, key=lambda server: rank(asked.affinity, server.url, weights[server]))
+    def _up_for(self, ticket: Ticket) -> list[Server]:
+        """The servers that are up and haven't refused it."""
+        return [server for server in self._up() if ticket.may_have(server)]
 
-    @staticmethod
-    def _calm(
-        up: Sequence[Server],
-        free: Sequence[Server],
-        weights: Mapping[Server, float],
-        running: Callable[[Server], int],
-    ) -> list[Server]:
-        """Those that are free and aren't far busier than the others, by how much is `running` at each."""
-        even = (sum(map(running, up)) + 1) / sum(weights.values())
-        return [server for server in free if running(server) < bearable(even * weights[server])]
+    def _weights(self, servers: Iterable[Server]) -> dict[Server, float]:
+        return {server: self._access.weight(server.place.listed) for server in servers}
 
-    def _fits(self, server: Server, ticket: Ticket) -> bool:
-        """Whether a server has room for the tokens of a generation. Where nothing of ours is under way it has, and for
-        what goes on here, too: else some would never be served, or half of them.
+    def _has_place(self, server: Server, ticket: Ticket) -> bool:
+        """Whether a generation may begin there now. Where nothing of ours is under way there is room for its tokens,
+        and for what goes on here, too: else some would never be served, or half of them.
         """
+        if server.full or server.running >= self._access.connections:
+            return False
         room = self._room(server)
         taken = server.tokens + server.others_tokens
         return not room or not server.running or ticket.begun or taken + ticket.need.tokens <= room
@@ -391,11 +367,6 @@ class ServersEngine:
     def _room(self, server: Server) -> int:
         """For how many tokens a server has room, 0 where nobody knows."""
         return self._access.kv_tokens or server.room
-
-    def _hopes(self, asked: Generation | Passed, overloaded: Collection[Server]) -> bool:
-        """Whether a server that is up will have a place, sooner or later."""
-        up = (server for server in self._up(asked.model) if server not in overloaded)
-        return any(server.full or server.running < self._access.connections for server in up)
 
     def _ticket(self, asked: Generation | Passed) -> Ticket:
         context = min((server.facts.context_tokens for server in self._up() if server.facts), default=0)
@@ -419,31 +390,16 @@ class ServersEngine:
             await server.leave()
             event(logger, logging.INFO, f"{self._kind.name} server has left", url=server.url)
 
-    def _warm_for(self, generation: Generation) -> Server | None:
-        """The server that had the response's generation before this one, or the response which it continues, if it
-        hasn't been away since then.
-        """
-        for response in (generation.response, generation.continues):
-            server, lives = self._warm.get(response, (None, 0))
-            if server is not None and server.lives == lives:
-                return server
-        return None
-
-    def _note_warm(self, generation: Generation, server: Server) -> None:
-        """Note which server has a response in its cache."""
-        if generation.response and len(self._servers) > 1:
-            self._warm[generation.response] = server, server.lives
-            self._warm.move_to_end(generation.response)
-            if len(self._warm) > MAX_WARM:
-                self._warm.popitem(last=False)
-
     async def _next(self, events: aiohttp.StreamReader, answer: Answer) -> bytes:
         """The next bytes of a stream, none at its end; how the connection ends matters only before the finish."""
         if not answer.finished:
             return await events.readany()
+        now = asyncio.get_running_loop().time()
+        if answer.given_up_at is None:
+            answer.given_up_at = now + self._access.tail_seconds
         with suppress(*BROKEN):
-            async with asyncio.timeout(self._access.tail_seconds):
-                return await events.readany()
+            async with asyncio.timeout_at(answer.given_up_at):
+                return await events.readany() if now < answer.given_up_at else b""
         return b""
 
     def _up(self, model: str = "") -> list[Server]:
@@ -491,17 +447,3 @@ class ServersEngine:
             await server.probe()
             await server.weigh()
             self._admission.look()
-
-
-def bearable(share: float) -> int:
-    """How many generations a server may have whose share would be so many."""
-    return max(LEAST_SHARE, math.ceil(SLACK * share + CHANCE * math.sqrt(share)))
-
-
-def rank(affinity: str, url: str, weight: float = 1.0) -> float:
-    """Rendezvous hashing: each affinity ranks the servers, and one that goes away leaves the others' rank alone. The
-    highest comes first. A server does for a share of all affinities that is its weight's of all weights, as of
-    exponential variables with such rates.
-    """
-    number = int.from_bytes(blake2b(f"{affinity} {url}".encode(), digest_size=8).digest())
-    return -weight / math.log((number + 0.5) / 2**64)

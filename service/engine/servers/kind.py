@@ -41,6 +41,12 @@ class ServerChanged(EngineUnavailable):
     """The server no longer has the endpoint or the model that it had: ask it again what it has."""
 
 
+class RefusedAlone(EngineRefused):
+    """The server doesn't know what it was asked: this request alone is wrong, unless the server says by now that it
+    serves something else.
+    """
+
+
 class Request(msgspec.Struct, frozen=True):
     """What is posted to a server. `end` is what to post to end the generation that it asks for, whose stream then says
     so; None where it can only be hung up on.
@@ -113,6 +119,15 @@ class Templating(Protocol):
 
     async def cut(self, ask: Ask, text: str) -> list[int]:
         """The ids of a text in which nothing is a mark. Raises as `render`."""
+        ...
+
+
+@runtime_checkable
+class Disarms(Protocol):
+    """What a kind of server has besides that makes its prompts itself."""
+
+    async def disarmed(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
+        """The generation without marks in what is said. Raises EngineError, and what `ask` does."""
         ...
 
 

@@ -21,16 +21,18 @@ MAX_WORD_CHARS = 64
 _ENCODE = msgspec.json.Encoder().encode
 
 
-class _Error(msgspec.Struct):
+class Said(msgspec.Struct):
+    """What a server says of an error."""
+
     message: Any = None
     code: Any = None
     param: Any = None
 
 
-class _Said(msgspec.Struct):
+class _Envelope(msgspec.Struct):
     """The body of an error: OpenAI's envelope, vLLM's own of before, or FastAPI's."""
 
-    error: _Error | str | None = None
+    error: Said | str | None = None
     message: Any = None
     detail: Any = None
 
@@ -49,7 +51,7 @@ def passed_body(passed: Passed, model: str, own: Mapping[str, object]) -> bytes:
 
 def passed_refusal(name: str, status: int, body: bytes, hidden: Iterable[str]) -> EngineError:
     """What an answer with an HTTP error stands for. `hidden` is what no sender may see of what the server says."""
-    said = _read(body)
+    said = said_in(body)
     if (400 <= status < 500 and status not in OURS) or status in NOT_SERVED:
         message = said.message if isinstance(said.message, str) else ""
         for secret in hidden:
@@ -63,14 +65,15 @@ def passed_refusal(name: str, status: int, body: bytes, hidden: Iterable[str]) -
     return EngineUnavailable(str(error)) if isinstance(error, ServerChanged) else error
 
 
-def _read(body: bytes) -> _Error:
+def said_in(body: bytes) -> Said:
+    """The error that a body tells, with nothing in it where it tells none."""
     try:
-        said = msgspec.json.decode(body, type=_Said)
+        said = msgspec.json.decode(body, type=_Envelope)
     except UNREADABLE:
-        return _Error()
-    if isinstance(said.error, _Error):
+        return Said()
+    if isinstance(said.error, Said):
         return said.error
-    return _Error(said.error or said.message or said.detail)
+    return Said(said.error or said.message or said.detail)
 
 
 def _word(value: object) -> str | None:

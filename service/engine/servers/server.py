@@ -36,7 +36,18 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.engine.servers.answer import Answer
-from service.engine.servers.kind import Facts, Kind, Request, ServerChanged, Telling, Templating, Told, Wanted
+from service.engine.servers.kind import (
+    Disarms,
+    Facts,
+    Kind,
+    RefusedAlone,
+    Request,
+    ServerChanged,
+    Telling,
+    Templating,
+    Told,
+    Wanted,
+)
 from service.engine.servers.passing import GENERATED, STREAMED, passed_body, passed_refusal
 from service.engine.servers.reply import ACCEPTED, BROKEN, FoldedReply, ServerReply
 from service.logs import event
@@ -200,7 +211,13 @@ class Server:
 
         Raises EngineError: Unreachable, ServerChanged and EngineOverloaded mean that the server didn't begin.
         """
-        request = self.kind.request(self._served(), generation)
+        facts = self._served()
+        if isinstance(self.kind, Disarms):
+            try:
+                generation = await self.kind.disarmed(self._ask_at_length, facts, generation)
+            except BROKEN as error:
+                raise self.down(Unreachable(f"the {self.kind.name} server did not answer"), error) from error
+        request = self.kind.request(facts, generation)
         if request.end is not None:
             self._ends[generation.id] = request.end
         try:
@@ -377,7 +394,8 @@ class Server:
         except BROKEN as error:  # it may have begun
             raise self.down(EngineUnavailable(f"the {name} server did not answer"), error) from error
         failure = refused(response.status, said)
-        if response.status >= 500 and not isinstance(failure, EngineOverloaded | EngineRefused):
+        failed = response.status >= 500 and not isinstance(failure, EngineOverloaded | EngineRefused)
+        if failed or isinstance(failure, RefusedAlone):
             await self.probe()  # is it this request, or the server?
             if self.state is not State.UP:
                 raise Unreachable(self.trouble)

@@ -13,8 +13,9 @@ import msgspec
 
 from service.engine.port import EngineError, EngineUnavailable
 from service.markup.families import ENDS, MARKS, family_of
-from service.markup.marks import LOOKS_LIKE_A_MARK
+from service.markup.marks import LOOKS_LIKE_A_MARK, like_marks
 from service.markup.speech import SHOWN, Shown, Speech, Transcript
+from service.steps import BRIEFLY
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,7 +51,13 @@ THREAD_FROM_CHARS = 65_536
 """A text of this length takes some 0.5 ms."""
 
 MAX_KNOWN = 4096
-"""Of how many texts it is remembered whether they are marks: some 400 kB."""
+"""Of how many texts it is remembered whether they are marks, some 400 kB, and how many are asked about at once."""
+
+COMMON = re.compile(
+    r"<\|[^|<>\s]+\|>|<(?:start|end)_of_turn>"
+    r"|\[/?(?:INST|AVAILABLE_TOOLS|TOOL_(?:CALLS|RESULTS|CONTENT)|SYSTEM_PROMPT|THINK|CALL_ID|ARGS)\]"
+)
+"""What is a mark of some model: of those in `<|…|>`, of Gemma's and of Mistral's."""
 
 WORSE_SYSTEM = re.compile(r"smollm2", re.IGNORECASE)
 """Models whose template adds a system message with which they answer worse, by their names. SmolLM2-135M, quantised,
@@ -105,21 +112,37 @@ class Disarming:
 
     async def _broken(self, pieces: Pieces, written: bytes) -> bytes:
         text = written.decode()
-        found = await _at_leisure(text, _like_marks, text)
-        await self._learn(pieces, [each for each in found if each not in self._known])
-        marks = {each for each in found if self._known[each]}
+        marks = await self._marks(pieces, await _at_leisure(text, _like_marks, text))
         if not marks:
             return written
         return (await _at_leisure(text, _without, text, marks)).encode()
 
-    async def _learn(self, pieces: Pieces, new: Iterable[str]) -> None:
-        unknown = list(new)
-        if not unknown:
-            return
-        single = {piece for _, piece in await pieces("\n".join(unknown))}
-        if len(self._known) + len(unknown) > MAX_KNOWN:
-            self._known.clear()
-        self._known |= {each: each in single for each in unknown}
+    async def _marks(self, pieces: Pieces, found: Iterable[str]) -> set[str]:
+        """Those of the texts that are marks."""
+        texts, marks = list(found), set[str]()
+        for start in range(0, len(texts), MAX_KNOWN):
+            marks |= await self._marks_among(pieces, texts[start : start + MAX_KNOWN])
+            await asyncio.sleep(BRIEFLY)
+        return marks
+
+    async def _marks_among(self, pieces: Pieces, some: Sequence[str]) -> set[str]:
+        """The same of MAX_KNOWN at most. What others learn meanwhile may be all that is remembered."""
+        known = {each: self._known.get(each) for each in some}
+        unknown = [each for each, is_mark in known.items() if is_mark is None]
+        if unknown:
+            single = {piece for _, piece in await pieces("\n".join(unknown))}
+            learned = {each: each in single for each in unknown}
+            if len(self._known) + len(learned) > MAX_KNOWN:
+                self._known.clear()
+            self._known |= learned
+            known |= learned
+        return {each for each, is_mark in known.items() if is_mark}
+
+
+async def common_pieces(text: str) -> Sequence[tuple[int, str]]:
+    """What stands in for the cuts of a server that doesn't tell them: what is a mark of common models is one here."""
+    known = {*MARKS, *ENDS}
+    return [(0, each) for each in text.split("\n") if each in known or COMMON.fullmatch(each)]
 
 
 async def _at_leisure(text: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -131,14 +154,15 @@ async def _at_leisure(text: str, work: Callable[P, T], *args: P.args, **kwargs: 
 
 def _like_marks(text: str) -> dict[str, None]:
     """The texts in it that look like marks, each once."""
-    return dict.fromkeys([each for pattern in LOOKS_LIKE_A_MARK for each in pattern.findall(text)])
+    return dict.fromkeys(found[0] for pattern in LOOKS_LIKE_A_MARK for found in like_marks(pattern, text))
 
 
 def _without(text: str, marks: Collection[str]) -> str:
     for pattern in LOOKS_LIKE_A_MARK:
-        text = pattern.sub(lambda each: _broken(each[0]) if each[0] in marks else each[0], text)
+        parts, at = list[str](), 0
+        for found in like_marks(pattern, text):
+            if found[0] in marks:
+                parts += (text[at : found.start() + 1], BREAK)
+                at = found.start() + 1
+        text = "".join([*parts, text[at:]])
     return text
-
-
-def _broken(mark: str) -> str:
-    return f"{mark[0]}{BREAK}{mark[1:]}"

@@ -46,7 +46,7 @@ class Vllm:
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         """As the kind has it."""
-        disarmed = await self._disarming.disarmed(_pieces_of(ask, facts.model), transcript)
+        disarmed = await self._disarming.disarmed(pieces_of(ask, facts.model), transcript)
         return wire.read_cut(await _cut(ask, wire.template_body(disarmed, facts.model))).tokens
 
     async def cut(self, ask: Ask, text: str) -> list[int]:
@@ -101,7 +101,7 @@ class Vllm:
             raise wire.read_refusal(status, body)
         if wire.read_cut(body).tokens == [START]:
             return None
-        return await speech_of(_pieces_of(ask, model), _written_by(ask, model), model)
+        return await speech_of(pieces_of(ask, model), _written_by(ask, model), model)
 
     async def _endpoint(self, ask: Ask) -> Endpoint:
         """The better endpoint that it has. A request without a prompt is 400 where it is, and 403 or 404 else."""
@@ -118,7 +118,7 @@ class Vllm:
         return wire.read_defaults(body) if status == 200 else Defaults()
 
 
-def _pieces_of(ask: Ask, model: str) -> Pieces:
+def pieces_of(ask: Ask, model: str) -> Pieces:
     """What cuts a text into pieces, marks among them."""
 
     async def pieces(text: str) -> Sequence[tuple[int, str]]:

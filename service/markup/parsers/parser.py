@@ -10,11 +10,13 @@ from typing import Any, Protocol
 
 from service.harmony.segments import Segment
 from service.markup.families import ENDS, FAMILIES
+from service.markup.parsers.by_server import ByServer
 from service.markup.parsers.call import Call
 from service.markup.parsers.json_call import JsonCall
 from service.markup.parsers.named_call import NamedCall
 from service.markup.parsers.stream import Markup, Part, Schemas, Seams, StreamParser
 from service.markup.parsers.xml_call import Shape, XmlCall
+from service.markup.speech import SERVER
 
 
 class Parser(Protocol):
@@ -187,7 +189,7 @@ MARKUPS: Mapping[str, Markup] = {
     "minimax": _MINIMAX,
     "seed": _SEED,
 }
-"""Every markup by the name that a setting gives it."""
+"""Every markup that is read here by the name that a setting gives it; what a server has read is no markup."""
 
 
 def make(
@@ -205,6 +207,8 @@ def make(
     names that the model knows, and `recipients` whom a call of each is addressed to, where that isn't its name as a
     function. `thinking` is whether the prompt ends inside of reasoning.
     """
+    if family == SERVER:
+        return ByServer(recipients or {})
     known = FAMILIES.get(family)
     markup = MARKUPS[known.markup if known else family]
     own = frozenset(markup.spellings)

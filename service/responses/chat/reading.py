@@ -1,92 +1,116 @@
-"""What a model that doesn't speak Harmony has read of a conversation: ids of its own, noted with each turn.
+"""What a model that doesn't speak Harmony has sampled of a conversation: ids of its own, noted with each turn.
 
-So the next prompt can begin with the very ids that the engine has read and sampled. A note says how many ids of those
-before it stay, and which come behind them. Pure.
+So the next prompt can begin with the very ids that the engine has read and sampled. A note has what its own turn
+sampled, and of all other ids only digests: whoever erases a turn erases all ids of it. Pure.
+
+Each note has a salt, and its digests are keyed with those of all notes so far. Where one of them is erased, nobody can
+try by a later digest what the turn said.
 """
 
-import base64
 from array import array
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import msgspec
 
 from service.engine.port import Generation
 from service.harmony import tokens
-from service.markup.prompts import NOTHING, Known, common
+from service.markup.chat import Chat
+from service.markup.prompts import NOTHING, Ids, Known, Sampled, Templated, common, key_behind
 from service.responses.output.machine import Machine
 from store.turn import StoredMessage
 
 READ = "read_ids"
 """The role of such a note."""
 
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 
-class _Note(msgspec.Struct, array_like=True, frozen=True):
-    """`model` had `stay` of the ids before, and behind them `ids`, base64 of little-endian u32. `turns` are those that
-    end among the latter, by their places among all.
-    """
+
+class _Turn(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """As Sampled, with `ids` as little-endian u32."""
+
+    gap: _Count
+    digest: bytes
+    ids: bytes
+
+
+class _Note(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """`model` still had `stay` of the turns before, and behind them `turns`. What is bytes is base64."""
 
     model: str
-    stay: int
-    ids: str
-    turns: tuple[tuple[int, int], ...]
+    stay: _Count
+    salt: bytes
+    turns: tuple[_Turn, ...]
 
 
 _NOTE = msgspec.json.Decoder(_Note)
 
 
 def known_of(notes: Iterable[StoredMessage], model: str) -> Known:
-    """What a model has read, by the notes of a conversation, the oldest first; nothing where another one was asked
-    last.
+    """What a model has sampled, by the notes of a conversation, the oldest first; nothing where another one was asked
+    last, or behind a note that can't be read.
     """
-    ids = array("I")
-    turns: list[tuple[int, int]] = []
+    turns: list[Sampled] = []
+    key = b""
     for each in notes:
-        note = _NOTE.decode(each.name or "")
-        stay = note.stay if note.model == model and note.stay <= len(ids) else 0
-        del ids[stay:]
-        while turns and turns[-1][1] > stay:
-            turns.pop()
-        if note.model == model and note.stay == stay:
-            ids += tokens.unpack(base64.b64decode(note.ids))
-            turns += note.turns
-    return Known(ids, tuple(turns))
+        note = _read(each)
+        if note is not None:
+            key = key_behind(key, note.salt)
+        if note is None or note.model != model or note.stay > len(turns):
+            turns.clear()
+            continue
+        del turns[note.stay :]
+        turns += [Sampled(turn.gap, turn.digest, tokens.unpack(turn.ids), key) for turn in note.turns]
+    return Known(tuple(turns), key)
+
+
+def _read(message: StoredMessage) -> _Note | None:
+    """A note; None where it is of another form, or damaged."""
+    try:
+        note = _NOTE.decode(message.name or "")
+    except msgspec.DecodeError:
+        return None
+    return None if any(len(turn.ids) % tokens.BYTES_A_TOKEN for turn in note.turns) else note
 
 
 def read_before(initial: Generation, machine: Machine) -> Known:
-    """What was read and sampled before the present stretch, where that is known here."""
-    before = machine.stretches.before
-    if before is None:
+    """What was sampled before the present stretch, where that is known here."""
+    before, chat = machine.stretches.before, machine.rules.chat
+    if before is None or chat is None:
         return NOTHING
     prompt = _first(initial, machine) if before.first else before.prompt
-    return NOTHING if prompt is None else _heard(prompt, array("I") if machine.dropped else before.sampled)
+    if prompt is None:
+        return NOTHING
+    heard = prompt.heard(array("I") if machine.dropped else before.sampled)
+    return Known(heard.sampled(chat.key), chat.key)
 
 
 def note_of_read(initial: Generation, machine: Machine) -> list[StoredMessage]:
-    """The note of a response's last prompt and of what was sampled behind it, where it is known here. What was sampled
-    and stands in no message is no part of it.
+    """The note of what a response sampled that its last prompt has or that stands behind it, where that is known here.
+    What was sampled and stands in no message is no part of it.
     """
     chat, stretches = machine.rules.chat, machine.stretches
     if chat is None or not chat.noted or machine.unprompted:
         return []
-    prompt = _first(initial, machine) if stretches.prompt is None else stretches.prompt
-    known = _heard(prompt, array("I") if machine.dropped else stretches.tail)
-    stay = min(chat.kept, common(_packed(initial.prompt), known.ids))
-    packed = base64.b64encode(known.ids[stay:].tobytes()).decode()
-    note = _Note(initial.model, stay, packed, tuple(turn for turn in known.turns if turn[1] > stay))
-    return [StoredMessage(READ, b"", name=msgspec.json.encode(note).decode())]
+    first = _first(initial, machine)
+    prompt = first if stretches.prompt is None else stretches.prompt
+    return [note_of(initial.model, chat, first, prompt, array("I") if machine.dropped else stretches.tail)]
 
 
-def _first(initial: Generation, machine: Machine) -> Known:
+def note_of(model: str, chat: Chat, first: Templated, last: Templated, sampled: Ids) -> StoredMessage:
+    """The note of a response: of its first and its last prompt, which may be the same, and what it sampled behind."""
+    same = len(first.ids) if last is first else common(first.ids, last.ids)
+    stay = [end for _, end in first.turns if end <= same]
+    own = last.heard(sampled).sampled(chat.key, behind=stay[-1] if stay else 0)
+    turns = tuple(_Turn(turn.gap, turn.digest, tokens.pack(turn.ids)) for turn in own)
+    note = _Note(model, len(stay), chat.salt, turns)
+    return StoredMessage(READ, b"", name=msgspec.json.encode(note).decode())
+
+
+def _first(initial: Generation, machine: Machine) -> Templated:
     """The prompt at the response's beginning."""
-    return Known(_packed(initial.prompt), () if machine.rules.chat is None else machine.rules.chat.turns)
+    return Templated(_packed(initial.prompt), () if machine.rules.chat is None else machine.rules.chat.turns)
 
 
 def _packed(ids: Sequence[int]) -> "array[int]":
     return ids if isinstance(ids, array) else array("I", ids)
-
-
-def _heard(prompt: Known, sampled: "array[int]") -> Known:
-    """A prompt, and a turn behind it."""
-    begin = len(prompt.ids)
-    turns = (*prompt.turns, (begin, begin + len(sampled))) if sampled else prompt.turns
-    return Known(prompt.ids + sampled, turns)

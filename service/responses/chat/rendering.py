@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 
 from service.api.request import CreateRequest
+from service.api.tools.callee import Callee
 from service.engine.port import Engine, EngineRefused, Generation, ModelCard, Renderer
 from service.harmony.render import VERBOSITY
+from service.harmony.typescript import Function
 from service.markup.chat import Chat
 from service.markup.families import FAMILIES
 from service.markup.messages import tool_names
-from service.markup.prompts import NOTHING, Known, common, with_known
+from service.markup.prompts import NOTHING, Known, Templated, key_behind, with_known
 from service.markup.speech import Speech, Transcript
 from service.markup.telling import form_of, tools_told
 from service.responses.chat.reading import read_before
@@ -27,34 +29,28 @@ from store.turn import StoredMessage
 OWN_BYTES = 16
 """Of chance in what nobody else can put into a mark."""
 
-THREAD_FROM_TOKENS = 32_768
+SALT_BYTES = 16
+"""Of chance in the salt of a note."""
+
+THREAD_FROM_TOKENS = 16_384
 """To compare so many takes some 3 ms, where the template writes each turn otherwise than it was sampled."""
 
 
 async def prompt_of(
     engine: Engine, model: ModelCard, speech: Speech, read: Read, request: CreateRequest, prompt: Prompt, known: Known
-) -> tuple["array[int]", Chat]:
-    """The ids of a request's prompt, and how its response is read. `known` are those that the model has read of the
-    conversation. Where calls that were approved come first, there is no prompt before they were made. Raises
-    EngineError.
+) -> tuple[Templated, Chat]:
+    """A request's prompt, and how its response is read. `known` is what the model has sampled of the conversation.
+    Where calls that were approved come first, the prompt is empty until they were made; where the server makes it, it
+    always is. Raises EngineError.
     """
     declared = [(callee, shown) for callee, shown in read.tools.declared if read.rules.choice != "none"]
     names = tool_names([callee.recipient for callee, _ in declared])
-    tools: list[Mapping[str, Any]] = [
-        {
-            "type": "function",
-            "function": {
-                "name": names[callee.recipient],
-                "description": shown.description,
-                "parameters": shown.parameters or {"type": "object", "properties": {}},
-            },
-        }
-        for callee, shown in declared
-    ]
+    tools = _functions(declared, names)
     schemas = {names[callee.recipient]: shown.parameters or {} for callee, shown in declared}
     own = f" {secrets.token_hex(OWN_BYTES)} "  # between blanks it looks like no mark
     form = form_of(FAMILIES[speech.family].markup, speech.shown)
     told = None if form is None or not tools else tools_told(form, tools, own)
+    salt = secrets.token_bytes(SALT_BYTES)
     chat = Chat(
         family=speech.family,
         marks=dict(speech.marks),
@@ -67,25 +63,30 @@ async def prompt_of(
         options=_json(_options(read)),
         shown=speech.shown,
         own=own,
+        salt=salt,
+        key=key_behind(known.key, salt),
     )
     chat = msgspec.structs.replace(chat, history=await _encoded(chat, [*prompt.shown, *prompt.ending]))
+    if chat.served:
+        return Templated(array("I")), msgspec.structs.replace(chat, about=len(prompt.whole))
     if prompt.rules.answers is not None:
-        return array("I"), chat
+        return Templated(array("I")), chat
     made = await _made(engine, model.id, chat, chat.transcript(()), known)
-    kept = common(known.ids, made.ids)
-    return made.ids, msgspec.structs.replace(chat, thinking=chat.thinks(made.ids), kept=kept, turns=made.turns)
+    return made, msgspec.structs.replace(chat, thinking=chat.thinks(made.ids), turns=made.turns)
 
 
-async def later_prompt(engine: Engine, initial: Generation, machine: Machine) -> Known:
-    """The prompt behind which a response goes on. Raises EngineError."""
+async def later_prompt(engine: Engine, initial: Generation, machine: Machine) -> Templated:
+    """The prompt behind which a response goes on; an empty one where the server makes it. Raises EngineError."""
     chat = machine.rules.chat
     assert chat is not None
+    if chat.served:
+        return Templated(array("I"))
     transcript = chat.transcript(machine.prompting, anew=machine.anew)
     return await _made(engine, initial.model, chat, transcript, read_before(initial, machine))
 
 
-async def _made(engine: Engine, model: str, chat: Chat, transcript: Transcript, known: Known) -> Known:
-    """The prompt of a transcript, beginning with what is `known` where it can. Raises EngineError."""
+async def _made(engine: Engine, model: str, chat: Chat, transcript: Transcript, known: Known) -> Templated:
+    """The prompt of a transcript, with what is `known` where it can be. Raises EngineError."""
     if not isinstance(engine, Renderer):
         raise EngineRefused(f"the engine of '{model}' knows no chat template")
     written = array("I", await engine.render(transcript, model))
@@ -93,6 +94,21 @@ async def _made(engine: Engine, model: str, chat: Chat, transcript: Transcript, 
     if len(written) > THREAD_FROM_TOKENS:
         return await asyncio.to_thread(with_known, *compared)
     return with_known(*compared)
+
+
+def _functions(declared: Sequence[tuple[Callee, Function]], names: Mapping[str, str]) -> list[Mapping[str, Any]]:
+    """Tools as Chat Completions declare them, under these names."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": names[callee.recipient],
+                "description": shown.description,
+                "parameters": shown.parameters or {"type": "object", "properties": {}},
+            },
+        }
+        for callee, shown in declared
+    ]
 
 
 def _opening(request: CreateRequest, read: Read, speech: Speech, told: str | None) -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ conversation begins with them as it would if they had been sent with it. Nothing
 """
 
 import logging
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 
 import msgspec
@@ -40,6 +40,15 @@ from store.turn import Chain, Messages, Turn
 logger = logging.getLogger(__name__)
 
 
+Named = Callable[[str], Awaitable[str]]
+"""Told of the id of what is to be stored, before it is; the one that it gets."""
+
+
+async def _as_it_is(id: str) -> str:
+    """The id that it has."""
+    return id
+
+
 class _Id(msgspec.Struct):
     id: str | None = None
 
@@ -47,21 +56,22 @@ class _Id(msgspec.Struct):
 _ID = decoder_of(_Id)
 
 
-async def begin(service: Service, tenant: str, new: New) -> Conversation:
+async def begin(service: Service, tenant: str, new: New, named: Named = _as_it_is) -> Conversation:
     """Begin a conversation with some items, or none, or with all that another one has. Raises ApiError, StoreError."""
     _refuse_another_type(new.items)
     if new.fork_of is None:
-        return await _begin(service, tenant, service.conversations.new_id(), new, Chain())
+        return await _begin(service, tenant, await named(service.conversations.new_id()), new, Chain())
     try:
-        return await _fork(service, tenant, new, new.fork_of)
+        return await _fork(service, tenant, new, new.fork_of, named)
     except (NotFound, NotContinuable, TurnTooLarge) as error:
         raise fork_refusal(error) from error
 
 
-async def _fork(service: Service, tenant: str, new: New, source: str) -> Conversation:
+async def _fork(service: Service, tenant: str, new: New, source: str, named: Named) -> Conversation:
     """Begin a conversation below the newest turn of another one, or below a response. Raises ApiError, StoreError."""
     conversations = service.conversations
-    id, chain = conversations.new_id(source), await conversations.branch(tenant, source)
+    id = await named(conversations.new_id(source))
+    chain = await conversations.branch(tenant, source)
     made = False
     try:
         omitted = await omitted_items(service.store, tenant, chain.ids)
@@ -77,7 +87,7 @@ async def _fork(service: Service, tenant: str, new: New, source: str) -> Convers
 
 async def _begin(service: Service, tenant: str, id: str, new: New, chain: Chain) -> Conversation:
     shown = Conversation(id, int(service.clock()), new.metadata)
-    first, _ = await _by_hand(service, tenant, service.conversations.new_turn_id(id), new.items, chain)
+    first, _ = await _by_hand(service, tenant, service.conversations.first_turn_id(id), new.items, chain)
     with _told_by_the_log(id):
         await service.conversations.create(tenant, id, first, msgspec.json.encode(shown), pin=chain.pin or "")
     return shown
@@ -91,7 +101,9 @@ async def change(service: Service, tenant: str, id: str, metadata: dict[str, str
     return shown
 
 
-async def add_items(service: Service, tenant: str, id: str, sent: msgspec.Raw) -> Sequence[InputItem]:
+async def add_items(
+    service: Service, tenant: str, id: str, sent: msgspec.Raw, named: Named = _as_it_is
+) -> Sequence[InputItem]:
     """Add items, which are still JSON, to a conversation; as they are listed.
 
     Raises InvalidRequest, ConversationHeld while a response of it is made, StoreError.
@@ -101,7 +113,8 @@ async def add_items(service: Service, tenant: str, id: str, sent: msgspec.Raw) -
         chain = await service.conversations.chain(tenant, id)
         omitted = await omitted_items(service.store, tenant, chain.ids)
         await in_steps(_refuse_items_of(chain.ids, sent, omitted))
-        turn, items = await _by_hand(service, tenant, service.conversations.new_turn_id(id), sent, chain)
+        turn_id = await named(service.conversations.new_turn_id(id))
+        turn, items = await _by_hand(service, tenant, turn_id, sent, chain)
         if not items:
             raise missing("items", f"Give 1 to {MAX_ITEMS} of them.")
         with _told_by_the_log(id):
@@ -132,7 +145,7 @@ async def erase_item(service: Service, tenant: str, item_id: str) -> None:
 
     def edit(messages: Messages, response: bytes, items: bytes) -> tuple[Messages, bytes, bytes]:
         left = without_text(place.response_id, messages, place.number)
-        left = tuple(ERASED if each.role == READ else each for each in left)  # it has the item's text, too
+        left = tuple(ERASED if each.role == READ else each for each in left)  # its own has the item's text, too
         return left, *without_item(response, items, item_id)
 
     try:

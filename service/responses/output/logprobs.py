@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from service.api import events
 from service.api.response import Logprob, TopLogprob
-from service.engine.port import LEAST_LOGPROB, TokenLogprobs
+from service.engine.port import LEAST_LOGPROB, UNTOLD, TokenLogprobs
 from service.harmony import tokens
 
 TOKENS_CACHED = 16_384
@@ -36,10 +36,10 @@ def pieces_of(
     """
     shown = [shown_logprob(id, each) for id, each in zip(ids, logprobs, strict=True)]
     if "".join(each.token for each in shown) != text:
-        yield ids, text, shown
+        yield ids, text, [each for each, given in zip(shown, logprobs, strict=True) if given != UNTOLD]
         return
     for place, each in enumerate(shown):
-        yield ids[place : place + 1], each.token, [each]
+        yield ids[place : place + 1], each.token, [each] if logprobs[place] != UNTOLD else []
 
 
 def shown_logprob(token: int, sampled: TokenLogprobs) -> Logprob:

@@ -33,7 +33,7 @@ from service.harmony.header import Header
 from service.harmony.segments import Closed, Opened, Segment, Segmenter, State
 from service.markup.chat import Piece
 from service.markup.parsers.parser import Parser
-from service.markup.prompts import Known
+from service.markup.prompts import Templated
 from service.responses.output.displays import note_of
 from service.responses.output.endings import STATUS, Ending, finished, terminal
 from service.responses.output.items.emitter import Seal
@@ -91,6 +91,7 @@ class Machine:
         self._all_rules = rules
         self._making = Making(base.id, rules.first, seal, rules.kept_messages, displays=rules.displays)
         self._chat = rules.chat
+        self._served = rules.chat is not None and rules.chat.served
         self._segmenter = Segmenter()
         self._parser: Parser | None = None
         """Reads what a model says that doesn't speak Harmony."""
@@ -285,11 +286,14 @@ class Machine:
             self._gone_on.append(calling.call.approved.id)
         return closing
 
-    def prompted(self, length: int, thinking: bool, prompt: Known | None = None) -> None:
+    def prompted(self, length: int, thinking: bool, prompt: Templated | None = None) -> None:
         """The prompt behind which the model goes on was made by its template: so many ids, which end inside of its
-        reasoning or not; `prompt` where it was made here.
+        reasoning or not; `prompt` where it was made here. Of one that its server makes, the length is told behind it.
         """
         waits = self.stretches.waits
+        if self._served and not waits:
+            self.stretches.note_prompt(length)
+            return
         if waits:
             self._prompted_with = len(self.messages)
         self.stretches.prompted(length, prompt)
@@ -362,7 +366,15 @@ class Machine:
     def unprompted(self) -> bool:
         """Whether the prompt behind which the model goes on is not known here: its template has to make it."""
         stretches = self.stretches
-        return self._chat is not None and (stretches.waits or (stretches.later and stretches.prompt is None))
+        made = stretches.prompt is not None or self._served
+        return self._chat is not None and (stretches.waits or (stretches.later and not made))
+
+    @property
+    def stranded(self) -> bool:
+        """Whether it has said something that only the generation under way can go on from: its server takes words, and
+        can't be asked to go on in the middle of a turn.
+        """
+        return self._served and self.phase is _SAMPLING and bool(self.stretches.tail)
 
     @property
     def prompting(self) -> list[StoredMessage]:
@@ -515,7 +527,8 @@ class Machine:
                     self._text(item, segment, out)
             elif type(segment) is Opened:
                 self._open(segment.header, out)
-                del self._unclaimed[:-1]
+                if not self._served:  # whose chunks begin where a segment opens
+                    del self._unclaimed[:-1]
                 if self._chat is not None:
                     continue  # its content is held to its format from the generation's beginning
                 if segment is segments[-1] and self._open_item and self._open_item.constraint is not None:

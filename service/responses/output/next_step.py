@@ -16,10 +16,12 @@ from service.engine.port import Finish, Generation, Sampling
 from service.grammar.tags import HeaderState, addressing_tag, content_tag
 from service.harmony import tokens
 from service.markup import tags
+from service.markup.asking import response_format, tools_asked
 from service.markup.chat import Chat
 from service.markup.families import FAMILIES, Reasoning
 from service.markup.messages import name_of
 from service.markup.parsers.stream import Part
+from service.markup.speech import ChatRequest, Transcript
 from service.markup.tags import Asked, Callable
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
@@ -133,6 +135,12 @@ def next_generation(initial: Generation, machine: Machine) -> Generation:
     left, stretches = _left(machine, initial.sampling.max_tokens), machine.stretches
     if left < 1:
         raise ValueError(f"all {initial.sampling.max_tokens} tokens of {initial.id} have been sampled")
+    chat = machine.rules.chat
+    if chat is not None and chat.served:
+        asks = chat_request(machine.rules, chat, chat.transcript(machine.prompting, anew=machine.anew))
+        return msgspec.structs.replace(
+            initial, sampling=msgspec.structs.replace(initial.sampling, max_tokens=left), asks=asks
+        )
     if stretches.prompt is not None:
         initial = msgspec.structs.replace(initial, prompt=stretches.prompt.ids)
     prefix = stretches.prefix_tokens
@@ -162,6 +170,19 @@ def _constrained(sampling: Sampling, machine: Machine) -> Sampling:
     if state is None or machine.rules.parallel == 1 or not machine.rules.callable:
         return sampling
     return msgspec.structs.replace(sampling, stop_ids=tuple(stop for stop in sampling.stop_ids if stop != tokens.CALL))
+
+
+def chat_request(rules: Rules, chat: Chat, transcript: Transcript) -> ChatRequest:
+    """What a server is asked that reads its model itself. Tools come before the format of the answer, to which servers
+    would hold a call, too: where there are both, what holds for the answer is the check at the end.
+    """
+    if transcript.tools == b"[]":
+        return ChatRequest(transcript, form=b"" if rules.answer is None else response_format(rules.answer))
+    able = {name_of(each.recipient, chat.names): each.content for each in rules.callable}
+    if not able:
+        return ChatRequest(transcript, "none")
+    shown = msgspec.structs.replace(transcript, tools=tools_asked(transcript.tools, able))
+    return ChatRequest(shown, "required" if rules.choice == "required" else "auto", rules.parallel > 1)
 
 
 def turn_tag(rules: Rules, chat: Chat, *, thinking: bool) -> str | None:

@@ -13,7 +13,7 @@ import msgspec
 from service.api.response import InputTokensDetails, OutputTokensDetails, Usage
 from service.harmony import tokens
 from service.harmony.render import PROMPT_END
-from service.markup.prompts import Known
+from service.markup.prompts import Templated
 from store.turn import StoredMessage
 
 Cached = int | list[int | None] | None
@@ -35,7 +35,7 @@ class Before(msgspec.Struct, frozen=True):
     """
 
     first: bool
-    prompt: Known | None
+    prompt: Templated | None
     sampled: "array[int]"
 
 
@@ -54,7 +54,7 @@ class Stretches:
         self._later = False
         self.before: Before | None = None
         """What stood before the model in the stretch before one that is templated."""
-        self.prompt: Known | None = None
+        self.prompt: Templated | None = None
         """Of a later stretch that is templated, the ids of its prompt, where they are known."""
         self.prefix_tokens = input_tokens
         """How many ids of the prompt stand before the `tail`: all, until the prompt begins anew."""
@@ -69,6 +69,11 @@ class Stretches:
     def last(self) -> int | None:
         """The last id behind the prompt."""
         return self.tail[-1] if self.tail else None
+
+    @property
+    def input_tokens(self) -> int:
+        """How many tokens stood before the model, in all stretches so far."""
+        return sum([each.prompt for each in self._all])
 
     @property
     def length(self) -> int:
@@ -110,6 +115,19 @@ class Stretches:
         """The engine's prefix cache held so much of the present stretch's prompt. Only the first note counts."""
         if self._all[-1].cached is None:
             self._all[-1].cached = cached
+
+    def note_prompt(self, length: int) -> None:
+        """The prompt of the present stretch had so many tokens, where one was before it also what was given since."""
+        stretch = self._all[-1]
+        stretch.prompt = length
+        if len(self._all) == 1:
+            return
+        before = self._all[-2]
+        given = max(1, length - before.prompt - before.sampled)
+        if stretch.feedback:
+            stretch.feedback = given
+        else:
+            stretch.told = given
 
     def add(self, sampled: int) -> None:
         """So many more were sampled."""
@@ -162,20 +180,13 @@ class Stretches:
         self.prompt, self.waits, self._later = None, True, True
         self._all.append(stretch)
 
-    def prompted(self, length: int, prompt: Known | None) -> None:
+    def prompted(self, length: int, prompt: Templated | None) -> None:
         """The template has made the present stretch's prompt, of so many ids; here or elsewhere."""
         self.prompt, self.prefix_tokens = prompt, length
         if not self.waits:
             return
         self.waits = False
-        stretch = self._all[-1]
-        before = self._all[-2] if len(self._all) > 1 else _Stretch(length)
-        given = max(1, length - before.prompt - before.sampled)
-        stretch.prompt = length
-        if stretch.feedback:
-            stretch.feedback = given
-        elif len(self._all) > 1:
-            stretch.told = given
+        self.note_prompt(length)
 
     def usage(self, *, by_stretch: bool) -> Usage:
         """What the response took, and each of its stretches where that was asked for."""

@@ -64,6 +64,8 @@ class Prompt(msgspec.Struct, frozen=True):
     shown: list[StoredMessage]
     rules: Rules
     ending: tuple[StoredMessage, ...] = ()
+    partial: bool = False
+    """Whether messages of the conversation are not in it: they were left out, or come behind a compaction."""
 
     @property
     def whole(self) -> "array[int]":
@@ -117,10 +119,10 @@ def build_prompt(
     said = [message for message in new if message.tokens]
     messages = in_prompt([*chain, *said], all_thoughts=identity.keeps_thoughts or request.thoughts == "all_turns")
     rules = msgspec.structs.replace(read.rules, answers=conversion.answers) if conversion.answers else read.rules
-    rules, messages, ending = _fitted(request, rules, prefix, messages, limit)
-    joined = tokens.unpack(b"".join((*prefix, *(message.tokens for message in messages), *ending)))
+    rules, shown, ending = _fitted(request, rules, prefix, messages, limit)
+    joined = tokens.unpack(b"".join((*prefix, *(message.tokens for message in shown), *ending)))
     instructed = tuple(StoredMessage("developer", each) for each in ending[:-1])
-    prompt = Prompt(joined, items, new, messages, rules, instructed)
+    prompt = Prompt(joined, items, new, shown, rules, instructed, partial=len(shown) < len(messages))
     if len(prompt.whole) >= limit:
         raise context_length_exceeded(limit, len(prompt.whole))
     return prompt

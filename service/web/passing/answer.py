@@ -7,7 +7,7 @@ it breaks off in a connection that is cut: never in an end that looks right.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import cast
 
@@ -15,25 +15,42 @@ import msgspec
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
-from service.engine.pass_through import Passed, PassedReply, PassesOn
+from service.api.passed import Endpoint
+from service.engine.pass_through import Passed, PassedReply, PassedUsage, PassesOn
 from service.engine.port import EngineBroke, EngineError, EngineRefused
 from service.errors import ApiError
 from service.logs import event
 from service.responses.refusals import engine_refusal
 from service.settings.settings import Settings
+from service.spans import Fact, Kind
+from service.tenants.limiter import Reservation
 from service.web.body import ClientGone, watch
 from service.web.errors import envelope
 from service.web.event_stream import HEADERS
 from service.web.http_protocol import BREAK_OFF
 from service.web.middleware import Exchange
 from service.web.sse import Pulse
+from store.limits.limits import Spent, Unspent
 
 logger = logging.getLogger(__name__)
 
 WHOLE_BYTES = 256 * 1024
 """Up to here an answer in JSON is sent once it is there, so that one that breaks off can be an error instead."""
 
+BYTES_A_TOKEN = 4
+"""Of about how many bytes of a request a token is made."""
+
+DATA = b"data: "
+"""What an event begins with; of most servers each is a token."""
+
 JSON = (b"content-type", b"application/json")
+
+OPERATIONS: dict[str, str] = {
+    Endpoint.CHAT: "chat",
+    Endpoint.COMPLETIONS: "text_completion",
+    Endpoint.EMBEDDINGS: "embeddings",
+}
+"""What OpenTelemetry's GenAI conventions call what is asked at a path."""
 
 _ANY = msgspec.json.Decoder(msgspec.Raw)
 
@@ -41,7 +58,18 @@ _ANY = msgspec.json.Decoder(msgspec.Raw)
 class PassedAnswer(HttpResponse):
     """The answer to one request."""
 
-    def __init__(self, engine: PassesOn, passed: Passed, exchange: Exchange, settings: Settings) -> None:
+    def __init__(
+        self,
+        engine: PassesOn,
+        passed: Passed,
+        exchange: Exchange,
+        settings: Settings,
+        count: Callable[[PassedUsage], Awaitable[None]],
+        reserved: Reservation | None = None,
+    ) -> None:
+        """`count` is told what the answer says that it took, once it has ended; what is `reserved` of limits is settled
+        by that.
+        """
         self.status_code = 200
         self.background = None
         self._engine = engine
@@ -50,10 +78,24 @@ class PassedAnswer(HttpResponse):
         self._seconds = settings.request_seconds
         self._keepalive_seconds = settings.keepalive_seconds
         self._gone = False
+        self._usage: PassedUsage | None = None
+        self._tell = count
+        self._reserved = reserved
+        self._prompt = sum(len(memoryview(each)) for each in passed.members.values()) // BYTES_A_TOKEN
+        self._events = 0
+        """How many came of a stream, which says in its end alone how many tokens it took, if at all."""
+
+    @property
+    def spent(self) -> Spent | Unspent:
+        """What it took of limits, as its server said it; of a stream that it said nothing of, about what came."""
+        usage = self._usage
+        if usage is not None:
+            return Spent(usage.input_tokens, usage.output_tokens)
+        return Spent(self._prompt, self._events) if self._events else Unspent.UNKNOWN
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. What goes wrong before the answer has begun is raised."""
-        answering = asyncio.create_task(self._answer(send))
+        answering = asyncio.create_task(self._traced(send))
 
         def gone() -> None:
             self._gone = True
@@ -71,15 +113,37 @@ class PassedAnswer(HttpResponse):
             return
         finally:
             watching.cancel()
+            if self._reserved is not None:
+                self._reserved.settle()
+            if self._usage is not None:
+                await self._tell(self._usage)
         if not right:
             cast(Callable[[], None], scope["extensions"][BREAK_OFF]["now"])()
             await watch(receive, lambda: None)  # uvicorn would log an error if this returned before
+
+    async def _traced(self, send: Send) -> bool:
+        """Send all, as `_answer` does, with a span around what the engine is asked where that is traced."""
+        span, passed = self._exchange.span, self._passed
+        if not span.kept:
+            return await self._answer(send)
+        operation = OPERATIONS[passed.path]
+        facts: dict[str, Fact] = {"gen_ai.operation.name": operation, "gen_ai.request.model": passed.model}
+        with span.child(f"{operation} {passed.model}", Kind.CLIENT, facts) as asking:
+            self._passed = msgspec.structs.replace(passed, trace=asking.headers)
+            try:
+                return await self._answer(send)
+            finally:
+                known = self._exchange.facts
+                used = {f"gen_ai.usage.{name}": known.get(name) for name in ("input_tokens", "output_tokens")}
+                asking.note({**used, "gen_ai.usage.cache_read.input_tokens": known.get("cached_tokens")})
 
     async def _answer(self, send: Send) -> bool:
         """Send all; whether the answer has its end."""
         facts, stream = self._exchange.facts, False
         try:
             async with asyncio.timeout(self._seconds), self._engine.pass_on(self._passed) as reply:
+                if self._reserved is not None:
+                    self._reserved.work = self
                 stream = reply.events
                 try:
                     await (self._stream(reply, send) if stream else self._whole(reply, send))
@@ -113,6 +177,8 @@ class PassedAnswer(HttpResponse):
                 async for piece in pieces:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     pulse.sent()
+                    self._events += piece.count(DATA)
+                    self._exchange.slot.served(self._prompt, self._events)
                     await self._exchange.work.go_on()
         finally:
             pulse.stop()
@@ -121,6 +187,7 @@ class PassedAnswer(HttpResponse):
 
     async def _whole(self, reply: PassedReply, send: Send) -> None:
         """Send JSON, a long one as it comes. Raises EngineError."""
+        self._exchange.slot.served(self._prompt, 0)
         held = bytearray()
         async with aclosing(reply.pieces()) as pieces:
             async for piece in pieces:
@@ -139,9 +206,11 @@ class PassedAnswer(HttpResponse):
 
     def _count(self, reply: PassedReply) -> None:
         """Count the tokens that the answer tells of."""
-        if (usage := reply.usage) is None:
+        self._usage = usage = reply.usage
+        if usage is None:
             return
         facts, metrics = self._exchange.facts, self._exchange.metrics
+        self._exchange.slot.served(usage.input_tokens, usage.output_tokens)
         facts |= {"input_tokens": usage.input_tokens, "cached_tokens": usage.cached_tokens}
         facts["output_tokens"] = usage.output_tokens
         metrics.input_tokens.inc(usage.input_tokens)

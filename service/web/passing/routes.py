@@ -6,14 +6,19 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response as HttpResponse
 
 from service.api.passed import Endpoint, PassedLimits, Read, read_passed
-from service.engine.pass_through import Passed
+from service.engine.pass_through import Passed, PassedUsage
 from service.errors import ApiError, invalid_value
-from service.responses.prepare import no_model
+from service.responses.plan import MODEL_CHARS
+from service.responses.prepare import model_of
 from service.responses.service import salt_of
 from service.steps import in_steps
 from service.web.passing.answer import PassedAnswer
 from service.web.routes.query import StrictRoute
 from service.web.routes.received import body_of, caller_of, exchange_of, preparing, service_of
+from store.turn import Expense
+
+TOKEN_BYTES = 4
+"""About how many bytes of a request are a token: its server alone counts them, and tells at the end."""
 
 router = APIRouter(route_class=StrictRoute, tags=["Passed on"])
 
@@ -44,16 +49,15 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
     body = await body_of(request)
     async with preparing(request, body):
         read = await in_steps(read_passed(body, endpoint, limits))
+    reads = len(body) // TOKEN_BYTES
     del body  # its members: what goes on is of them
-    card = await service.engine.find(read.model)
-    if card is None:
-        raise no_model(service, read.model)
+    caller = caller_of(request)
+    card = await model_of(service, caller, read.model)
     if not service.engine.passes_on(card.id):
         message = f"No server of '{card.id}' has {endpoint}. Ask by POST /v1/responses, or another model."
         raise ApiError(404, message, code="model_not_found", param="model")
     priority = _priority(read, goes_first=service.keys.may_go_first(exchange.tenant))
     exchange.slot.take_answers(read.answers - 1)
-    caller = caller_of(request)
     passed = Passed(
         id=exchange.request_id,
         path=endpoint,
@@ -67,7 +71,16 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
         trace=caller.trace,
         tenant=exchange.tenant,
     )
-    return PassedAnswer(service.engine, passed, exchange, settings)
+
+    async def count(usage: PassedUsage) -> None:
+        tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens)
+        expense = Expense(caller.key, card.id[:MODEL_CHARS], *tokens)
+        await service.tally.count(caller.tenant, service.store.new_id(), expense)
+
+    writes = 0 if endpoint is Endpoint.EMBEDDINGS else settings.max_output_tokens * read.answers
+    id = service.store.new_id()
+    reserved = await exchange.reserve_tokens(service.limiter, card.id, id, reads=reads, writes=writes)
+    return PassedAnswer(service.engine, passed, exchange, settings, count, reserved)
 
 
 def _priority(read: Read, *, goes_first: bool) -> int:

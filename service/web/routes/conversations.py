@@ -15,10 +15,13 @@ from service.responses.conversations.joining import joining
 from service.web.errors import JsonResponse
 from service.web.routes.conversation_list import page_of_conversations, read_filter
 from service.web.routes.included import Includes, listed
-from service.web.routes.input_items import Page, item_of, page_of
+from service.web.routes.input_items import Page, added, item_of, page_of
 from service.web.routes.query import StrictRoute
-from service.web.routes.received import body_of, exchange_of, preparing, service_of
+from service.web.routes.received import body_of, exchange_of, making, noted, preparing, service_of
 from service.web.routes.stored import MAX_PAGE_ITEMS, with_room
+from store.errors import ConversationNotFound
+from store.keys import conversation_id as id_of_conversation
+from store.keys import id_of
 
 router = APIRouter(route_class=StrictRoute, tags=["Conversations"])
 
@@ -27,8 +30,11 @@ router = APIRouter(route_class=StrictRoute, tags=["Conversations"])
 async def create(request: Request) -> HttpResponse:
     """A conversation, with `metadata`, and with up to 20 `items` in it; with `harmonium.fork_of` a fork."""
     service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
-    async with preparing(request, body):
-        made = await by_hand.begin(service, exchange.tenant, read_new(body))
+    async with making(request, body) as once:
+        if once.made:
+            return JsonResponse(await service.conversations.get(exchange.tenant, id_of_conversation(once.made)))
+        async with preparing(request, body):
+            made = await by_hand.begin(service, exchange.tenant, read_new(body), once.named)
     return JsonResponse(made)
 
 
@@ -70,6 +76,7 @@ async def update(request: Request, conversation_id: str) -> HttpResponse:
 async def delete(request: Request, conversation_id: str) -> HttpResponse:
     """Delete a conversation. Its responses can still be retrieved and continued."""
     await service_of(request).conversations.delete(exchange_of(request).tenant, conversation_id)
+    await noted(request, "conversation.deleted", conversation_id)
     return JsonResponse(ConversationDeleted(conversation_id))
 
 
@@ -85,10 +92,20 @@ async def create_items(
 ) -> HttpResponse:
     """Add 1 to 20 `items`, which the next response is given; a list of them."""
     service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
-    async with preparing(request, body):
-        items = await by_hand.add_items(service, exchange.tenant, conversation_id, read_added(body))
-    data = await listed(request, [msgspec.Raw(msgspec.json.encode(item)) for item in items], includes)
-    return with_room(request, JsonResponse(Page(data, items[0].id, items[-1].id, has_more=False)))
+    async with making(request, body) as once:
+        if once.made:
+            await service.conversations.get(exchange.tenant, conversation_id)  # where it is deleted, so are its items
+            page = await added(service.store, exchange.tenant, id_of(once.made))
+            if page is None:
+                raise ConversationNotFound(conversation_id)
+        else:
+            async with preparing(request, body):
+                sent = read_added(body)
+                items = await by_hand.add_items(service, exchange.tenant, conversation_id, sent, once.named)
+            data = [msgspec.Raw(msgspec.json.encode(item)) for item in items]
+            page = Page(data, items[0].id, items[-1].id, has_more=False)
+    page.data = await listed(request, page.data, includes)
+    return with_room(request, JsonResponse(page))
 
 
 @router.get(
@@ -142,4 +159,5 @@ async def delete_item(request: Request, conversation_id: str, item_id: str, eras
             await by_hand.erase_item(service, tenant, item_id)
         else:
             await by_hand.omit_item(service, joined, tenant, turns, item_id)
+    await noted(request, "item.erased" if erase else "item.deleted", item_id, conversation=conversation_id)
     return JsonResponse(await service.conversations.get(tenant, conversation_id))

@@ -9,6 +9,7 @@ A compaction is a response in one piece that is never stored; a count has the sa
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from starlette.responses import Response as HttpResponse
 
 from service.api.request import CreateRequest, read_count, read_create
 from service.api.response import Compaction, Response, ResponseStatus
+from service.background.snapshot import find
 from service.background.submit import submit
 from service.errors import ApiError
 from service.metrics.counters import Mode
@@ -28,10 +30,16 @@ from service.responses.run import AppendSink, Run, foreground, storable
 from service.web.body import watch
 from service.web.event_stream import EventStream, RunSource, note_outcome
 from service.web.routes.query import StrictRoute
-from service.web.routes.received import body_of, caller_of, exchange_of, follow, preparing, service_of
-from store.errors import StoreFull
+from service.web.routes.received import body_of, caller_of, exchange_of, follow, making, preparing, service_of
+from service.web.routes.stored import streamed, with_room
+from store.errors import Conflict, StoreFull
+from store.keys import id_of
 
 router = APIRouter(route_class=StrictRoute, tags=["Responses"])
+
+
+Read = Callable[[bytes], CreateRequest]
+"""What checks the body of a request."""
 
 
 class InputTokens(msgspec.Struct):
@@ -57,16 +65,22 @@ async def create(request: Request) -> HttpResponse:
     def read(body: bytes) -> CreateRequest:
         return read_create(body, store=settings.store, unstored_background=settings.background_without_store)
 
+    body = await body_of(request)
     async with AsyncExitStack() as resources:
-        planned, wanted = await _plan(request, read, resources)
+        once = await resources.enter_async_context(making(request, body))
+        if once.made:
+            return await _again(request, body, read, id_of(once.made))
+        planned, wanted = await _plan(request, body, read, resources, id_of(once.digits) if once.digits else "")
+        del body
+        await once.named(planned.plan.id, kept=planned.plan.stored or wanted.background)
         if wanted.background:
             return await _queued(request, planned, wanted)
-        run, sink = await _run_of(request, planned, "stream" if wanted.stream else "plain")
+        run, sink = await _run_of(request, planned, "stream" if wanted.stream else "plain", resources, once.lasts)
         del planned  # its items: the plan has them as JSON
         if wanted.stream:
-            source = RunSource(run, resources.pop_all(), exchange_of(request))
+            source = RunSource(run, resources.pop_all(), exchange_of(request), lasts=once.lasts)
             return EventStream(source, exchange_of(request), settings, obfuscate=wanted.obfuscate)
-        return exchange_of(request).dialect.answer(await _whole(request, run, sink))
+        return exchange_of(request).dialect.answer(await _whole(request, run, sink, lasts=once.lasts))
 
 
 @router.get("/responses", summary="Open a WebSocket", operation_id="openWebSocket")
@@ -85,8 +99,9 @@ async def compact(request: Request) -> HttpResponse:
     """The user's messages of a conversation word by word, and all else of it as one sealed item."""
     settings = service_of(request).settings
     async with AsyncExitStack() as resources:
-        planned, _ = await _plan(request, lambda body: read_compact(body, store=settings.store), resources)
-        response = await _whole(request, *await _run_of(request, planned, "plain"))
+        read = partial(read_compact, store=settings.store)
+        planned, _ = await _plan(request, await body_of(request), read, resources)
+        response = await _whole(request, *await _run_of(request, planned, "plain", resources))
     made = [item for item in response.output if isinstance(item, Compaction)]
     if response.status is not ResponseStatus.COMPLETED or not made:
         raise not_compacted(response)
@@ -110,29 +125,54 @@ async def count(request: Request) -> HttpResponse:
 
 
 async def _plan(
-    request: Request, read: Callable[[bytes], CreateRequest], resources: AsyncExitStack
+    request: Request, body: bytes, read: Read, resources: AsyncExitStack, id: str = ""
 ) -> tuple[Prepared, _Wanted]:
-    """The plan of a request, whose parent is pinned as long as its `resources`; the body and what was read of it go
-    here.
+    """The plan of a request, whose parent is pinned as long as its `resources`; what was read of the body goes here.
+    Its response gets an `id` that was chosen before, or a new one.
 
     Raises ApiError, StoreError, EngineUnavailable.
     """
-    exchange, body = exchange_of(request), await body_of(request)
+    exchange, caller = exchange_of(request), msgspec.structs.replace(caller_of(request), response_id=id)
     async with preparing(request, body):
         wanted = read(body)
-        planned = await resources.enter_async_context(prepared(service_of(request), caller_of(request), wanted))
+        planned = await resources.enter_async_context(prepared(service_of(request), caller, wanted))
     exchange.facts["response_id"] = planned.plan.id
     exchange.left_out(planned.left_out, planned.items_left_out)
     return planned, _Wanted(wanted.background, wanted.stream, wanted.obfuscate)
 
 
-async def _run_of(request: Request, planned: Prepared, mode: Mode) -> tuple[Run, AppendSink]:
-    """The run of a plan in this process, and where it is kept.
-
-    Raises StoreUnavailable, also where the response is to be stored and the store is known to be away.
+async def _again(request: Request, body: bytes, read: Read, id: str) -> HttpResponse:
+    """What an earlier request with the same key has made, as this one wants it: the response as it stands, or its
+    events. Raises ApiError, StoreError.
     """
-    exchange = exchange_of(request)
-    return await foreground(service_of(request), exchange.tenant, planned, mode, since=exchange.at)
+    service, exchange = service_of(request), exchange_of(request)
+    exchange.facts["response_id"] = id
+    async with preparing(request, body):
+        wanted = read(body)
+        stream, obfuscate = wanted.stream, wanted.obfuscate
+        del wanted
+    if stream:
+        return streamed(request, id, await service.store.find(exchange.tenant, id), obfuscate=obfuscate)
+    found = await find(service.store, service.jobs, service.log, exchange.tenant, id)
+    return with_room(request, exchange.dialect.answer(found))
+
+
+async def _run_of(
+    request: Request, planned: Prepared, mode: Mode, resources: AsyncExitStack, remade: bool = False
+) -> tuple[Run, AppendSink]:
+    """The run of a plan in this process, and where it is kept. What is reserved for it is settled with its `resources`.
+    One that is `remade` for whoever asks again is not stored where this process stops before its end.
+
+    Raises ApiError 429, StoreUnavailable, also where the response is to be stored and the store is known to be away.
+    """
+    service, exchange = service_of(request), exchange_of(request)
+    reservation = await exchange.reserve(service.limiter, planned.plan)
+    if reservation is not None:
+        resources.callback(reservation.settle)
+    run, sink = await foreground(service, exchange.tenant, planned, mode, since=exchange.at, remade=remade)
+    if reservation is not None:
+        reservation.work = run
+    return run, sink
 
 
 async def _queued(request: Request, planned: Prepared, wanted: _Wanted) -> HttpResponse:
@@ -144,30 +184,39 @@ async def _queued(request: Request, planned: Prepared, wanted: _Wanted) -> HttpR
     await storable(service, planned.plan)
     if wanted.stream:
         exchange.slot.take_follower()
-    response, events = await submit(service.jobs, service.metrics, exchange.tenant, planned, streams=wanted.stream)
+    reserved = await exchange.reserve(service.limiter, planned.plan)
+    response, events = await submit(
+        service.jobs, service.metrics, exchange.tenant, planned, streams=wanted.stream, reserved=reserved
+    )
     exchange.facts["outcome"] = response.status.value
     if not wanted.stream:
         return exchange.dialect.answer(response)
     return follow(request, response.id, begun=events, obfuscate=wanted.obfuscate)
 
 
-async def _whole(request: Request, run: Run, sink: AppendSink) -> Response:
-    """The response of a run. Raises ApiError if it failed before anything was said, or if the store is full."""
+async def _whole(request: Request, run: Run, sink: AppendSink, *, lasts: bool = False) -> Response:
+    """The response of a run, which `lasts` though its client is gone, or ends then.
+
+    Raises ApiError if it failed before anything was said, if the store is full, or if another request with its key has
+    stored it.
+    """
     exchange, fold = exchange_of(request), Fold()
 
     def gone() -> None:
         exchange.facts["client"] = "gone"
-        run.stop()
+        if not lasts:
+            run.stop()
 
     watcher = asyncio.create_task(watch(request.receive, gone))
     try:
         async for batch in run.events():
             fold.add(batch)
+            exchange.slot.served(*run.taken)
     finally:
         watcher.cancel()
     response = fold.response
     note_outcome(exchange, response)
-    if isinstance(sink.unstored, StoreFull) or (sink.unstored is not None and not response.output):
+    if isinstance(sink.unstored, StoreFull | Conflict) or (sink.unstored is not None and not response.output):
         raise store_refusal(sink.unstored)
     if response.error is not None and not response.output:
         raise nothing_said(response.error.message, run.failure, timed_out=run.timed_out)

@@ -50,6 +50,18 @@ async def list_input_items(
     return await page_of(store, tenant, turns, asked=id, limit=limit, ascending=ascending, after=after)
 
 
+async def added(store: ConversationHistoryStore, tenant: str, turn: str) -> Page | None:
+    """All items that are left of a turn that somebody added by hand; None where it is deleted. Raises
+    StoreUnavailable.
+    """
+    ((response, items),) = await store.items(tenant, [turn])
+    if not response:
+        return None
+    data = _ITEMS.decode(items)
+    ids = [_ID.decode(each).id for each in data]
+    return Page(data, ids[0] if ids else None, ids[-1] if ids else None, has_more=False)
+
+
 async def page_of(
     store: ConversationHistoryStore,
     tenant: str,

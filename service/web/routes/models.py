@@ -5,13 +5,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response as HttpResponse
 
-from service.engine.engines import Engines, Offer
+from service.engine.engines import Offer
 from service.engine.port import MODEL_CREATED, ModelCard
 from service.errors import ApiError
 from service.markup.written import written_by
 from service.web.errors import JsonResponse
 from service.web.routes.query import StrictRoute
-from service.web.routes.received import service_of
+from service.web.routes.received import caller_of, service_of
 
 router = APIRouter(route_class=StrictRoute, tags=["Models"])
 
@@ -19,24 +19,25 @@ router = APIRouter(route_class=StrictRoute, tags=["Models"])
 @router.get("/models", summary="List the models", operation_id="listModels")
 async def models(request: Request) -> HttpResponse:
     """The models that a create request may name."""
-    offers = await _offers(service_of(request).engine)
+    offers = await _offers(request)
     return JsonResponse({"object": "list", "data": [_model(offer, name) for offer in offers for name in offer.names]})
 
 
 @router.get("/models/{model_id:path}", summary="Retrieve a model", operation_id="retrieveModel")
 async def model(request: Request, model_id: str) -> HttpResponse:
     """One model. Its id may hold slashes."""
-    for offer in await _offers(service_of(request).engine):
+    for offer in await _offers(request):
         if model_id in offer.names:
             return JsonResponse(_model(offer, model_id))
     raise ApiError(404, f"The model '{model_id[:100]}' does not exist here.", code="model_not_found", param="model")
 
 
-async def _offers(engine: Engines) -> list[Offer]:
-    """The models. Raises EngineUnavailable where the only engine has yet to say what it serves."""
+async def _offers(request: Request) -> list[Offer]:
+    """The models of whoever asks. Raises EngineUnavailable where the only engine has yet to say what it serves."""
+    engine = service_of(request).engine
     if not engine.offers()[0].names:
         await engine.find("")
-    return engine.offers()
+    return engine.offers(caller_of(request).may_use)
 
 
 def _model(offer: Offer, name: str) -> dict[str, Any]:

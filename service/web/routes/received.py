@@ -1,7 +1,7 @@
 """What a route has of its request: the service, the exchange as the middleware saw it, the body, what it follows."""
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import cast
 
 from fastapi import Request
@@ -11,11 +11,15 @@ from service.api.response import Response
 from service.background.follow import Following
 from service.background.tasks import Background
 from service.responses.service import Caller, Service
-from service.web.admission import Admission
+from service.tenants.audit import Actor, AuditEvent, note
+from service.tenants.records import static_project
+from service.web.admission.slots import Admission
 from service.web.body import read_body
 from service.web.event_stream import EndedSource, EventStream, FollowSource
 from service.web.middleware import Exchange
-from service.web.trace import session_of, trace_headers
+from service.web.repeats.header import HEADER, key_of
+from service.web.repeats.making import UNKEYED, Making, making_once
+from service.web.trace import session_of, trace_within
 
 
 def service_of(request: Request) -> Service:
@@ -36,7 +40,18 @@ def exchange_of(request: Request) -> Exchange:
 def caller_of(request: Request) -> Caller:
     """On whose behalf the request is made."""
     exchange = exchange_of(request)
-    return Caller(exchange.tenant, trace_headers(exchange.headers), session_of(exchange.headers))
+    trace, session = trace_within(exchange.span, exchange.headers), session_of(exchange.headers)
+    return Caller(exchange.tenant, trace, session, exchange.key, exchange.entry.project)
+
+
+async def noted(request: Request, type: str, id: str, **data: object) -> None:
+    """Have the audit log say that this request has done something, where there are projects. It never fails."""
+    service, entry = service_of(request), exchange_of(request).entry
+    if service.key_ring is None:
+        return
+    actor = Actor(entry.tenant) if entry.key is None else Actor.of(entry.key)
+    project = entry.project or static_project(entry.tenant)
+    await note(service.directory.registry, actor, AuditEvent(type, id, project, data or None))
 
 
 async def body_of(request: Request, *, text: bool = True) -> bytes:
@@ -59,6 +74,24 @@ def preparing(request: Request, body: bytes) -> AbstractAsyncContextManager[None
     """Waits until a prompt may be made of a body, which is made until the end of the block."""
     admission = cast(Admission, request.app.state.admission)
     return admission.preparing(exchange_of(request).tenant, len(body))
+
+
+def making(request: Request, body: bytes) -> AbstractAsyncContextManager[Making]:
+    """The making of what a request asks for, until the end of the block: once for all that have its Idempotency-Key.
+
+    Raises ApiError for one that can't be a key; entering it ApiError, StoreUnavailable, ClientGone.
+    """
+    exchange = exchange_of(request)
+    if HEADER not in exchange.headers:
+        return nullcontext(UNKEYED)
+    key, background = key_of(request.scope["headers"]), background_of(request)
+    return making_once(
+        service_of(request),
+        exchange,
+        (request.scope["path"], key or b"", body),
+        receive=request.receive,
+        leaving=lambda: background.stopping,
+    )
 
 
 def tell_end(request: Request, response: Response, after: int, *, obfuscate: bool) -> EventStream:

@@ -2,20 +2,25 @@
 
 from typing import Annotated, Literal
 
+import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response as HttpResponse
 
+from service import spans
 from service.api.request import MAX_INT
 from service.api.response import decode_response
 from service.background.cancel import cancel as cancel_response
 from service.background.snapshot import find
 from service.background.steer import steer as steer_response
 from service.errors import invalid_value
+from service.spans import Fact, Span, conversation
 from service.web.errors import JsonResponse
+from service.web.event_stream import EventStream
 from service.web.routes.included import Includes, listed, shown
 from service.web.routes.input_items import list_input_items
 from service.web.routes.query import StrictRoute
-from service.web.routes.received import background_of, body_of, exchange_of, follow, service_of, tell_end
+from service.web.routes.received import background_of, body_of, exchange_of, follow, noted, service_of, tell_end
+from store.turn import Found
 
 router = APIRouter(route_class=StrictRoute, tags=["Responses"])
 
@@ -44,24 +49,36 @@ async def retrieve(
         return await _stream(request, response_id, starting_after, include_obfuscation is not False)
     if starting_after is not None:
         raise invalid_value("starting_after", starting_after, "It is only allowed with stream=true.")
-    response = await find(service.store, service.jobs, service.log, _tenant(request), response_id)
+    with fetching() as span:
+        response = await find(service.store, service.jobs, service.log, _tenant(request), response_id)
+        if span.kept:
+            span.note(fetched(response))
     response = await shown(request, response, includes)
     return with_room(request, exchange_of(request).dialect.answer(response))
 
 
-async def _stream(request: Request, response_id: str, starting_after: int | None, obfuscate: bool) -> HttpResponse:
+async def _stream(request: Request, response_id: str, after: int | None, obfuscate: bool) -> HttpResponse:
     service = service_of(request)
-    found = await service.store.find(_tenant(request), response_id)
+    with fetching(after) as span:
+        found = await service.store.find(_tenant(request), response_id)
+        if span.kept:
+            span.note(fetched(found.response) | {"gen_ai.response.status": found.status.value})
     if found.background != STREAMED:
         raise invalid_value(
             "stream", "true", "Only a response that was created with background=true and stream=true can be streamed."
         )
-    after = -1 if starting_after is None else starting_after
+    return streamed(request, response_id, found, -1 if after is None else after, obfuscate=obfuscate)
+
+
+def streamed(request: Request, id: str, found: Found, after: int = -1, *, obfuscate: bool) -> EventStream:
+    """The events of a response behind the one with a number: those that are kept, or else how it has ended. Raises
+    ApiError 503 where there is no room for that.
+    """
     if not found.logged and not found.under_way:
         exchange_of(request).slot.take_body(len(found.response))
         return tell_end(request, decode_response(found.response), after, obfuscate=obfuscate)
     exchange_of(request).slot.take_follower()
-    return follow(request, response_id, after, obfuscate=obfuscate)
+    return follow(request, id, after, obfuscate=obfuscate)
 
 
 @router.delete("/responses/{response_id}", summary="Delete a response", operation_id="deleteResponse")
@@ -74,8 +91,10 @@ async def delete(request: Request, response_id: str, erase: bool = False, tree: 
     store, tenant = service_of(request).store, _tenant(request)
     if tree:
         await store.forget_tree(tenant, response_id)
+        await noted(request, "response.erased", response_id, tree=True)
     else:
         await store.forget(tenant, response_id, erase=erase)
+        await noted(request, "response.erased" if erase else "response.deleted", response_id)
     return JsonResponse({"id": response_id, "object": "response.deleted", "deleted": True})
 
 
@@ -119,6 +138,34 @@ async def input_items(
     )
     page.data = await listed(request, page.data, includes)
     return with_room(request, JsonResponse(page))
+
+
+class _Fetched(msgspec.Struct, frozen=True):
+    """What a trace says of a response that was looked up."""
+
+    id: str
+    status: str
+    model: str
+    conversation: dict[str, str] | None = None
+
+
+def fetching(cursor: int | None = None) -> Span:
+    """The span of looking a response up, for its events behind a `cursor` where there is one. It has no id before there
+    is a response with it: a path may hold anything.
+    """
+    span = spans.current.get()
+    if not span.kept:
+        return span
+    facts: dict[str, Fact] = {"gen_ai.operation.name": "fetch_response", "gen_ai.request.stream_cursor": cursor}
+    return span.child("fetch_response", facts=facts)
+
+
+def fetched(response: bytes) -> dict[str, Fact]:
+    """What its span says of a response, which is given as JSON."""
+    found = msgspec.json.decode(response, type=_Fetched)
+    known = {} if found.conversation is None else conversation(found.conversation["id"])
+    facts: dict[str, Fact] = {"gen_ai.response.id": found.id, "gen_ai.response.model": found.model}
+    return facts | {"gen_ai.response.status": found.status} | known
 
 
 def with_room(request: Request, answer: JsonResponse) -> JsonResponse:

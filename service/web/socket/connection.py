@@ -25,7 +25,7 @@ from service.errors import ApiError, InvalidRequest, unavailable
 from service.responses.conversations.memory import Memory, Remembered
 from service.responses.service import Service
 from service.steps import in_steps
-from service.web.admission import Admission
+from service.web.admission.slots import Admission
 from service.web.socket.frames import CANCEL, CREATE, STEER, ClientFrame, error_frame, lane_of, read_envelope
 from service.web.socket.lane import Asked, Lane
 from service.web.socket.protocol import WIRE, Room, SocketProtocol

@@ -123,6 +123,8 @@ def error_frame(error: ApiError, lane: str | None, request_id: str | None = None
     headers = {} if request_id is None else {"x-request-id": request_id}
     if error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
+    if error.retry_after_ms is not None:
+        headers["retry-after-ms"] = str(error.retry_after_ms)
     body = {"type": error.type, "code": error.code, "message": error.message, "param": error.param, "headers": headers}
     frame = msgspec.json.encode({"type": "error", "status": error.status, "error": body})
     return in_lane([frame], lane)[0]

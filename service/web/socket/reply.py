@@ -22,14 +22,14 @@ from service.responses.prepare import Prepared, Recall, prepared, standing_in
 from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.run import Run, foreground
 from service.responses.service import Caller, Service
-from service.web.admission import Admission
+from service.web.admission.slots import Admission
 from service.web.event_stream import RunSource
-from service.web.middleware import CREATE, Exchange, new_request_id, note_create
+from service.web.middleware import CREATE, Exchange, in_line, new_request_id, note_create
 from service.web.socket.frames import error_frame, event_frames, shown_in_frames
 from service.web.socket.lane import Asked, Lane, Succession
 from service.web.socket.protocol import SocketProtocol
 from service.web.socket.steering import Steering
-from service.web.trace import session_of, trace_headers
+from service.web.trace import session_of, trace_within
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -71,13 +71,11 @@ class Reply:
         exchange, opened, lane = self._exchange, self._opened, self._lane
         successor: Asked | None = None
         token = logs.request_id.set(exchange.request_id)
+        exchange.trace(opened.service.tracer)
         try:
-            exchange.work = await opened.service.pacing.begin(exchange.tenant)
-            with (
-                exchange.work,
-                exchange.metrics.requests_in_progress.track_inprogress(),
-                opened.admission.slot(exchange.tenant) as exchange.slot,
-            ):
+            await opened.exchange.identify()
+            exchange.entry = opened.exchange.entry
+            async with in_line(exchange, opened.admission, opened.service.pacing):
                 successor = await self._respond(asked)
         except ClientDisconnected:
             exchange.facts["client"] = "gone"
@@ -107,12 +105,19 @@ class Reply:
                 wanted = self._read(asked)
                 samples, steerable = wanted.generate, is_steerable(wanted)
                 encoder = exchange.dialect.encoder(obfuscate=wanted.obfuscate)
-                caller = Caller(exchange.tenant, trace_headers(exchange.headers), session_of(exchange.headers))
+                trace = trace_within(exchange.span, exchange.headers)
+                whole = self._opened.exchange
+                caller = Caller(exchange.tenant, trace, session_of(exchange.headers), whole.key, whole.entry.project)
                 planned = await resources.enter_async_context(prepared(service, caller, wanted, recall=self._recall))
                 del wanted
             exchange.facts["response_id"] = planned.plan.id
             exchange.left_out(planned.left_out, planned.items_left_out)
+            reservation = await exchange.reserve(service.limiter, planned.plan) if samples else None
+            if reservation is not None:
+                resources.callback(reservation.settle)
             run, _ = await foreground(service, exchange.tenant, planned, "stream", since=exchange.at, samples=samples)
+            if reservation is not None:
+                reservation.work = run
             source = RunSource(run, resources.pop_all(), exchange)
             lane.run = run
             lane.steering = Steering(run, lane.name, supported=steerable and not planned.plan.rules.compacting)

@@ -19,7 +19,7 @@ from service.api.events import Terminal
 from service.api.response import ResponseStatus, SteerError, SteerShown
 from service.api.steer import MAX_STEER_BYTES, NotSteered, SentSteer, ended
 from service.responses.run import Run
-from service.web.admission import SocketSlot
+from service.web.admission.slots import SocketSlot
 from service.web.socket.frames import in_lane
 
 MAX_STEERS = 16

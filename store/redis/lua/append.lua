@@ -16,6 +16,7 @@
 --            max_bytes      the most bytes that the server may hold for the shard; 0: any number
 --            idle_us        for how long a tree may be unused; 0: for ever
 --            budget         the most turns that this call removes
+--            spent          what is counted of the response (spending.lua), or ''
 --            messages_blob  what to store under messages
 --            response_blob  what to store under response
 -- Result:    {'ok', how many turns were evicted for what (eviction.lua)} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'} |
@@ -53,6 +54,7 @@ if verdict ~= 'ok' then
   return { verdict, told_of_evicted() }
 end
 
+spend(tenant, spent)
 local score = next_score(clock)
 add_node(tenant, parent, from, score)
 release(tenant, parent, from.root)

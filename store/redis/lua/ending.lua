@@ -27,7 +27,7 @@ local function not_to_end(turn, status, after, last, steers)
 end
 
 -- Store the turn of a job as it ended, and close its log; why it isn't added to its conversation, or ''. `ended` has status,
--- continuable, digest, added, last, entry, messages and response, as the arguments of finish.lua.
+-- continuable, digest, added, last, entry, spent, messages and response, as the arguments of finish.lua.
 local function end_job(turn, ended)
   local tenant, digits, node = turn.tenant, turn.digits, turn.node
   local messages, response = key('messages', tenant, digits), key('response', tenant, digits)
@@ -36,6 +36,7 @@ local function end_job(turn, ended)
     local above = redis.call('HMGET', key('node', tenant, turn.parent), 'chain_messages', 'chain_bytes', 'chain_held')
     above_messages, above_bytes, above_held = above[1], above[2], above[3] or 0
   end
+  spend(tenant, ended.spent)
   local score = next_score(clock)
   redis.call('MSET', messages, ended.messages, response, ended.response)
   redis.call('HSET', node, 'status', ended.status, 'continuable', turn.fleeting and 0 or ended.continuable,

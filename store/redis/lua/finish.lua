@@ -12,6 +12,7 @@
 --            steers         the ids of all that was said to it meanwhile, as far as the holder knows, with spaces between
 --            announced      1 if a webhook is to be sent, else 0
 --            max_pending    the most webhooks that wait
+--            spent          what is counted of it (spending.lua), or ''
 --            messages_blob  what to store under messages
 --            response_blob  what to store under response
 -- Result:    {'ok', how many webhooks were dropped for this one, '' or why it isn't added to the conversation that it was to
@@ -31,7 +32,7 @@ if refusal then
   return refusal
 end
 local why = end_job(turn, { status = status, continuable = continuable, digest = digest, added = added, last = last,
-  entry = entry, messages = messages_blob, response = response_blob })
+  entry = entry, messages = messages_blob, response = response_blob, spent = spent })
 local dropped = announced == '1' and announce(tenant, digits, status, max_pending) or 0
 record(usage)
 return { 'ok', dropped, why }

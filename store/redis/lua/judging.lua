@@ -8,6 +8,7 @@
 
 local HEAD_BYTES = 6
 local SLACK_BYTES, SLACK_SHARE = 64, 4
+local PIN_SLACK_MS = 1000
 
 -- How many messages a blob has, whose first bytes are a format version and the head of a msgpack array; nil of anything
 -- else.
@@ -101,6 +102,12 @@ local function rightly_listed(turn)
   return turn.listed_score and (not created or turn.listed_score == created)
 end
 
+-- Whether pins go once they no longer count: their key is kept for as long as the last of them (pins.lua).
+local function pins_end(pins)
+  local left = redis.call('PTTL', pins)
+  return left ~= -1 and tonumber(unpinned_from(pins)) <= now_ms() + left + PIN_SLACK_MS
+end
+
 local function held_now(turn)
   local messages, response = key('messages', turn.tenant, turn.digits), key('response', turn.tenant, turn.digits)
   local held = held_by(turn.node) + held_by(messages) + held_by(response)
@@ -143,11 +150,12 @@ local function judge_node(turn, words)
   note('length', found.messages_bytes ~= turn.messages_bytes
     or found.response_bytes ~= (deleted and 0 or turn.response_bytes))
   note('held', not held_in_full(turn))
+  note('endless-pin', turn.there.pins and not pins_end(key('pins', turn.tenant, turn.digits)))
   note('leaf', not in_place(turn))
   note('tree', not tree_in_place(turn))
+  note('created', not found.created)
   note('list', not rightly_listed(turn))
   note('not-marked', not marked(turn))
-  note('endless-pin', turn.there.pins and redis.call('PTTL', key('pins', turn.tenant, turn.digits)) == -1)
   note('unneeded', deleted and found.children == 0 and not pinned(key('pins', turn.tenant, turn.digits)))
 end
 

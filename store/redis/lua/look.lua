@@ -1,4 +1,4 @@
--- What touch.lua says of a turn, without the touch: for a server that takes no writes.
+-- What touch.lua says of a turn, without the touch: for who looks of itself, and for a server that takes no writes.
 --
 -- Keys:      node, job, trees
 -- Arguments: idle_us  for how long a tree may be unused; 0: for ever

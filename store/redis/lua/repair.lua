@@ -9,6 +9,8 @@
 -- Invariant: what is wrong is found again before it is repaired, so a retry changes nothing. A turn that a later release
 --            wrote stays as it is.
 
+local LONGEST_PIN_MS = 7 * 24 * 3600 * 1000 -- no run takes as long
+
 local repairs = job_repairs
 
 function repairs.mistyped(turn)
@@ -66,6 +68,14 @@ function repairs.list(turn)
   end
 end
 
+-- A conversation began when the list says. Of any other turn only the last use is known.
+function repairs.created(turn)
+  local found = turn.fields
+  found.created = use(turn.listed_score) or found.touched or now_us()
+  redis.call('HSET', turn.node, 'created', exact(found.created))
+  repairs.list(turn)
+end
+
 -- As if it had been deleted: that is what everyone sees of it already.
 repairs['no-response'] = function(turn)
   if turn.under_way then
@@ -119,10 +129,17 @@ repairs['not-marked'] = function(turn)
   end
 end
 
+-- Pins count until their key goes at the latest; where that doesn't, until the last of them ends that a run can have.
 repairs['endless-pin'] = function(turn)
-  local pins = key('pins', turn.tenant, turn.digits)
-  local last = redis.call('ZREVRANGE', pins, 0, 0, 'WITHSCORES')[2]
-  redis.call('PEXPIREAT', pins, exact(tonumber(last)))
+  local pins, now = key('pins', turn.tenant, turn.digits), now_ms()
+  local left = redis.call('PTTL', pins)
+  local last = now + (left == -1 and LONGEST_PIN_MS or left)
+  for _, pin in ipairs(redis.call('ZRANGE', pins, '(' .. exact(last), '+inf', 'BYSCORE', 'LIMIT', 0, budget)) do
+    redis.call('ZADD', pins, exact(last), pin)
+  end
+  if left == -1 then
+    redis.call('PEXPIREAT', pins, exact(tonumber(unpinned_from(pins))))
+  end
 end
 
 local function note_held(turn)

@@ -13,6 +13,7 @@
 --            steers             the ids of all that was said to it, with spaces between
 --            announced          1 if a webhook is to be sent about it, else 0
 --            max_pending        the most webhooks that wait
+--            spent              what is counted of it (spending.lua), or ''
 --            ended_messages     what to store under its messages
 --            ended_response     what to store under its response
 --            status             queued
@@ -75,7 +76,7 @@ if verdict ~= 'ok' then
 end
 
 end_job(turn, { status = ended_status, continuable = '1', digest = ended_digest, added = ended_added, last = ended_last,
-  entry = ended_entry, messages = ended_messages, response = ended_response })
+  entry = ended_entry, messages = ended_messages, response = ended_response, spent = spent })
 local dropped = announced == '1' and announce(tenant, parent, ended_status, max_pending) or 0
 local above = redis.call('HMGET', turn.node, 'chain_messages', 'chain_bytes', 'chain_held')
 local from = { root = turn.root, depth = depth + 1, messages = above[1], bytes = above[2], held = above[3] }

@@ -5,8 +5,11 @@ import pytest
 from service.engine.port import EngineRefused, EngineUnavailable, Finish, Sampling
 from service.engine.tensorrt.wire import COMPLETIONS
 from service.harmony.tokens import CALL, STOPS
+from service.responses.service import open_engine
+from service.settings.settings import load_settings
 from tests.support.engine.conformance_sampling import YES_OR_NO
-from tests.support.engine.connected import ask, connected, failure, hold, scripted
+from tests.support.engine.connected import ask, connected, failure, generation, hold, scripted
+from tests.support.engine.hooks import complete
 from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.scripted import Stall
 from tests.support.tensorrt.standin import tensorrt
@@ -31,6 +34,18 @@ async def test_a_server_that_reuses_prompts_does_not_serve_several() -> None:
         await engine.check()
         salts = ("a", "a", "b")
         assert [(await ask(engine, prompt=PROMPT, cache_salt=salt)).cached_tokens for salt in salts] == [0, 0, 0]
+
+
+async def test_projects_are_several_tenants_before_anybody_has_made_one() -> None:
+    async with tensorrt(scripted()) as server:
+        before = {"engine": "tensorrt", "engine_url": server.url, "context_tokens": CONTEXT}
+        engine = open_engine(load_settings(admin_key="an-administrators-key-of-tests", **before))
+        await engine.start()
+        try:
+            with pytest.raises(EngineUnavailable, match="can't keep those of tenants apart"):
+                await complete(engine, generation())
+        finally:
+            await engine.close()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from service.engine.port import EngineError, EngineOverloaded, EngineUnavailable, Finish
-from service.engine.servers.engine import LEAST_SHARE, ServersEngine
+from service.engine.servers.choosing import LEAST_SHARE
+from service.engine.servers.engine import ServersEngine
 from service.engine.vllm.wire import Endpoint
 from tests.support.engine.connected import ask, connected, failure, hold, scripted
 from tests.support.engine.misbehaviour import Instead, Then

@@ -57,6 +57,11 @@ def test_what_is_not_shown_is_kept_in_the_chain() -> None:
 
     assert len(shown.messages) == 7
     assert len(shown.shown) == 3
+    assert shown.partial
+
+
+def test_a_prompt_that_shows_everything_says_so() -> None:
+    assert not made(*turn(1), {"role": "user", "content": "Now?"}).partial
 
 
 def test_a_chain_is_shortened_like_an_input() -> None:

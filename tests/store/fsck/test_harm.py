@@ -120,19 +120,19 @@ async def check(url: str, prefix: str, *, repair: bool) -> Report:
 
 async def is_sound(redis: Redis, prefix: str) -> bool:
     try:
-        return not await complaints(redis, prefix)
-    except (KeyError, ValueError, TypeError):  # the oracle was not made for nonsense
+        return not await complaints(redis, prefix, harmed=True)
+    except (KeyError, ValueError, TypeError, OverflowError):  # the oracle was not made for nonsense
         return False
 
 
 @pytest.mark.parametrize("seeds", [SEEDS, pytest.param(MANY_SEEDS, marks=pytest.mark.full)])
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 async def test_any_harm_is_found_and_what_is_left_after_a_repair_adds_up(
     server_url: str, redis: Redis, prefix: str, seeds: int
 ) -> None:
     for seed in range(seeds):
         chance, place = random.Random(seed), f"{prefix}-{seed}"
-        store = ConversationHistoryStore(connect(server_url), prefix=place)
+        store = ConversationHistoryStore(connect(server_url), prefix=place, entropy=random.Random(seed).randbytes)
         await plant(store, chance)
         await store.close()
         done = [await harm(redis, place, chance) for _ in range(chance.choice([1, 1, 2, 4]))]
@@ -141,5 +141,5 @@ async def test_any_harm_is_found_and_what_is_left_after_a_repair_adds_up(
         assert sound or found.found or found.unneeded, (seed, done)
         repaired = await check(server_url, place, repair=True)
         assert (repaired.left, repaired.unjudged) == (0, []), (seed, done, repaired)
-        assert await complaints(redis, place) == [], (seed, done)
+        assert await complaints(redis, place, harmed=True) == [], (seed, done)
         await take_away(redis, place)  # or each look would go over all that was there before

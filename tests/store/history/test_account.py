@@ -36,12 +36,8 @@ def own_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 async def own(own_url: str) -> AsyncIterator[Redis]:
-    """A client of that server, which holds nothing but the store's scripts, before the test and after it."""
+    """A client of that server, which holds nothing but scripts, before the test and after it."""
     client = connect(own_url)
-    store = ConversationHistoryStore(client)
-    (root,) = await grow(store, None, 1, 100)
-    await store.forget(TENANT, root, erase=True)
-    await client.flushall(asynchronous=False)
     yield client
     await client.flushall(asynchronous=False)
     await client.aclose()
@@ -142,6 +138,8 @@ async def held_bytes(own: Redis) -> int:
 async def test_the_account_is_what_the_server_holds(
     counted: ConversationHistoryStore, own: Redis, shape: Shape, size: int
 ) -> None:
+    await shape(counted, 4 * TREE_TURNS, size)  # the server keeps the scripts of this
+    await own.flushall(asynchronous=False)
     before = await held_bytes(own)
     await shape(counted, TURNS[size], size)
     held = await held_bytes(own) - before

@@ -159,6 +159,19 @@ async def test_trees_stand_in_the_order_of_use(
         assert list(await scores(redis, prefix, "trees")) == order
 
 
+async def test_who_looks_of_itself_finds_the_same_and_uses_nothing(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    (first, inner), (second,) = await grow(store, "first", "inner"), await grow(store, "second")
+    before = await dump(redis, prefix)
+    seen = [await store.peek(TENANT, id) for id in (inner, second, first)]
+    assert await dump(redis, prefix) == before
+    assert seen == [await store.find(TENANT, id) for id in (inner, second, first)]
+    await store.forget(TENANT, second)
+    with pytest.raises(NotFound):
+        await store.peek(TENANT, second)
+
+
 @pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
 async def test_scores_rise_though_the_clock_of_the_server_steps_back(
     store: ConversationHistoryStore, redis: Redis, prefix: str, use: Callable[..., Awaitable[Any]]

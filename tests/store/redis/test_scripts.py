@@ -79,7 +79,17 @@ def test_every_lua_file_is_a_declared_script_or_shared_by_some() -> None:
 
 def test_only_what_adds_something_is_refused_by_a_server_out_of_memory() -> None:
     strict = {script.name for script in ALL if not script.source.startswith("#!lua flags=allow-oom")}
-    assert strict == {"append", "submit", "succeed", "steer", "restore", "advance", "amend", "keep_container"}
+    assert strict == {
+        "append",
+        "submit",
+        "succeed",
+        "steer",
+        "restore",
+        "advance",
+        "amend",
+        "keep_container",
+        "take_keyed",
+    }
 
 
 class Unused:

@@ -1,6 +1,7 @@
 """What has to be true of a store when all is over: whole responses, logs that add up to them, and nothing else."""
 
 import re
+import time
 from collections.abc import Iterable
 
 import msgspec
@@ -18,6 +19,7 @@ from store.history.history import ConversationHistoryStore
 from store.jobs.log import EventLog
 from store.keys import NO_RESPONSES, id_of, mark_of
 from store.redis.connection import connect
+from store.registry.spending import HOUR_SECONDS, Spending, Sums
 
 UNDER_WAY = ("job", "spec", "runs", "pins")
 """The families of keys that no response has once it has ended."""
@@ -27,6 +29,12 @@ WAITING = re.compile(rb"leases|queued:\d|line:.*")
 
 FOR_EVER = -1
 """What Redis says of a key that doesn't go by itself."""
+
+HOURS = 24
+"""For how long a test may have gone on."""
+
+Used = dict[str, Sums]
+"""Usage by tenant."""
 
 MOST_ENTRIES = 100_000
 SECONDS = 30.0
@@ -40,7 +48,9 @@ class Aftermath:
         redis = connect(settings.redis_url)
         assert isinstance(redis, Redis)
         self._redis = redis
-        self._history = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
+        self._history = ConversationHistoryStore(
+            connect(settings.redis_url), prefix=settings.key_prefix, shards=settings.shards
+        )
         self._log = EventLog(self._history)
 
     async def close(self) -> None:
@@ -75,6 +85,38 @@ class Aftermath:
             assert fold.response == await self.response(id), id
         assert await self.left_over() == []
         assert await self.complaints() == []
+
+    async def used(self) -> Used:
+        """What was counted of usage, of all tenants and hours."""
+        counted: Used = {}
+        now = int(time.time()) // HOUR_SECONDS
+        spending = Spending(self._history)
+        for shard in range(spending.shards):
+            hour = now - HOURS
+            while hour <= now + 1:
+                rows, hour = await spending.told(shard, hour, now + 1)
+                for row in rows:
+                    counted[row.spender.tenant] = counted.get(row.spender.tenant, Sums()).plus(row.sums)
+        return counted
+
+    async def used_by_responses(self) -> Used:
+        """What all responses that are stored say that they used."""
+        said: Used = {}
+        for key in await self._keys("node"):
+            tenant, _, digits = key.decode().rsplit(":", 3)[1:]
+            if mark_of(digits) in NO_RESPONSES:
+                continue
+            found = await self._history.find(tenant, id_of(digits))
+            usage = decode_response(found.response).usage
+            assert usage is not None, (digits, found.status)
+            read, written = usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens
+            own = Sums(1, usage.input_tokens, read, usage.output_tokens, written)
+            said[tenant] = said.get(tenant, Sums()).plus(own)
+        return said
+
+    async def check_usage(self) -> None:
+        """What was counted is what the responses say, all of which have ended and are stored."""
+        assert await self.used() == await self.used_by_responses()
 
     async def left_over(self, *, timed: bool = True) -> list[bytes]:
         """The keys of what is still under way; without those that are `timed`, which go by themselves."""

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from service.api.events import Event
 from service.api.request import CreateRequest, read_create
 from service.api.response import Message, Response
@@ -101,9 +103,10 @@ async def queue(
         return (await submit(service.jobs, service.metrics, DEFAULT_TENANT, planned, streams=True)).response.id
 
 
-async def respond(service: Service, said: str, conversation: str) -> Response:
-    """The response to what is said in a conversation, in the foreground."""
-    async with prepared(service, CALLER, _asked(said, conversation, (), None, background=False)) as planned:
+async def respond(service: Service, said: str, conversation: str | None = None, *, store: bool = True) -> Response:
+    """The response to what is said, perhaps in a conversation, in the foreground; stored or not."""
+    request = _asked(said, conversation, (), None, background=False)
+    async with prepared(service, CALLER, msgspec.structs.replace(request, store=store)) as planned:
         run, _ = await foreground(service, DEFAULT_TENANT, planned, "stream", since=time.monotonic())
         async for _ in run.events():
             pass

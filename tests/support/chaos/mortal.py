@@ -29,6 +29,7 @@ from service.responses.service import Service, open_service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
 from service.web import app
+from store.history.idempotency import KeyedRequests
 from tests.support.chaos.inside import CARD, queue, respond
 from tests.support.chaos.watched import watched
 from tests.support.service.inside import serving
@@ -73,6 +74,39 @@ CALL_STEPS = (
 )
 """The steps of a call of a tool; one with `again` is of the second call."""
 
+KEYED_STEPS = (
+    "taking",  # a request with a key, of which nothing is known
+    "taken",
+    "naming",  # before it is known as what it will be stored
+    "named",
+    "ending",  # stored, and not known to be
+    "ended",  # and not answered
+)
+"""The steps of a request with an Idempotency-Key, between which its response is made and stored."""
+
+LIMITED_STEPS = (
+    "admitting",
+    "admitted",  # what it may take is reserved
+    "appending",
+    "appended",  # stored, and not settled
+    "settling",
+    "settled",  # and nobody knows it here
+)
+"""The steps of a response in the foreground that is within limits."""
+
+QUEUED_STEPS = (
+    "submitting",  # what it may take is reserved
+    "submitted",
+    "finishing",
+    "finished",
+    "settling",
+    "settled",
+)
+"""The same of one in the background, which the process that dies takes up itself."""
+
+KEYED_SECONDS = 2.0
+"""For how long a process of this program may be silent, until others make what it was asked for with a key."""
+
 APPROVED_STEPS = (
     "writing",  # the first entry, which says that it began
     "written",
@@ -88,7 +122,8 @@ APPROVED_STEPS = (
 AT_THE_END = {
     *(*CALL_STEPS, *(f"{step} again" for step in CALL_STEPS)),
     *("finishing", "finished", "using up", "used up", "adding", "added"),
-    *("appending", "appended", "appending again", "appended again"),
+    *("appending", "appended", "appending again", "appended again", "counting", "counted"),
+    *("ending", "ended", "settling", "settled"),
 }
 UNHURRIED_TOKENS_PER_SECOND = 5
 """How quickly one answers that dies before its end, however long a busy machine holds it up."""
@@ -183,7 +218,13 @@ async def fork(service: Service, source: str) -> None:
 
 async def serve(settings: Settings, port: int, engine: Engine, death: Death) -> None:
     """Serve at a port of 127.0.0.1."""
-    app.open_service = lambda *given: watched(open_service(*given), death.at)
+
+    def opened(*given: Any) -> Service:
+        service = open_service(*given)
+        brief = KeyedRequests(service.store, lease_seconds=KEYED_SECONDS)
+        return watched(msgspec.structs.replace(service, keyed_requests=brief), death.at)
+
+    app.open_service = opened
     async with serving(settings, engine, port=port):
         await asyncio.Event().wait()
 
@@ -201,6 +242,8 @@ async def carry_out(order: dict[str, Any]) -> None:
         "cancel": lambda: cancel(service, DEFAULT_TENANT, about),
         "steer": lambda: steer(service, DEFAULT_TENANT, about, STEER),
         "respond": lambda: respond(service, QUESTION, about),
+        "say": lambda: respond(service, QUESTION),
+        "say unstored": lambda: respond(service, QUESTION, store=False),
         "queue": lambda: queue(service, QUESTION, about),
         "add": lambda: add(service, about, asked()),
         "add what can't be": lambda: add(service, about, {"type": "compaction_trigger"}),

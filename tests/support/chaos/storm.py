@@ -103,6 +103,14 @@ class Storm:
         finally:
             await aftermath.close()
 
+    async def check_usage(self) -> None:
+        """What was counted of usage is what all responses say, also those whose creation was cut off."""
+        aftermath = Aftermath(self.fleet.settings)
+        try:
+            await aftermath.check_usage()
+        finally:
+            await aftermath.close()
+
 
 async def _settled(aftermath: Aftermath) -> bool:
     return await aftermath.left_over() == []

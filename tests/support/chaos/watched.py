@@ -1,4 +1,4 @@
-"""A service whose jobs, conversations, turns, tools and containers tell of each step, before and after it.
+"""A service whose jobs, conversations, turns, keyed requests, tools and containers tell of each step, before and after.
 
 Whoever listens may end the process there, or the store. The service knows no such step. What is one script in the store
 is one step here: a turn is appended, its conversation moved to it and let go of by `adding`.
@@ -17,12 +17,15 @@ from service.responses.tools.containers import Containers, Opened
 from service.responses.tools.toolbox import Toolbox, ToolRun
 from service.sandbox.port import Cell
 from service.settings.mcp import Connection
+from service.tenants.tally import Tally
 from store.history.approvals import Approvals, Use
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
+from store.history.idempotency import KeyedRequests, Taken
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import LEVELS, Claim, Finished, Job, JobLimits, Lease, Steer
+from store.limits.limits import Admission, Limits
 from store.turn import Chain, Turn
 
 At = Callable[[str], Awaitable[None]]
@@ -143,6 +146,37 @@ def _tell_of_turns(history: ConversationHistoryStore, at: At) -> None:
     history.append = telling
 
 
+def _tell_of_tally(tally: Tally, at: At) -> None:
+    """Have a tally tell when it counts what isn't stored."""
+    count = tally.count
+
+    async def telling(*given: Any) -> None:
+        await at("counting")
+        await count(*given)
+        await at("counted")
+
+    tally.count = telling
+
+
+def _tell_of_limits(limits: Limits, at: At) -> None:
+    """Have limits tell when work is let begin, and when it is settled."""
+    admit, settle = limits.admit, limits.settle_all
+
+    async def admitting(*given: Any, **more: Any) -> Admission:
+        await at("admitting")
+        admission = await admit(*given, **more)
+        await at("admitted")
+        return admission
+
+    async def settling(*given: Any) -> int:
+        await at("settling")
+        settled = await settle(*given)
+        await at("settled")
+        return settled
+
+    limits.admit, limits.settle_all = admitting, settling
+
+
 def _tell_of_calls(toolbox: Toolbox, at: At) -> None:
     """Have tools tell when one is called, and when it has answered."""
     begin = toolbox.run
@@ -176,6 +210,30 @@ def _tell_of_approvals(approvals: Approvals, at: At) -> None:
     approvals.use_up = telling
 
 
+def _tell_of_keyed_requests(requests: KeyedRequests, at: At) -> None:
+    """Have requests with a key tell when one is taken, named and ended."""
+    take, name, end = requests.take, requests.name, requests.end
+
+    async def taking(*given: Any) -> Taken:
+        await at("taking")
+        taken = await take(*given)
+        await at("taken")
+        return taken
+
+    async def naming(*given: Any, **more: Any) -> bool:
+        await at("naming")
+        named = await name(*given, **more)
+        await at("named")
+        return named
+
+    async def ending(*given: Any, **more: Any) -> None:
+        await at("ending")
+        await end(*given, **more)
+        await at("ended")
+
+    requests.take, requests.name, requests.end = taking, naming, ending
+
+
 def _tell_of_containers(containers: Containers, at: At) -> None:
     """Have containers tell when the session of one is opened, when the store knows of it, and when code runs in it."""
     sandbox = containers.sandbox
@@ -202,12 +260,15 @@ def _tell_of_containers(containers: Containers, at: At) -> None:
 
 
 def watched(service: Service, at: At) -> Service:
-    """The service, whose jobs, conversations, turns, tools and containers tell."""
+    """The service, whose jobs, conversations, turns, keyed requests, tools and containers tell."""
     if service.containers is not None:
         _tell_of_containers(service.containers, at)
     _tell_of_turns(service.store, at)
+    _tell_of_tally(service.tally, at)
+    _tell_of_limits(service.limiter.limits, at)
     _tell_of_calls(service.toolbox, at)
     _tell_of_approvals(service.approvals, at)
+    _tell_of_keyed_requests(service.keyed_requests, at)
     return msgspec.structs.replace(
         service,
         jobs=WatchedJobs(service.store, job_limits(service.settings), at),

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from service.api import conversation, passed, request, steer
+from service.api import conversation, passed, request, steer, traces
 from service.api.input import actions, content, history, items, readers
 from service.api.request import CreateBody, TextParam
 from service.api.tools import choice, client, custom, read
@@ -383,3 +383,9 @@ Completion = _passed_on(
 Embedding = _passed_on(
     "CreateEmbedding", "Texts for the engine's server to make embeddings of.", passed.Endpoint.EMBEDDINGS, "input"
 )
+
+
+class Traces(Struct):
+    """Traces and spans as the Agents SDK exports them: `object` says which of the two each is."""
+
+    data: Annotated[list[Json], Meta(max_length=traces.MAX_TOLD)]

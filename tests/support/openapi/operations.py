@@ -22,7 +22,7 @@ MEANINGS = {
     408: "The body didn't arrive in time.",
     413: "The body is too long.",
     415: "The body says that it isn't JSON.",
-    422: "The engine's server refuses it, in its own words.",
+    422: "The Idempotency-Key came with another body; or the engine's server refuses it, in its own words.",
     426: "A WebSocket is opened here, and the request asks for none.",
     429: "The queue is full.",
     500: "The service or the engine failed.",
@@ -60,6 +60,7 @@ _FILE = {200: containers.ContainerFile}
 _ITEMS = {200: answers.ItemList}
 _PASSED = {200: answers.PassedOn}
 _EVENTS = "The server's answer, or with `stream` its events."
+_KEYED = ("Idempotency-Key",)
 _STREAM = "The response, or with `stream` its events, each as the `data` of a server-sent event."
 
 LINKS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
@@ -82,7 +83,9 @@ LINKS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
 """What an answer gives to other operations: their parameters, and which operations these are."""
 
 OPERATIONS: dict[str, Operation] = {
-    "createResponse": Operation(bodies.Create, _RESPONSE, (404, *BODY, 429, 504, 507), _STREAM, streams=True),
+    "createResponse": Operation(
+        bodies.Create, _RESPONSE, (404, *BODY, 422, 429, 504, 507), _STREAM, streams=True, parameters=_KEYED
+    ),
     "openWebSocket": Operation(None, {101: None}, (426,), "A WebSocket is open: docs/websocket.md."),
     "compactConversation": Operation(bodies.Compact, {200: Compacted}, (404, *BODY, 504), "The conversation in short."),
     "countInputTokens": Operation(bodies.Create, {200: InputTokens}, (404, *BODY), "How long the prompt is."),
@@ -90,17 +93,21 @@ OPERATIONS: dict[str, Operation] = {
     "deleteResponse": Operation(None, {200: answers.ResponseDeleted}, (404,), "It is gone."),
     "cancelResponse": Operation(None, _RESPONSE, (404, 415), "The response as it ended."),
     "steerResponse": Operation(
-        bodies.Steer, {200: answers.SteerAccepted}, (404, *BODY, 429), "It is kept.", parameters=("Idempotency-Key",)
+        bodies.Steer, {200: answers.SteerAccepted}, (404, *BODY, 429), "It is kept.", parameters=_KEYED
     ),
     "listInputItems": Operation(None, _ITEMS, (404,), "A page of items."),
-    "createConversation": Operation(bodies.NewConversation, _CONVERSATION, (404, *BODY, 507), "The new conversation."),
+    "createConversation": Operation(
+        bodies.NewConversation, _CONVERSATION, (404, *BODY, 422, 507), "The new conversation.", parameters=_KEYED
+    ),
     "listConversations": Operation(
         None, {200: answers.ConversationList}, (), "A page of conversations.", parameters=("metadata",)
     ),
     "retrieveConversation": Operation(None, _CONVERSATION, (404,), "The conversation."),
     "updateConversation": Operation(bodies.ChangedConversation, _CONVERSATION, (404, *BODY, 507), "The conversation."),
     "deleteConversation": Operation(None, {200: conversation.ConversationDeleted}, (404,), "It is gone."),
-    "createConversationItems": Operation(bodies.AddedItems, _ITEMS, (404, *BODY, 507), "The items that were added."),
+    "createConversationItems": Operation(
+        bodies.AddedItems, _ITEMS, (404, *BODY, 422, 507), "The items that were added.", parameters=_KEYED
+    ),
     "listConversationItems": Operation(None, _ITEMS, (404,), "A page of items."),
     "retrieveConversationItem": Operation(None, {200: answers.ListedItem}, (404,), "The item."),
     "deleteConversationItem": Operation(None, _CONVERSATION, (404, 507), "The conversation."),
@@ -122,6 +129,7 @@ OPERATIONS: dict[str, Operation] = {
     "createChatCompletion": Operation(bodies.Chat, _PASSED, (404, *BODY, 422, 504), _EVENTS, streams="PassedOn"),
     "createCompletion": Operation(bodies.Completion, _PASSED, (404, *BODY, 422, 504), _EVENTS, streams="PassedOn"),
     "createEmbedding": Operation(bodies.Embedding, _PASSED, (404, *BODY, 422, 504), "The server's answer."),
+    "ingestTraces": Operation(bodies.Traces, {204: None}, BODY, "They were taken in."),
     "welcome": Operation(None, {200: answers.Welcome}, (), "What this is.", open=True, texts=("text/html",)),
     "health": Operation(None, {200: answers.Health}, (), "It is alive.", open=True),
     "ready": Operation(

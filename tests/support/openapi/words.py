@@ -17,6 +17,7 @@ TAGS = {
     "Conversations": "With an id: made, changed, listed, and what is in them.",
     "Models": "What is served.",
     "Passed on": "To the engine's server, where it has these endpoints.",
+    "Traces": "Of clients, to where those of the service go.",
     "Service": "For whoever runs it.",
 }
 
@@ -52,7 +53,7 @@ PARAMETERS = {
     "erase": "Take it out of what continues it, too.",
     "tree": "Delete the whole conversation: all before it, all behind it, all forks.",
     "metadata": "Those alone that have all of these pairs, each written as `metadata[key]=value`.",
-    "Idempotency-Key": "Says the same thing once, however often it is sent.",
+    "Idempotency-Key": "Asks for the same thing once, however often it is sent.",
 }
 
 CREATE = {

@@ -18,14 +18,19 @@ LEVELS = range(4)
 ENTRY_BYTES = 32
 RUNNING = {"queued", "in_progress"}
 SHARED = {"leases", "looked", "logs", "logged", "waiting-bytes", "outbox", "outbox-ages", "outbox-tries"}
-NOTES = re.compile(r"(?:claim|outbox-take):[0-9a-f]+|(?:approvals|approved|containers):[A-Za-z0-9_.-]+")
-"""What calls leave for their repeats, and what of approvals and containers is noted; these expire."""
+NOTES = re.compile(
+    r"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]+|(?:limits|parallel):[^/]+/.+|"
+    r"(?:approvals|approved|containers|keyed|keyed-until|reserved):[A-Za-z0-9_.-]+"
+)
+"""What calls leave for their repeats, and what of approvals, containers, keyed requests, limits and usage is noted;
+these expire.
+"""
 _PLACES = re.compile(r"(?:queued|turn):[0-3]|line:[0-3]:[A-Za-z0-9_.-]+")
 
 
 def is_known(name: str) -> bool:
     """Whether a shard's key is one of those that jobs and webhooks share."""
-    return name in SHARED or bool(NOTES.fullmatch(name) or _PLACES.fullmatch(name))
+    return name in SHARED or name.startswith("registry:") or bool(NOTES.fullmatch(name) or _PLACES.fullmatch(name))
 
 
 def under_way(node: dict[str, str]) -> bool:

@@ -49,6 +49,16 @@ async def _instead(broken: Broken, key: str, command: str, value: str) -> None:
     await broken.redis.execute_command(command, key, value)
 
 
+async def _unknown_beginning(broken: Broken) -> None:
+    await broken.set("talk", created="")
+    await broken.redis.zrem(broken.listed, broken.digits("talk"))
+
+
+async def _pinned_for_ages(broken: Broken) -> None:
+    await broken.redis.zadd(broken.key("pins", "pinned"), {"run": 9e15})
+    await broken.redis.persist(broken.key("pins", "pinned"))
+
+
 Break = Callable[[Broken], Awaitable[Any]]
 ROOT = ("root", "middle", "leaf", "fork", "end")
 
@@ -130,6 +140,10 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "a tree used before its root": ("tree", lambda b: b.redis.zadd(b.shared("trees"), {b.member("root"): 1}), ()),
     "a forgotten tree that is known": ("tree", lambda b: b.set("single", abandoned="token"), ("single",)),
     "a tree of an inner turn": ("tree", lambda b: b.redis.zadd(b.shared("trees"), {b.member("leaf"): 1}), ()),
+    "no time at which it was made": ("created", lambda b: b.lose("leaf", "created"), ()),
+    "a conversation without the time at which it began": ("created", lambda b: b.lose("talk", "created"), ()),
+    "a conversation that began at no time": ("created", lambda b: b.set("talk", created="1e5"), ()),
+    "a conversation that began at no time and is not listed": ("created", _unknown_beginning, ()),
     "a conversation that is not listed": ("list", lambda b: b.redis.zrem(b.listed, b.digits("talk")), ()),
     "a conversation that began at another time": ("list", lambda b: b.redis.zadd(b.listed, {b.digits("talk"): 1}), ()),
     "a deleted conversation that is listed": ("list", lambda b: b.redis.zadd(b.listed, {b.digits("over"): 1}), ()),
@@ -146,6 +160,17 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "nonsense among tombstones": ("misnamed", lambda b: b.redis.zadd(b.shared("tombstones"), {"x": 1}), ()),
     "nonsense among trees": ("misnamed", lambda b: b.redis.zadd(b.shared("trees"), {"x": 1}), ()),
     "nonsense in a tree": ("misnamed", lambda b: b.redis.sadd(b.key("tree", "root"), "x y"), ()),
+    "a pin that outlasts its key": (
+        "endless-pin",
+        lambda b: b.redis.zadd(b.key("pins", "pinned"), {"run": 9e15}),
+        (),
+    ),
+    "a pin of a conversation that outlasts its key": (
+        "endless-pin",
+        lambda b: b.redis.zadd(b.key("pins", "over"), {"run": "inf"}),
+        (),
+    ),
+    "a pin that would end some day": ("endless-pin", _pinned_for_ages, ()),
     "a pin for ever": ("endless-pin", lambda b: b.redis.persist(b.key("pins", "pinned")), ()),
     "no clock": ("clock", lambda b: b.redis.delete(b.shared("clock")), ()),
     "a clock that is behind": ("clock", lambda b: b.redis.set(b.shared("clock"), "12"), ()),

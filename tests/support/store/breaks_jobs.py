@@ -154,6 +154,9 @@ JOB_BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "a secret that is cut": ("secret", lambda b: b.redis.set(b.shared("secret"), "x"), ()),
     "a secret that is a set": ("shared-type", lambda b: b.redis.sadd(b.shared("secret"), "x"), ()),
     "containers for ever": ("endless-note", lambda b: b.redis.hset(b.shared("containers:someone"), "x", "1"), ()),
+    "keyed requests for ever": ("endless-note", lambda b: b.redis.hset(b.shared("keyed:someone"), "x", "1"), ()),
+    "their ends for ever": ("endless-note", lambda b: b.redis.zadd(b.shared("keyed-until:someone"), {"x": 1}), ()),
+    "an hour's usage for ever": ("endless-note", lambda b: b.redis.hset(b.shared("spent:5"), "a//m", "1 1 1 1 1"), ()),
     "a note for ever": ("endless-note", lambda b: b.redis.set(b.shared("claim:00ff"), "x"), ()),
     "approvals for ever": ("endless-note", lambda b: b.redis.zadd(b.shared("approvals:someone"), {"x": 1}), ()),
     "approvals used up that are a string": (

@@ -11,12 +11,14 @@ from store.errors import LeaseLost, NotCancellable, NotFound, NotSteerable, Pare
 from store.history.approvals import Approvals
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
+from store.history.idempotency import Keyed, KeyedRequests
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Job, Lease, Steer
 from store.keys import CONVERSATION_MARK, conversation_id, shard_of
+from store.registry.spending import Spending
 from store.secret import shared_secret
-from store.turn import Status
+from store.turn import Expense, Status
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import submit, successor
 
@@ -34,6 +36,7 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
     "unpin": lambda store, id: store.unpin(TENANT, id, "pin"),
     "get": lambda store, id: store.get(TENANT, id),
     "find": lambda store, id: store.find(TENANT, id),
+    "peek": lambda store, id: store.peek(TENANT, id),
     "items": lambda store, id: store.items(TENANT, [id]),
     "lineage": lambda store, id: store.lineage(TENANT, id),
     "messages": lambda store, id: store.messages(TENANT, id),
@@ -49,6 +52,14 @@ APPROVAL_OPERATIONS: dict[str, Callable[[Approvals, str], Awaitable[Any]]] = {
     "ask": lambda them, id: them.ask(TENANT, id, {0: "00ff"}),
     "look": lambda them, id: them.look(TENANT, id, 0, "00ff"),
     "use_up": lambda them, id: them.use_up(TENANT, id, 0, "00ff", by=id),
+}
+
+KEYED_OPERATIONS: dict[str, Callable[[KeyedRequests, Keyed, str], Awaitable[Any]]] = {
+    "take": lambda them, request, digits: them.take(request, LOST),
+    "name": lambda them, request, digits: them.name(request, LOST, digits, kept=True),
+    "renew": lambda them, request, digits: them.renew(request, LOST),
+    "end": lambda them, request, digits: them.end(request, LOST, made=True),
+    "is_stored": lambda them, request, digits: them.is_stored(TENANT, digits),
 }
 
 JOB_OPERATIONS: dict[str, Callable[[Jobs, str], Awaitable[Any]]] = {
@@ -83,6 +94,13 @@ CONVERSATION_OPERATIONS: dict[str, Callable[[Conversations, str, str], Awaitable
     "lineage": lambda them, id, held: them.lineage(TENANT, id),
     "branch": lambda them, id, held: them.branch(TENANT, id),
     "listing": lambda them, id, held: them.listing(TENANT).some(10),
+}
+
+SPENT = Expense("key_1", "gpt-oss-20b", 10, 4, 5, 2)
+
+SPENDING_OPERATIONS: dict[str, Callable[[Spending, str], Awaitable[Any]]] = {
+    "count": lambda spending, id: spending.count(TENANT, id, SPENT),
+    "told": lambda spending, id: spending.told(0, 0, 10),
 }
 
 CONTAINER_OPERATIONS: dict[str, Callable[[Containers], Awaitable[Any]]] = {
@@ -163,12 +181,26 @@ async def _tried_on_an_approval(name: str, store: ConversationHistoryStore, id: 
     await APPROVAL_OPERATIONS[name](Approvals(store), id)
 
 
+async def _tried_on_a_keyed_request(name: str, store: ConversationHistoryStore, id: str) -> None:
+    """Try an operation of keyed requests on one."""
+    them = KeyedRequests(store)
+    request = await them.request(TENANT, "/v1/responses", b"key", b"{}")
+    await KEYED_OPERATIONS[name](them, request, id.removeprefix("resp_"))
+
+
+async def _tried_on_spending(name: str, store: ConversationHistoryStore, id: str) -> None:
+    """Try an operation of what was spent, on a turn that isn't stored."""
+    await SPENDING_OPERATIONS[name](Spending(store), store.new_id(id))
+
+
 OPERATIONS: dict[str, Deed] = {
     **HISTORY_OPERATIONS,
     **{name: partial(_tried, name) for name in JOB_OPERATIONS},
     **{f"container {name}": partial(_tried_on_containers, name) for name in CONTAINER_OPERATIONS},
     **{f"conversation {name}": partial(_tried_on_a_conversation, name) for name in CONVERSATION_OPERATIONS},
     **{f"approval {name}": partial(_tried_on_an_approval, name) for name in APPROVAL_OPERATIONS},
+    **{f"keyed {name}": partial(_tried_on_a_keyed_request, name) for name in KEYED_OPERATIONS},
+    **{f"spending {name}": partial(_tried_on_spending, name) for name in SPENDING_OPERATIONS},
     "secret": lambda store, id: shared_secret(store),
     "a whole life": a_whole_life,
 }

@@ -22,7 +22,7 @@ MODEL = "talker"
 SMOL = "smollm2"
 CONTEXT_TOKENS = 4096
 
-START_SECONDS = 150.0
+START_SECONDS = 400.0
 """It takes half a minute on two quiet cores, SmolLM2 a minute."""
 
 STOP_SECONDS = 15.0

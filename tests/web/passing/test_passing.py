@@ -5,13 +5,15 @@ import json
 from typing import Any
 
 import pytest
-from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError
+from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError, RateLimitError
 
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
+from store.limits.limits import Check, Limits
 from tests.support.engine.chatting import FOR_EVER
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.standin import Asked, Standin
+from tests.support.service.background import changed
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY
 from tests.support.store.counted import usage
 from tests.support.waiting import until
@@ -221,3 +223,34 @@ async def test_a_path_with_a_slash_too_many_is_told(behind: Behind) -> None:
             answer = await http.post(path, json={})
             assert f"Did you mean {CHAT}?" in answer.json()["error"]["message"]
         assert (await http.get(CHAT)).headers["allow"] == "POST"
+
+
+async def test_what_is_passed_on_is_limited_as_all_else(settings: Settings) -> None:
+    limits = {"max_requests_per_1_minute": 2, "max_tokens_per_1_day": 60_000}
+    async with standing_before(changed(settings, tenant_limits=limits)) as behind, behind.inside.client() as client:
+        raw = await client.chat.completions.with_raw_response.create(
+            model="talker", messages=[{"role": "user", "content": "hello you"}]
+        )
+        assert raw.headers["x-ratelimit-remaining-requests"] == "1"
+        await until(lambda: left(behind), wanted=lambda tokens: tokens == 60_000 - raw.parse().usage.total_tokens)
+        await chat(client)
+        with pytest.raises(RateLimitError, match=r"talker in project default on requests per min"):
+            await chat(client)
+
+
+async def test_a_stream_that_says_nothing_of_its_tokens_counts_by_what_came(settings: Settings) -> None:
+    limits = {"max_tokens_per_1_day": 60_000}
+    async with standing_before(changed(settings, tenant_limits=limits)) as behind, behind.inside.client() as client:
+        await chat(client, "hi")  # since when the tenant is thought to write a word
+        chunks = [each async for each in await chat(client, "a " * 3000, stream=True)]
+        assert len(chunks) >= 3000
+        assert await until(lambda: left(behind), wanted=lambda tokens: tokens < 60_000 - 6000 // 4 - 3000)
+
+
+async def left(behind: Behind) -> int:
+    """How many tokens of the day are left."""
+    store = behind.inside.store
+    limits = Limits(store, held_seconds=60, usual_tokens=0)
+    day = Check("all", "tokens", "day", 60_000)
+    found = await limits.admit("default", store.new_id(), [day], reads=0, writes=0, force=True)
+    return found.left[0].amount

@@ -23,6 +23,7 @@ CLIENTS = 16
 LIMITS: dict[str, Any] = {
     "max_sockets": 24,
     "max_concurrent_requests": 120,
+    "queue_seconds": 0,
     "max_body_bytes": 512 * KIB,
     "max_bodies_bytes": 512 * KIB,
     "send_seconds": SEND_SECONDS,

@@ -5,6 +5,7 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -17,7 +18,10 @@ from tests.support.service.inside import serving
 from tests.support.service.lag import STALL_SECONDS
 from tests.support.service.sockets import SECONDS, UPGRADE
 
-ATTEMPTS = 3
+ATTEMPTS = 5
+PASSES = 1.5
+"""A frame is read once in a turn of the loop, and never twice."""
+
 LAST = b'{"type":"last"}'
 
 
@@ -59,14 +63,24 @@ async def test_the_loop_never_works_for_long_on_a_frame(settings: Settings, name
                 received += client.recv(65_536)
         return received
 
+    tried: list[tuple[float, float]] = []
     async with serving(settings) as inside:
-        worst = []
         for _ in range(ATTEMPTS):
             answer = asyncio.get_running_loop().run_in_executor(None, send, inside.port)
-            worst.append(await longest_work(answer))
+            tried.append((await longest_work(answer), one_pass(made())))
             assert f'"code":"{code}"'.encode() in answer.result()
-    print(f"{min(worst) * 1000:.1f} ms at worst: {name}")
-    assert min(worst) < STALL_SECONDS
+    print(
+        *(f"{worst * 1000:.1f} ms at worst, a pass {passed * 1000:.1f} ms" for worst, passed in tried), name, sep="; "
+    )
+    assert any(worst < max(STALL_SECONDS, PASSES * passed) for worst, passed in tried)
+
+
+def one_pass(frame: bytes) -> float:
+    """The processor time of reading a frame once, in seconds, on this machine at this moment."""
+    began = time.thread_time()
+    with suppress(InvalidRequest):
+        read_envelope(frame)
+    return time.thread_time() - began
 
 
 async def longest_work(until: "asyncio.Future[bytes]") -> float:

@@ -6,26 +6,26 @@ from collections.abc import Generator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Counter
 from pydantic import SecretStr
 
 from service.errors import ApiError
+from service.metrics.counters import make_metrics
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
 from service.shares import Share
 from service.steps import in_steps, pause_after
-from service.web.admission import PREPARED_BYTES, SMALL_BODY_BYTES, Admission
+from service.web.admission.slots import PREPARED_BYTES, SMALL_BODY_BYTES, Admission
 from tests.support.service.inside import answer, scripted, serving
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.waiting import until
 
 LARGE = PREPARED_BYTES // 2
 STEP_SECONDS = 0.01
+HI = {"model": MODEL, "input": "hi"}
 
 
 def admission(several: bool = True, bodies: int = 800) -> Admission:
-    refused = Counter("refused", "", ["kind"], registry=CollectorRegistry())
-    return Admission(refused, requests=80, followers=80, bodies=bodies, several=lambda: several)
+    return Admission(make_metrics(), requests=80, followers=80, bodies=bodies, several=lambda: several)
 
 
 def filled(share: Share, tenant: str, amount: int = 1) -> int:
@@ -58,6 +58,19 @@ def test_who_comes_gets_a_share_as_soon_as_the_others_end_something() -> None:
     assert share.fits("c", 1) is False
     share.give_back("a", 1)
     assert filled(share, "c") == 1
+
+
+def test_shares_are_as_large_as_weights() -> None:
+    weights = {"a": 3.0, "b": 1.0}
+    share = Share(80, several=lambda: True, weight=lambda tenant: weights.get(tenant, 1.0))
+    assert filled(share, "a") == 70
+    assert filled(share, "b") == 10
+    for _ in range(6):  # until b has a fifth, as if one more came
+        share.give_back("a", 1)
+        assert not share.fits("a", 1)
+        assert filled(share, "b") == 1
+    share.give_back("a", 1)
+    assert filled(share, "b") == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 30), st.booleans()), max_size=200))
@@ -144,7 +157,7 @@ async def test_who_is_gone_while_it_waits_takes_nothing_along() -> None:
 
 async def test_slots_that_one_key_holds_leave_room_for_another(settings: Settings) -> None:
     keys = [ApiKey("acme", SecretStr(ACME_KEY)), ApiKey("globex", SecretStr(GLOBEX_KEY))]
-    settings = settings.model_copy(update={"api_keys": keys, "max_concurrent_requests": 8})
+    settings = settings.model_copy(update={"api_keys": keys, "max_concurrent_requests": 8, "queue_seconds": 0})
     async with serving(settings, scripted([answer("Fine.")])) as inside, inside.http() as http:
 
         async def begun(port: int) -> asyncio.StreamWriter:
@@ -158,11 +171,11 @@ async def test_slots_that_one_key_holds_leave_room_for_another(settings: Setting
         writers = [await begun(inside.port) for _ in range(20)]
 
         async def refused() -> bool:
-            answer = await http.get("/v1/models", headers={"authorization": f"Bearer {ACME_KEY}"})
+            answer = await http.post("/v1/responses", json=HI, headers={"authorization": f"Bearer {ACME_KEY}"})
             return answer.status_code == 503
 
         await until(refused)
-        theirs = await http.get("/v1/models", headers={"authorization": f"Bearer {GLOBEX_KEY}"})
+        theirs = await http.post("/v1/responses", json=HI, headers={"authorization": f"Bearer {GLOBEX_KEY}"})
         assert theirs.status_code == 200
         for writer in writers:
             writer.close()

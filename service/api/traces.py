@@ -1,0 +1,101 @@
+"""Traces that clients tell of as at OpenAI (`POST /v1/traces/ingest`): what is read of them, and what is refused.
+
+The Agents SDK sends them: a trace, which is one run of a workflow, and spans, each of which is one thing that was done
+for it. Of a span's data no more is read than its kind, names, ids and counts, and where its input and output stand.
+Pure.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from service.api.decoding import ABSENT, decode, decode_list
+from service.errors import invalid_value
+
+MAX_TOLD = 1_000
+"""The most traces and spans in one request; the SDK sends 128."""
+
+MAX_ID_CHARS = 256
+MAX_NAME_CHARS = 512
+
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+"""Between these a time has to be, as nanoseconds in 64 bits can say no others."""
+
+Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS)]
+Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a generation took, as far as it says that."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class SpanData(msgspec.Struct, frozen=True):
+    """What a span was: its `type`, and of the rest what that kind has."""
+
+    type: Name
+    name: Name | None = None
+    model: Name | None = None
+    response_id: Id | None = None
+    usage: Usage | None = None
+    input: msgspec.Raw = ABSENT
+    output: msgspec.Raw = ABSENT
+
+
+class ToldSpan(msgspec.Struct, frozen=True, tag_field="object", tag="trace.span"):
+    """One thing that was done."""
+
+    id: Id
+    trace_id: Id
+    span_data: SpanData
+    parent_id: Id | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: msgspec.Raw = ABSENT
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has an error, whatever that says."""
+        return bytes(self.error) != b"null"
+
+
+class ToldTrace(msgspec.Struct, frozen=True, tag_field="object", tag="trace"):
+    """One run of a workflow; those of one `group_id` are one conversation."""
+
+    id: Id
+    workflow_name: Name = ""
+    group_id: Name | None = None
+
+
+class _Body(msgspec.Struct):
+    data: msgspec.Raw
+
+
+_BODY = msgspec.json.Decoder(_Body)
+_TOLD = msgspec.json.Decoder(ToldSpan | ToldTrace)
+
+
+def read_told(body: bytes) -> Sequence[ToldSpan | ToldTrace]:
+    """What a client tells of. Raises InvalidRequest."""
+    each = decode_list(decode(body, _BODY).data, MAX_TOLD, "data")
+    told = [decode(raw, _TOLD, f"data[{number}]") for number, raw in enumerate(each)]
+    for number, one in enumerate(told):
+        if isinstance(one, ToldSpan):
+            _check_time(one.started_at, f"data[{number}].started_at")
+            _check_time(one.ended_at, f"data[{number}].ended_at")
+    return told
+
+
+def _check_time(time: datetime | None, where: str) -> None:
+    if time is not None and not EARLIEST <= utc(time) < LATEST:
+        raise invalid_value(where, time.isoformat(), f"Between {EARLIEST.year} and {LATEST.year} it can be kept.")
+
+
+def utc(time: datetime) -> datetime:
+    """A time with its zone, which is UTC where it names none."""
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -1,0 +1,414 @@
+"""The options of the commands that talk to a service over HTTP, and how they end.
+
+Every command prints its result on stdout and all else on stderr, and says how it went by its exit status: 0 done,
+1 failed, 2 wrong usage, 3 not found, 4 refused (a key, a limit), 5 unreachable, 130 interrupted.
+"""
+
+import functools
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec
+
+import typer
+
+from service.commands.client import asking, chatting, printing, reading
+from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
+from service.commands.client.last import keep_last, last_of
+from service.commands.client.profile import DEFAULT_URL, read_profile
+from service.commands.client.service import Json, Service
+
+MAX_INPUT_BYTES = 8 * 1024 * 1024
+"""Of what is read from stdin or a file: the service takes no more by default."""
+
+P = ParamSpec("P")
+
+app = typer.Typer(
+    name="harmonium",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_PANEL = "Service"
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help=f"Where the service is: HARMONIUM_URL, or {DEFAULT_URL}.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="A profile of ~/.config/harmonium/config.toml: HARMONIUM_PROFILE, or its default.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+KeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--key-env",
+        metavar="VARIABLE",
+        help="The variable that holds the key: HARMONIUM_CLIENT_KEY without this.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a response.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
+Model = Annotated[
+    str | None, typer.Option("--model", "-m", metavar="NAME", help="The model; else the first one.", show_default=False)
+]
+From = Annotated[str | None, typer.Option("--from", metavar="ID", help="Continue this response.", show_default=False)]
+Instructions = Annotated[
+    str | None,
+    typer.Option("--instructions", "-s", metavar="WORDS", help="What the model should heed.", show_default=False),
+]
+Quiet = Annotated[bool, typer.Option("--no-reasoning", "-R", metavar="", help="Don't show what the model thinks.")]
+
+
+class Effort(StrEnum):
+    """How long the model should think."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+EffortOption = Annotated[
+    Effort | None, typer.Option("--effort", metavar="low|medium|high", help="How long to think.", show_default=False)
+]
+
+
+def _ending(command: Callable[P, int | None]) -> Callable[P, None]:
+    """A command that ends the process with the status that it returns, or that its error has."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            status = command(*args, **kwargs)
+        except ClientError as error:
+            printing.wrong(str(error))
+            status = error.exit_status
+        except KeyboardInterrupt:
+            status = EXIT_INTERRUPTED
+        except BrokenPipeError:  # whoever read the output has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = 1
+        raise typer.Exit(status or 0)
+
+    return run
+
+
+def _service(url: str | None, profile: str | None, key_env: str | None) -> tuple[Service, str]:
+    """The service that is meant, and its URL. Raises ClientError."""
+    chosen = read_profile(url, profile, key_env, os.environ)
+    return Service(chosen), chosen.url
+
+
+@app.command()
+@_ending
+def ask(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="WORDS", help="What to say. Stdin is added.", show_default=False)
+    ] = None,
+    on: Annotated[
+        bool, typer.Option("--continue", "-c", metavar="", help="Continue what was asked last here.")
+    ] = False,
+    before: From = None,
+    conversation: Annotated[
+        str | None, typer.Option("--conv", metavar="ID", help="Say it in this conversation.", show_default=False)
+    ] = None,
+    instructions: Instructions = None,
+    model: Model = None,
+    effort: EffortOption = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option("--schema", metavar="FILE", help="A JSON schema that the answer should fit.", show_default=False),
+    ] = None,
+    background: Annotated[
+        bool, typer.Option("--background", metavar="", help="Don't wait: print the id. `harmonium tail` follows it.")
+    ] = False,
+    no_stream: Annotated[
+        bool, typer.Option("--no-stream", metavar="", help="Print the answer when it is whole.")
+    ] = False,
+    no_reasoning: Quiet = False,
+    usage: Annotated[bool, typer.Option("--usage", "-u", metavar="", help="Say what it took, too.")] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+    profile: ProfileName = None,
+    key_env: KeyEnv = None,
+) -> int | None:
+    """Ask for one response, and print its answer as it comes. The id goes to stderr at the end.
+
+    `harmonium ask "Why is the sky blue?"`, and `git diff | harmonium ask "Review this."`. Go on with `-c`, or from any
+    response with `--from`. Ctrl-C ends the answer; what was said until then is kept.
+    """
+    if on + (before is not None) + (conversation is not None) > 1:
+        raise ClientError("only one of --continue, --from and --conv makes sense", EXIT_USAGE)
+    service, where = _service(url, profile, key_env)
+    body: Json = {"input": _input(words or [])}
+    if on or before is not None:
+        body["previous_response_id"] = before if before is not None else last_of(where, os.environ)
+    if conversation is not None:
+        body["conversation"] = conversation
+    body |= _asked(instructions, effort)
+    if schema is not None:
+        body["text"] = {"format": {"type": "json_schema", "name": "answer", "strict": True, "schema": _schema(schema)}}
+    body["model"] = model or service.first_model()
+    if background:
+        response = asking.begun(service, body)
+        keep_last(where, response["id"], os.environ)
+        printing.out(json.dumps(response) if as_json else response["id"])
+        return None
+    live = not (no_stream or as_json)
+    answer = asking.stream(service, body, reasoning=live and not no_reasoning and sys.stderr.isatty(), words=live)
+    if answer.id is None:
+        return EXIT_INTERRUPTED
+    keep_last(where, answer.id, os.environ)
+    if as_json:
+        printing.out(json.dumps(answer.response))
+    elif no_stream:
+        printing.out(printing.output_text(answer.response))
+    printing.told(printing.head_of(answer.response) if usage else answer.id)
+    if answer.interrupted:
+        return EXIT_INTERRUPTED
+    return asking.ended(answer.response)
+
+
+@app.command()
+@_ending
+def chat(
+    before: From = None,
+    instructions: Instructions = None,
+    model: Model = None,
+    effort: EffortOption = None,
+    no_reasoning: Quiet = False,
+    url: Url = None,
+    profile: ProfileName = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Talk with a model, line by line. `/help` says how to go back, try again and fork; Ctrl-D ends it."""
+    service, _ = _service(url, profile, key_env)
+    body = {"model": model or service.first_model()} | _asked(instructions, effort)
+    chatting.with_history()
+    chatting.Chat(service, body, not no_reasoning and sys.stderr.isatty(), before).run()
+
+
+@app.command()
+@_ending
+def show(
+    id: Id,
+    items: Annotated[
+        bool, typer.Option("--items", metavar="", help="Its items instead, a JSON object a line.")
+    ] = False,
+    events: Annotated[
+        bool, typer.Option("--events", metavar="", help="Its events instead, a JSON object a line, if it keeps them.")
+    ] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+    profile: ProfileName = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Print a response: what it was told, what it says, and what it took."""
+    if items + events + as_json > 1:
+        raise ClientError("only one of --items, --events and --json makes sense", EXIT_USAGE)
+    service, _ = _service(url, profile, key_env)
+    path = f"/v1/responses/{reading.checked(id)}"
+    if as_json:
+        printing.out(json.dumps(service.call("GET", path)))
+    elif items:
+        for item in reading.items(service, f"{path}/input_items"):
+            printing.out(json.dumps(item))
+        for item in service.call("GET", path)["output"]:
+            printing.out(json.dumps(item))
+    elif events:
+        for event in service.stream("GET", path, stream="true"):
+            printing.out(json.dumps(event))
+    else:
+        head, *paragraphs = reading.shown(service, id)
+        printing.bold(head)
+        for paragraph in paragraphs:
+            printing.out(f"\n{paragraph}")
+
+
+@app.command()
+@_ending
+def log(
+    id: Id,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
+    url: Url = None,
+    profile: ProfileName = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Print the chain of a response: itself, what it continues and so on, the newest first."""
+    service, _ = _service(url, profile, key_env)
+    for response, told in reading.chain(service, id, limit):
+        if as_json:
+            printing.out(json.dumps(response))
+            continue
+        printing.bold(printing.head_of(response))
+        printing.out(f"  < {printing.excerpt(told)}\n  > {printing.excerpt(printing.output_text(response))}")
+
+
+@app.command()
+@_ending
+def diff(
+    one: Annotated[str, typer.Argument(metavar="ID", help="The id of a response.", show_default=False)],
+    other: Annotated[str, typer.Argument(metavar="ID", help="The id of another one.", show_default=False)],
+    as_json: AsJson = False,
+    url: Url = None,
+    profile: ProfileName = None,
+    key_env: KeyEnv = None,
+) -> int:
+    """Compare two responses: what they have in common is counted, what only one has is printed. 1 if they differ."""
+    service, _ = _service(url, profile, key_env)
+    same, ones, others = reading.differing(service, one, other)
+    if as_json:
+        printing.out(json.dumps({"in_common": same, one: ones, other: others}))
+    else:
+        printing.told(f"{same} item{'' if same == 1 else 's'} in common")
+        for sign, items in ("-", ones), ("+", others):
+            for paragraph in printing.transcript(items):
+                printing.out("\n".join(f"{sign} {line}" for line in paragraph.split("\n")))
+    return 1 if ones or others else 0
+
+
+@app.command()
+@_ending
+def tail(
+    id: Id,
+    after: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Only the events behind this number.", show_default=False)
+    ] = None,
+    no_reasoning: Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print its events, an object a line.")] = False,
+    url: Url = None,
+    profile: ProfileName = None,
+    key_env: KeyEnv = None,
+) -> int:
+    """Follow a background response to its end, across broken connections and restarts. Ctrl-C stops following only."""
+    service, _ = _service(url, profile, key_env)
+    events = service.follow(reading.checked(id), after)
+    response: Json = {}
+    if as_json:
+        for event in events:
+            response = event.get("response", response)
+            printing.out(json.dumps(event))
+        return asking.exit_status_of(response)
+    answer = asking.printed(events, reasoning=not no_reasoning and sys.stderr.isatty())
+    printing.told(printing.head_of(answer.response))
+    if answer.interrupted:
+        return EXIT_INTERRUPTED
+    return asking.ended(answer.response)
+
+
+@app.command()
+@_ending
+def wait(
+    id: Id,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="How long at most.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    profile: ProfileName = None,
+    key_env: KeyEnv = None,
+) -> int:
+    """Wait until a response has ended, and print what it says."""
+    service, _ = _service(url, profile, key_env)
+    response = reading.waited_for(service, id, timeout)
+    printing.out(json.dumps(response) if as_json else printing.output_text(response))
+    return asking.ended(response)
+
+
+@app.command()
+@_ending
+def cancel(
+    id: Id,
+    as_json: AsJson = False,
+    url: Url = None,
+    profile: ProfileName = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Stop a background response. What it has said stays."""
+    service, _ = _service(url, profile, key_env)
+    response = service.call("POST", f"/v1/responses/{reading.checked(id)}/cancel")
+    printing.out(json.dumps(response) if as_json else printing.head_of(response))
+
+
+@app.command()
+@_ending
+def rm(
+    id: Id,
+    tree: Annotated[bool, typer.Option("--tree", metavar="", help="The whole conversation, with all forks.")] = False,
+    erase: Annotated[
+        bool, typer.Option("--erase", metavar="", help="Also what was said, where later turns go on from it.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Don't ask.")] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+    profile: ProfileName = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Delete a response. What continues it stays, and still knows what was said, unless it is told otherwise."""
+    service, _ = _service(url, profile, key_env)
+    what = "the whole conversation of" if tree else "and erase" if erase else ""
+    if not yes and not typer.confirm(f"Delete {what} {reading.checked(id)}?".replace("  ", " "), err=True):
+        raise ClientError("nothing was deleted")
+    query: dict[str, str | int] = {name: "true" for name, wanted in (("tree", tree), ("erase", erase)) if wanted}
+    deleted = service.call("DELETE", f"/v1/responses/{reading.checked(id)}", None, **query)
+    printing.out(json.dumps(deleted) if as_json else f"deleted {deleted['id']}")
+
+
+def _asked(instructions: str | None, effort: Effort | None) -> Json:
+    """What both `ask` and `chat` may ask for."""
+    body: Json = {}
+    if instructions is not None:
+        body["instructions"] = instructions
+    if effort is not None:
+        body["reasoning"] = {"effort": effort.value}
+    return body
+
+
+def _input(words: list[str]) -> str:
+    """What to say: the words, and below them what is piped in. Raises ClientError."""
+    said = " ".join(words)
+    piped = "" if sys.stdin.isatty() else _limited(sys.stdin.buffer.read(MAX_INPUT_BYTES + 1), "stdin")
+    if not (said.strip() or piped.strip()):
+        raise ClientError("nothing to say: give words, or pipe some in", EXIT_USAGE)
+    return f"{said}\n\n{piped}" if said and piped else said or piped
+
+
+def _limited(content: bytes, where: str) -> str:
+    if len(content) > MAX_INPUT_BYTES:
+        raise ClientError(f"{where} has more than {MAX_INPUT_BYTES} bytes", EXIT_USAGE)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise ClientError(f"{where} is no UTF-8 text", EXIT_USAGE) from None
+
+
+def _schema(file: Path) -> Any:
+    try:
+        with file.open("rb") as opened:
+            return json.loads(_limited(opened.read(MAX_INPUT_BYTES + 1), str(file)))
+    except OSError as error:
+        raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
+    except ValueError as error:
+        raise ClientError(f"{file} is no JSON: {error}", EXIT_USAGE) from None

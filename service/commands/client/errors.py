@@ -1,0 +1,36 @@
+"""Why a command of the client ends, each with the exit status that a script can tell it by."""
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NOT_FOUND = 3
+EXIT_REFUSED = 4
+EXIT_UNREACHABLE = 5
+EXIT_INTERRUPTED = 130
+"""128 and the number of SIGINT, as shells have it."""
+
+_STATUSES = {404: EXIT_NOT_FOUND, 401: EXIT_REFUSED, 403: EXIT_REFUSED, 429: EXIT_REFUSED}
+MAX_SHOWN_CHARS = 400
+
+
+class ClientError(Exception):
+    """A command can't do what it was asked for. Its text is for people; `exit_status` is for scripts."""
+
+    def __init__(self, message: str, exit_status: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
+
+
+class Unreachable(ClientError):
+    """Nobody answers at the service's address, or the connection broke."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, EXIT_UNREACHABLE)
+
+
+class Refused(ClientError):
+    """The service answered with an error."""
+
+    def __init__(self, status: int, message: str) -> None:
+        """`status` is that of HTTP."""
+        super().__init__(f"{message[:MAX_SHOWN_CHARS]} (HTTP {status})", _STATUSES.get(status, EXIT_FAILED))
+        self.status = status

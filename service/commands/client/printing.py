@@ -1,0 +1,138 @@
+"""What commands of the client print: results on stdout, everything about them on stderr.
+
+A model's words, and a user's, may hold what moves a cursor, names a window or turns text around. A terminal gets such
+characters by their names; a pipe gets what was said.
+"""
+
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, TextIO
+
+Json = dict[str, Any]
+
+EXCERPT_CHARS = 60
+_LINES = {"\n", "\t"}
+_UNSEEN = ("Cc", "Cf", "Zl", "Zp", "Co", "Cs")
+"""Unicode's categories of what isn't seen, or changes how the rest is."""
+
+_JOINERS = {"\u200c", "\u200d"}
+"""Without these, words of some languages and many emoji fall apart; they change nothing else."""
+
+_BOLD, _DIM, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[0m"
+
+
+def harmless(text: str) -> str:
+    """`text` with what a terminal would obey, or not show, as `<U+001B>`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        f"<U+{ord(sign):04X}>"
+        if unicodedata.category(sign) in _UNSEEN and sign not in _LINES and sign not in _JOINERS
+        else sign
+        for sign in text
+    )
+
+
+def excerpt(text: str, chars: int = EXCERPT_CHARS) -> str:
+    """The beginning of `text` on one line."""
+    begun = " ".join(harmless(text[: 4 * chars]).split())
+    return begun if len(begun) <= chars and len(text) <= 4 * chars else f"{begun[: chars - 1]}…"
+
+
+def out(text: str, end: str = "\n") -> None:
+    """Print a result, at once."""
+    _print(sys.stdout, text, end)
+
+
+def told(text: str, end: str = "\n") -> None:
+    """Print something about a result, dimmed where that goes."""
+    _print(sys.stderr, text, end, _DIM)
+
+
+def wrong(text: str) -> None:
+    """Print why something failed."""
+    _print(sys.stderr, f"harmonium: {text}", "\n", _RED)
+
+
+def bold(text: str) -> None:
+    """Print a heading."""
+    _print(sys.stdout, text, "\n", _BOLD)
+
+
+def _print(stream: TextIO, text: str, end: str, style: str = "") -> None:
+    if stream.isatty():
+        text = f"{style}{harmless(text)}{_PLAIN}" if style else harmless(text)
+    else:
+        text = text.encode("utf-8", "replace").decode()  # a lone surrogate has no bytes
+    stream.write(text + end)
+    stream.flush()
+
+
+def head_of(response: Json) -> str:
+    """The line about a response: its id, when it was made, how it ended, its model and its tokens."""
+    parts = [str(response.get("id")), _when(response.get("created_at")), str(response.get("status"))]
+    parts += [str(response.get("model")), tokens_of(response)]
+    details: Json = response.get("incomplete_details") or {}
+    if reason := details.get("reason"):
+        parts[2] += f" ({reason})"
+    return "  ".join(part for part in parts if part)
+
+
+def _when(seconds: object) -> str:
+    if not isinstance(seconds, int | float):
+        return ""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def tokens_of(response: Json) -> str:
+    """`72→25 tokens (64 cached)`, empty where the usage isn't known."""
+    usage: Json | None = response.get("usage")
+    if not usage:
+        return ""
+    details: Json = usage.get("input_tokens_details") or {}
+    cached = f" ({details['cached_tokens']} cached)" if details.get("cached_tokens") else ""
+    return f"{usage['input_tokens']}→{usage['output_tokens']} tokens{cached}"
+
+
+def text_of(item: Json) -> str:
+    """What an item says, on as many lines as it has."""
+    match item.get("type", "message"):
+        case "message":
+            return _joined(item.get("content"))
+        case "reasoning":
+            return _joined(item.get("content")) or _joined(item.get("summary"))
+        case "function_call" | "mcp_call" | "custom_tool_call":
+            return f"{item.get('name')}({item.get('arguments', item.get('input', ''))})"
+        case "function_call_output" | "custom_tool_call_output":
+            return _joined(item.get("output"))
+        case kind:
+            return f"[{kind}]"
+
+
+def _joined(content: str | list[Json] | None) -> str:
+    return content if isinstance(content, str) else "".join(_part(part) for part in content or ())
+
+
+def _part(part: Json) -> str:
+    return next(
+        (part[each] for each in ("text", "refusal") if isinstance(part.get(each), str)), f"[{part.get('type')}]"
+    )
+
+
+def said_by(item: Json) -> str:
+    """Who or what an item is from, as a heading."""
+    kind = item.get("type", "message")
+    return str(item.get("role")) if kind == "message" else str(kind).replace("_", " ")
+
+
+def transcript(items: Iterable[Json]) -> Iterator[str]:
+    """Items as paragraphs, each with who said it."""
+    for item in items:
+        yield f"{said_by(item)}: {text_of(item)}"
+
+
+def output_text(response: Json) -> str:
+    """All that a response says to its user."""
+    return "".join(text_of(item) for item in response.get("output", ()) if item.get("type") == "message")

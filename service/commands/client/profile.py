@@ -1,0 +1,136 @@
+"""Which service a command talks to, with which key and model: from options, the environment, or a profile.
+
+Profiles are in `~/.config/harmonium/config.toml` (`$XDG_CONFIG_HOME` if set):
+
+    default = "work"
+
+    [profiles.work]
+    url = "https://harmonium.example.com"
+    key_file = "~/.config/harmonium/work.key"
+    model = "gpt-oss-20b"
+
+A key is never an option, as every user of a machine can read the list of processes; nor is it in that file, which
+people show to each other.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from service.commands.client.errors import EXIT_USAGE, ClientError
+
+URL, KEY, PROFILE = "HARMONIUM_URL", "HARMONIUM_CLIENT_KEY", "HARMONIUM_PROFILE"
+DEFAULT_URL = "http://127.0.0.1:8000"
+MAX_FILE_BYTES = 65_536
+MAX_KEY_CHARS = 512
+
+_KEY = re.compile(r"[\x21-\x7e]+")
+
+
+class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A profile as the file has it."""
+
+    url: str | None = None
+    key_env: str | None = None
+    key_file: str | None = None
+    model: str | None = None
+
+
+class _Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file."""
+
+    default: str | None = None
+    profiles: dict[str, Written] = {}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A service: its URL without `/v1`, the key for it and the model to ask for, None where there is none."""
+
+    url: str
+    key: str | None
+    model: str | None
+
+    def __repr__(self) -> str:
+        return f"Profile({self.url!r})"  # a traceback shows no key
+
+
+def read_profile(url: str | None, name: str | None, key_env: str | None, environment: Mapping[str, str]) -> Profile:
+    """What the options, the environment and the file come to; an option wins over a variable, and that over the file.
+
+    A URL that is given goes with no key of a profile: it would be sent to somebody else. Raises ClientError.
+    """
+    given = url or (environment.get(URL) if name is None else None)
+    alone = bool(given) and name is None
+    chosen = Written() if alone else _chosen(_config_file(environment), name or environment.get(PROFILE))
+    if (variable := key_env or chosen.key_env) is not None:
+        key = environment.get(variable)
+        if not key:
+            raise _wrong(f"{variable} is not set, and should hold the key")
+    elif chosen.key_file is not None:
+        key = _read(Path(chosen.key_file).expanduser()).strip()
+    else:
+        key = environment.get(KEY) or None
+    return Profile(_checked(given or chosen.url or DEFAULT_URL), _checked_key(key), chosen.model)
+
+
+def _config_file(environment: Mapping[str, str]) -> Path:
+    folder = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(folder) / "harmonium" / "config.toml"
+
+
+def _chosen(file: Path, name: str | None) -> Written:
+    """The profile with that name, or else the default one; an empty one where none is meant."""
+    if not file.exists():
+        if name is not None:
+            raise _wrong(f"there is no profile {name!r}, as there is no {file}")
+        return Written()
+    try:
+        config = msgspec.toml.decode(_read(file), type=_Config)
+    except msgspec.MsgspecError as error:
+        raise _wrong(f"{file}: {error}") from None
+    wanted = name if name is not None else config.default
+    if wanted is None:
+        return Written()
+    if wanted not in config.profiles:
+        raise _wrong(f"{file} has no [profiles.{wanted}]")
+    return config.profiles[wanted]
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise _wrong(f"{file} has more than {MAX_FILE_BYTES} bytes")
+        return content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _wrong(f"can't read {file}: {error}") from None
+
+
+def _checked(url: str) -> str:
+    """A URL of a service, without `/v1` and a slash at its end."""
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port)
+    except ValueError:
+        sound = False
+    else:
+        sound = sound and not (parts.query or parts.fragment or parts.username or parts.password)
+    if not sound or not url.isprintable() or not url.isascii() or " " in url:
+        raise _wrong(f"{url!r} is no URL of a service; give one as {DEFAULT_URL}")
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key is not None and not (_KEY.fullmatch(key) and len(key) <= MAX_KEY_CHARS):
+        raise _wrong(f"the key should have 1 to {MAX_KEY_CHARS} visible characters of ASCII, and no spaces")
+    return key
+
+
+def _wrong(message: str) -> ClientError:
+    return ClientError(message, EXIT_USAGE)

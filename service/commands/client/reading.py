@@ -1,0 +1,102 @@
+"""Looking at what is stored: one response, the chain behind it, and one that is under way."""
+
+import time
+from collections.abc import Iterator
+
+from service.commands.client import printing
+from service.commands.client.errors import ClientError, Refused
+from service.commands.client.service import TERMINAL_STATUSES, Json, Service
+
+PAGE = 100
+MAX_ITEMS = 10_000
+"""How many items of one response are listed."""
+
+POLL_SECONDS = 0.5
+"""How soon a response without an event log is looked at again."""
+
+
+def response_of(service: Service, id: str) -> Json:
+    """A response. Raises ClientError."""
+    return service.call("GET", f"/v1/responses/{checked(id)}")
+
+
+def checked(id: str) -> str:
+    """An id, which may stand in a path. Raises ClientError."""
+    if not id.isascii() or not id.replace("_", "").replace("-", "").isalnum():
+        raise ClientError(f"{printing.excerpt(id)!r} is no id; one is resp_ and 48 hex digits", 2)
+    return id
+
+
+def items(service: Service, path: str, order: str = "asc") -> Iterator[Json]:
+    """The items of a list, page by page. Raises ClientError."""
+    after: dict[str, str | int] = {}
+    for _ in range(MAX_ITEMS // PAGE):
+        page = service.call("GET", path, None, limit=PAGE, order=order, **after)
+        yield from page["data"]
+        if not page.get("has_more"):
+            return
+        after = {"after": page["last_id"]}
+    printing.told(f"… more than {MAX_ITEMS} items")
+
+
+def shown(service: Service, id: str) -> Iterator[str]:
+    """A response as paragraphs: what it was told, and what it says."""
+    response = response_of(service, id)
+    yield printing.head_of(response)
+    if response.get("instructions"):
+        yield f"instructions: {printing.text_of({'type': 'message', 'content': response['instructions']})}"
+    yield from printing.transcript(items(service, f"/v1/responses/{id}/input_items"))
+    yield from printing.transcript(response.get("output", ()))
+
+
+def differing(service: Service, one: str, other: str) -> tuple[int, list[Json], list[Json]]:
+    """How many items two responses have in common, from the first on, and the further items of each.
+
+    Where both continue the same response, items of that have the same ids. Raises ClientError.
+    """
+    ones, others = said_in(service, one), said_in(service, other)
+    same = 0
+    for first, second in zip(ones, others, strict=False):
+        if first.get("id") != second.get("id"):
+            break
+        same += 1
+    return same, ones[same:], others[same:]
+
+
+def said_in(service: Service, id: str) -> list[Json]:
+    """All items of the conversation up to a response, its own among them. Raises ClientError."""
+    output: list[Json] = response_of(service, id)["output"]
+    return [*items(service, f"/v1/responses/{id}/input_items"), *output]
+
+
+def chain(service: Service, id: str, limit: int) -> Iterator[tuple[Json, str]]:
+    """A response and those before it, the newest first, each with the beginning of what it was told."""
+    at: str | None = id
+    for _ in range(limit):
+        if at is None:
+            return
+        try:
+            response = response_of(service, at)
+        except Refused as error:
+            if error.status != 404 or at == id:
+                raise
+            printing.told(f"{at} is not there any more")
+            return
+        newest = service.call("GET", f"/v1/responses/{at}/input_items", None, limit=1, order="desc")["data"]
+        yield response, printing.text_of(newest[0]) if newest else ""
+        at = response.get("previous_response_id")
+    if at is not None:
+        printing.told("… --limit shows more")
+
+
+def waited_for(service: Service, id: str, seconds: float | None) -> Json:
+    """A response once it has ended, or after so many seconds as it is then. Raises ClientError."""
+    until = None if seconds is None else time.monotonic() + seconds
+    response = response_of(service, id)
+    while response.get("status") not in TERMINAL_STATUSES:
+        left = POLL_SECONDS if until is None else until - time.monotonic()
+        if left <= 0:
+            raise ClientError(f"{id} is still {response.get('status')} after {seconds:g} s")
+        time.sleep(min(POLL_SECONDS, left))
+        response = response_of(service, id)
+    return response

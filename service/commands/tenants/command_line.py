@@ -1,0 +1,372 @@
+"""The options of `harmonium projects`, `keys`, `usage` and `audit`, and how their results are printed."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Never
+
+import typer
+
+from service.settings.settings import Settings, SettingsError, load_settings
+
+if TYPE_CHECKING:
+    from service.tenants.directory import Directory, Wish
+
+EXIT_FAILURE = 1
+EXIT_SETTINGS = 2
+
+DAY_SECONDS = 86_400
+
+projects = typer.Typer(no_args_is_help=True, help="Tenants that are made while the service runs: list, create, end.")
+keys = typer.Typer(no_args_is_help=True, help="Keys of projects and of administrators: list, create, revoke.")
+
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of a table.")]
+Project = Annotated[str, typer.Argument(metavar="PROJECT", help="The id of a project.", show_default=False)]
+KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The id of a key, as `list` shows it.", show_default=False)]
+Days = Annotated[
+    float | None,
+    typer.Option("--days", metavar="N", min=0.0001, max=3_660, help="When it expires. Without it, never."),
+]
+
+_PROJECT = ("id", "name", "created_at", "static", "archived_at")
+_KEY = ("id", "name", "account", "redacted", "scopes", "created_at", "expires_at", "last_used_at")
+_ADMIN = ("id", "name", "redacted", "created_at", "expires_at", "last_used_at")
+_USAGE = ("requests", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+
+Row = dict[str, Any]
+
+
+class Dimension(StrEnum):
+    """What usage may be shown by."""
+
+    PROJECT = "project"
+    KEY = "key"
+    MODEL = "model"
+
+
+@projects.command("list")
+def list_projects(
+    archived: Annotated[bool, typer.Option("--archived", metavar="", help="With those that have ended.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """All projects: those of HARMONIUM_API_KEYS, which are static, and then those that were made here, in order."""
+    from service.commands.tenants import work
+
+    rows = _run(lambda directory: work.projects(directory, archived=archived))
+    _print(rows, _PROJECT if archived else _PROJECT[:-1], as_json)
+
+
+@projects.command("create")
+def create_project(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Make a project: a tenant of its own. `harmonium keys create` makes it a key."""
+    from service.commands.tenants import work
+
+    _print_one(_run(lambda directory: work.create_project(directory, _name(name))), _PROJECT[:-1], as_json)
+
+
+@projects.command("rename")
+def rename_project(
+    project: Project,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it now.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Give a project another name."""
+    from service.commands.tenants import work
+
+    _print_one(_run(lambda directory: work.rename_project(directory, project, _name(name))), _PROJECT[:-1], as_json)
+
+
+@projects.command("archive")
+def archive_project(project: Project, as_json: AsJson = False) -> None:
+    """End a project for good: its keys open nothing any more. What it stored goes as all does that nobody uses."""
+    from service.commands.tenants import work
+
+    _print_one(_run(lambda directory: work.archive_project(directory, project)), _PROJECT, as_json)
+
+
+@projects.command("models")
+def permit_models(
+    project: Project,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="MODEL", help="Only this may be used; several times for several."),
+    ] = None,
+    deny: Annotated[
+        list[str] | None,
+        typer.Option("--deny", metavar="MODEL", help="All but this may be used; several times for several."),
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", metavar="", help="All may be used.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show which models a project may use, or change that. The others are not there for it."""
+    from service.commands.tenants import work
+    from service.tenants.models import ListMode, read_permissions
+
+    if bool(allow) + bool(deny) + clear > 1:
+        _fail("only one of --allow, --deny and --clear makes sense", EXIT_FAILURE)
+    mode: ListMode = "allow_list" if allow else "deny_list"
+
+    def permit(directory: "Directory") -> Awaitable[Row]:
+        if names := allow or deny:
+            return work.permit_models(directory, project, read_permissions(mode, names))
+        return work.permit_models(directory, project, None) if clear else work.models(directory, project)
+
+    _print_one(_run(permit), ("id", "mode", "model_ids"), as_json)
+
+
+@projects.command("limits")
+def limit_project(
+    project: Project,
+    model: Annotated[
+        str, typer.Option("--model", metavar="MODEL", help="Of which model, by its first name; `all` is all together.")
+    ] = "all",
+    wished: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="LIMIT=N",
+            help="Change one, such as max_tokens_per_1_day=100000, or =none for no limit; several times for several.",
+        ),
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", metavar="", help="Take away all of the model's limits.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what limits a project, or change that: requests and tokens in a minute, a day and a month, and how many
+    responses at once. What isn't set stays as it is.
+
+    Limits are max_requests_per_1_minute, max_tokens_per_1_minute, the same of 1_day and 1_month, and
+    max_parallel_responses. Where a project has none of its own, HARMONIUM_TENANT_LIMITS holds, which isn't shown here.
+    """
+    from service.commands.tenants import work
+
+    if wished and clear:
+        _fail("only one of --set and --clear makes sense", EXIT_FAILURE)
+    limits = None if clear else _limits(wished or ())
+
+    def limit(directory: "Directory") -> Awaitable[list[Row]]:
+        if limits == {}:
+            return work.limits(directory, project)
+        return work.limit(directory, project, _name(model), limits)
+
+    rows = _run(limit)
+    if not as_json:
+        rows = work.each_limit(rows)
+    _print(rows, ("model", "limit", "most"), as_json)
+
+
+@keys.command("list")
+def list_keys(project: Project, as_json: AsJson = False) -> None:
+    """The keys of a project, without their values."""
+    from service.commands.tenants import work
+
+    _print(_run(lambda directory: work.keys(directory, project)), _KEY, as_json)
+
+
+@keys.command("create")
+def create_key(
+    project: Project,
+    account: Annotated[str, typer.Option("--account", metavar="NAME", help="Who has it, such as a program.")] = "app",
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", metavar="SCOPE", help="What it may do; several times for several. All without it."),
+    ] = None,
+    days: Days = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a service account with a key. Its value is printed here, and nowhere else."""
+    from service.commands.tenants import work
+    from service.tenants.scopes import read_scopes
+
+    def make(directory: "Directory") -> Awaitable[Row]:
+        wish = _wish("Secret Key", days, read_scopes(scope or ()))
+        return work.create_key(directory, project, _name(account), wish)
+
+    _print_one(_run(make), ("value", *_KEY[:-1]), as_json)
+
+
+@keys.command("revoke")
+def revoke_key(project: Project, key: KeyId, as_json: AsJson = False) -> None:
+    """End a key of a project: it opens nothing any more, in all processes within a second."""
+    from service.commands.tenants import work
+
+    _print_one(_run(lambda directory: work.revoke_key(directory, project, key)), ("id", "deleted"), as_json)
+
+
+@keys.command("list-admin")
+def list_admin_keys(as_json: AsJson = False) -> None:
+    """The keys of administrators, without their values; not the one in the settings."""
+    from service.commands.tenants import work
+
+    _print(_run(work.admin_keys), _ADMIN, as_json)
+
+
+@keys.command("create-admin")
+def create_admin_key(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.", show_default=False)],
+    days: Days = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key of an administrator. Its value is printed here, and nowhere else.
+
+    The service takes such keys where `HARMONIUM_PROJECTS` is on, or `HARMONIUM_ADMIN_KEY` is set.
+    """
+    from service.commands.tenants import work
+
+    made = _run(lambda directory: work.create_admin_key(directory, _wish(_name(name), days)))
+    _print_one(made, ("value", *_ADMIN[:-1]), as_json)
+
+
+@keys.command("revoke-admin")
+def revoke_admin_key(key: KeyId, as_json: AsJson = False) -> None:
+    """End a key of an administrator."""
+    from service.commands.tenants import work
+
+    _print_one(_run(lambda directory: work.revoke_admin_key(directory, key)), ("id", "deleted"), as_json)
+
+
+def audit(
+    project: Annotated[str | None, typer.Option(metavar="ID", help="Only in this project.", show_default=False)] = None,
+    type: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Only this, such as api_key.deleted.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="How many at most.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
+) -> None:
+    """Who did what to which project, service account and key, the newest first."""
+    from service.commands.tenants import work
+    from service.tenants.audit import Wanted, done_by
+
+    wanted = Wanted(types=(type,) if type else (), projects=(project,) if project else ())
+    found = _run(lambda directory: work.entries(directory, wanted, limit))
+    if as_json:
+        for each in found:
+            typer.echo(json.dumps(each))
+        return
+    rows = [
+        {
+            "effective_at": each["effective_at"],
+            "type": each["type"],
+            "resource": each[each["type"]]["id"],
+            "project": each.get("project", {}).get("id"),
+            "actor": done_by(each),
+        }
+        for each in found
+    ]
+    _print(rows, ("effective_at", "type", "resource", "project", "actor"), as_json=False)
+
+
+def usage(
+    project: Annotated[str | None, typer.Option(metavar="ID", help="Only this project.", show_default=False)] = None,
+    by: Annotated[
+        list[Dimension] | None,
+        typer.Option("--by", help="What it is shown by; several times for several.", show_default="project"),
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=3_660, metavar="N", help="Of how many days, today included.")] = 30,
+    as_json: AsJson = False,
+) -> None:
+    """What was used by whom: responses that ended, and their tokens."""
+    from service.commands.tenants import work
+
+    names = tuple(dict.fromkeys(each.value for each in by or (Dimension.PROJECT,)))
+    rows = _do(lambda: work.run_on_spending(_load(), lambda spending: work.usage(spending, project, names, days)))
+    _print(rows, (*names, *_USAGE), as_json)
+
+
+def _run(work: "Callable[[Directory], Awaitable[Any]]") -> Any:
+    """What it does in the registry of the settings' store."""
+    from service.commands.tenants.work import run
+
+    return _do(lambda: run(_load(), work))
+
+
+def _do(deed: Callable[[], Any]) -> Any:
+    """What something comes to that is done in the settings' store."""
+    from service.commands.signals import be_interruptible
+    from service.errors import ApiError
+    from store.errors import StoreError
+
+    be_interruptible()
+    try:
+        return deed()
+    except ApiError as refusal:
+        _fail(refusal.message, EXIT_FAILURE)
+    except (StoreError, OSError, ValueError, TypeError) as error:
+        _fail(f"can't reach the store: {error}", EXIT_FAILURE)
+
+
+def _name(name: str) -> str:
+    from service.tenants.records import checked_name
+
+    return checked_name(name)
+
+
+def _limits(wished: Iterable[str]) -> dict[str, int | None]:
+    """Limits as they are typed, by their names; None is no limit."""
+    from service.settings.core import parse_limits
+
+    found = dict[str, int | None]()
+    for each in wished:
+        name, _, number = each.partition("=")
+        none = number.lower() == "none"
+        try:
+            (name,) = parse_limits(f"{name}=0" if none else each)
+            found[name] = None if none else int(number)
+        except ValueError as error:
+            wrong = str(error) if str(error).startswith("should") else "should be one NAME=NUMBER"
+            _fail(f"--set {each}: {wrong}, or none", EXIT_FAILURE)
+    return found
+
+
+def _wish(name: str, days: float | None, scopes: tuple[str, ...] = ()) -> "Wish":
+    from service.tenants.directory import Wish
+
+    return Wish(name, scopes, None if days is None else max(1, round(days * DAY_SECONDS)))
+
+
+def _print(rows: list[Row], columns: Iterable[str], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from service.commands.tenants.work import as_table
+
+    names = tuple(columns)
+    shown = as_table(rows, *names)
+    table = Table(box=None, pad_edge=False)
+    for place, name in enumerate(names):
+        longest = max((len(row[place]) for row in shown), default=0)
+        table.add_column(name.replace("_", " "), no_wrap=True, min_width=longest)  # ids are copied whole
+    for row in shown:
+        table.add_row(*row)
+    Console().print(table, crop=False, soft_wrap=True)
+
+
+def _print_one(row: Row, columns: Iterable[str], as_json: bool) -> None:
+    """One thing, each of its facts on a line, so that it can be copied whole."""
+    if as_json:
+        typer.echo(json.dumps(row, indent=2))
+        return
+    from service.commands.tenants.work import as_table
+
+    names = tuple(columns)
+    ((values),) = as_table([row], *names)
+    for name, value in zip(names, values, strict=True):
+        if value:
+            typer.echo(f"{name.replace('_', ' ')}: {value}")
+
+
+def _load() -> Settings:
+    try:
+        return load_settings()
+    except SettingsError as error:
+        _fail(str(error), EXIT_SETTINGS)
+
+
+def _fail(message: str, status: int) -> Never:
+    typer.echo(f"harmonium: {message}", err=True)
+    raise typer.Exit(status)

@@ -1,0 +1,229 @@
+"""What the commands do in the registry of the settings' store, and how they show it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from time import time
+from typing import Any, TypeVar
+
+import msgspec
+
+from service.commands.doctor import server_url
+from service.responses.service import open_directory, open_store
+from service.settings.core import LIMITS
+from service.settings.settings import Settings
+from service.tenants.audit import COMMAND_LINE, Actor, Wanted, page_of_entries
+from service.tenants.directory import Directory, Listed, Wish
+from service.tenants.models import ALL, ModelPermissions
+from service.tenants.records import Account, Key, Project
+from service.tenants.usage import DAY_HOURS, Asked, usage_of
+from store.history.history import ConversationHistoryStore
+from store.registry.spending import HOUR_SECONDS, Spending
+
+T = TypeVar("T")
+
+ACTOR = Actor(COMMAND_LINE)
+PAGE = 100
+
+BY = {"project": "tenant", "key": "key", "model": "model"}
+"""What usage is shown by, and what the store calls it."""
+
+Row = dict[str, Any]
+
+
+def run(settings: Settings, work: Callable[[Directory], Awaitable[T]]) -> T:
+    """Do something in the registry of the settings' store. Raises ApiError, StoreError, OSError."""
+    return _run(settings, lambda store: work(open_directory(settings, store)))
+
+
+def run_on_spending(settings: Settings, work: Callable[[Spending], Awaitable[T]]) -> T:
+    """Do something with what was spent in the settings' store. Raises StoreError, OSError."""
+    return _run(settings, lambda store: work(Spending(store)))
+
+
+def _run(settings: Settings, work: Callable[[ConversationHistoryStore], Awaitable[T]]) -> T:
+    async def do(url: str) -> T:
+        store = open_store(settings.model_copy(update={"redis_url": url}))
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    with server_url(settings) as url:
+        return asyncio.run(do(url))
+
+
+async def projects(directory: Directory, *, archived: bool) -> list[Row]:
+    """All projects."""
+    found = await _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
+    return [_project(each) for each in found]
+
+
+async def create_project(directory: Directory, name: str) -> Row:
+    """A new project."""
+    return _project(await directory.create_project(ACTOR, name))
+
+
+async def rename_project(directory: Directory, id: str, name: str) -> Row:
+    """The project under another name."""
+    return _project(await directory.rename_project(ACTOR, id, name))
+
+
+async def archive_project(directory: Directory, id: str) -> Row:
+    """The project, which has ended."""
+    return _project(await directory.archive_project(ACTOR, id))
+
+
+async def models(directory: Directory, id: str) -> Row:
+    """Which models a project may use."""
+    return _models(await directory.project(id))
+
+
+async def permit_models(directory: Directory, id: str, permissions: ModelPermissions | None) -> Row:
+    """Which models a project may use from now on; with None all."""
+    return _models(await directory.permit_models(ACTOR, id, permissions))
+
+
+async def limits(directory: Directory, id: str) -> list[Row]:
+    """What limits a project, by model."""
+    return _limits(await directory.project(id))
+
+
+async def limit(directory: Directory, id: str, model: str, wished: Mapping[str, int | None] | None) -> list[Row]:
+    """What limits a project from now on, with what is `wished` of a model; with None it has none of that."""
+    return _limits(await directory.limit(ACTOR, id, model, wished))
+
+
+def each_limit(rows: list[Row]) -> list[Row]:
+    """A row for each limit that there is."""
+    return [
+        {"model": row["model"], "limit": name, "most": row[name]}
+        for row in rows
+        for name in LIMITS
+        if row[name] is not None
+    ]
+
+
+async def keys(directory: Directory, project: str) -> list[Row]:
+    """All keys of a project."""
+    found = await _all(lambda after: directory.keys(project, after=after, limit=PAGE))
+    return await _keys(directory, found)
+
+
+async def create_key(directory: Directory, project: str, account: str, wish: Wish) -> Row:
+    """A new service account and its key, with the value that is shown once."""
+    _, key = await directory.create_account_with_key(ACTOR, project, account, wish)
+    (row,) = await _keys(directory, [key.key])
+    return {**row, "value": key.value}
+
+
+async def revoke_key(directory: Directory, project: str, id: str) -> Row:
+    """The id of a key that opens nothing any more."""
+    await directory.delete_key(ACTOR, project, id)
+    return {"id": id, "deleted": True}
+
+
+async def admin_keys(directory: Directory) -> list[Row]:
+    """All keys of administrators."""
+    found = await _all(lambda after: directory.admin_keys(after=after, limit=PAGE, ascending=True))
+    return await _keys(directory, found)
+
+
+async def create_admin_key(directory: Directory, wish: Wish) -> Row:
+    """A new key of an administrator, with the value that is shown once."""
+    made = await directory.create_admin_key(ACTOR, wish)
+    (row,) = await _keys(directory, [made.key])
+    return {**row, "value": made.value}
+
+
+async def revoke_admin_key(directory: Directory, id: str) -> Row:
+    """The id of a key that opens nothing any more."""
+    await directory.delete_admin_key(ACTOR, id)
+    return {"id": id, "deleted": True}
+
+
+async def entries(directory: Directory, wanted: Wanted, limit: int) -> list[Row]:
+    """So many entries of the audit log, the newest first."""
+    found: list[Row] = []
+    after, more = None, True
+    while more and len(found) < limit:
+        page = await page_of_entries(directory.registry, wanted, after=after, limit=min(PAGE, limit - len(found)))
+        found += page.shown
+        after, more = page.last, page.more
+    return found
+
+
+async def usage(spending: Spending, project: str | None, by: Sequence[str], days: int) -> list[Row]:
+    """What was used in the last so many days, this one included, by any of BY."""
+    end = int(time()) // HOUR_SECONDS + 1
+    first = max(0, (end - 1) // DAY_HOURS - days + 1) * DAY_HOURS
+    tenants = frozenset([project] if project else ())
+    asked = Asked(first=first, end=end, width=end, most=1, tenants=tenants, by=tuple(BY[name] for name in by))
+    (bucket,) = (await usage_of(spending, asked)).buckets
+    return [
+        {name: getattr(spender, BY[name]) or None for name in by} | sums._asdict()
+        for spender, sums in sorted(bucket.results.items())
+    ]
+
+
+def as_table(rows: list[Row], *columns: str) -> list[tuple[str, ...]]:
+    """Rows for people: these columns, times as they are written, nothing for what there is not."""
+    return [tuple(_shown(name, row.get(name)) for name in columns) for row in rows]
+
+
+def _shown(name: str, value: object) -> str:
+    if value is None or value is False or value == []:
+        return ""
+    if value is True:
+        return "yes"
+    if name.endswith("_at") and isinstance(value, int):
+        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M")
+    if isinstance(value, list):
+        return " ".join(map(str, value))  # type: ignore[reportUnknownArgumentType]
+    return str(value)
+
+
+async def _all(page: Callable[[str | None], Awaitable[Listed[Any]]]) -> list[Any]:
+    """All of a list; the settings bound how much that is."""
+    found: list[Any] = []
+    after, more = None, True
+    while more:
+        listed = await page(after)
+        found += listed.records
+        after, more = listed.last, listed.more
+    return found
+
+
+async def _keys(directory: Directory, found: list[Key]) -> list[Row]:
+    rows: list[Row] = []
+    for begin in range(0, len(found), PAGE):
+        some = found[begin : begin + PAGE]
+        owners: list[Account | None] = [None] * len(some)
+        if some[0].account:
+            owners = list(await directory.owners(some))
+        used = await directory.last_used(some)
+        for key, owner, last in zip(some, owners, used, strict=True):
+            row: Row = msgspec.to_builtins(key)
+            row = {name: row.get(name) for name in ("id", "name", "created_at", "expires_at", "scopes", "redacted")}
+            row |= {"scopes": list(key.scopes), "last_used_at": last}
+            rows.append(row | ({} if owner is None else {"account": owner.name}))
+    return rows
+
+
+def _project(project: Project) -> Row:
+    return {
+        "id": project.id,
+        "name": project.name,
+        "created_at": project.created_at or None,
+        "archived_at": project.archived_at,
+        "static": project.static,
+    }
+
+
+def _limits(project: Project) -> list[Row]:
+    return [{"model": model, **msgspec.structs.asdict(limit)} for model, limit in sorted(project.limits.items())]
+
+
+def _models(project: Project) -> Row:
+    models = project.models or ALL
+    return {"id": project.id, "mode": models.mode, "model_ids": list(models.ids)}

@@ -1,0 +1,272 @@
+"""The events of Chat Completions to the chunks of the engine's port. Pure.
+
+    reasoning, content, calls, as the server read them ─▶ Writing ─▶ text with marks of our own
+
+Ids only count here. Where a server gives those of each event, each counts; else an event with text is one token, and
+what the usage says more than that comes with the last chunk. A chunk begins where a part of the answer does.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from service.engine.chat import wire
+from service.engine.port import LEAST_LOGPROB, UNTOLD, Chunk, EngineError, Finish, TokenLogprobs
+from service.engine.servers.answer import DONE, Answer
+from service.markup.parsers.by_server import ENDED, WORD, Writing, opens
+from service.markup.parsers.call import legal_name
+from service.markup.parsers.json_scan import ObjectScan
+
+TOKEN_BYTES = 512
+"""The most that one token may stand for: none in any vocabulary known here has as much."""
+
+MOST_CALLS = 256
+"""How many calls may be told in turns."""
+
+REASONS = {"tool_calls": "stop", "function_call": "stop"}
+"""Why a turn ended that called something."""
+
+
+class ChatAnswer(Answer):
+    """One stream. `max_tokens` is the most that may come; where more does, the answer is `over`. `tells_cached` is
+    whether anybody is to know what was cached.
+    """
+
+    def __init__(self, name: str, *, max_tokens: int, logprobs: int | None, tells_cached: bool = True) -> None:
+        super().__init__(logprobs=logprobs)
+        self.name = name
+        self._max_tokens = max_tokens
+        self._tells_cached = tells_cached
+        self._writing = Writing()
+        self._ready: list[Chunk] = []
+        self._calls: list[_Open] = []
+        """The calls that may go on: what is said of the first is written at once."""
+        self._whole: set[int | None] = set()
+        """The numbers of those before them."""
+        self._given = 0
+        """How many tokens the chunks so far have."""
+        self._spare = 0
+        """How many came without text, or were given too many."""
+        self._guesses = True
+        """Whether the server leaves it to us to count, so that nobody knows by now whether an end comes with them."""
+        self._size = 0
+        self._usage = wire.Usage()
+        self._prompt_tokens: int | None = None
+        """How many tokens the prompt has, where that is told at the beginning, and until it is passed on."""
+
+    def _made(self) -> Iterator[Chunk]:
+        """What was added by now, a chunk for each part of the answer."""
+        self._flush()
+        ready, self._ready = self._ready, []
+        yield from ready
+
+    def end(self) -> Chunk:
+        """The last chunk: what came with the finish, and what the stream told of itself. Raises as Answer does."""
+        last = super().end()
+        stops = last.finish is Finish.STOP
+        text = "".join(self._text) + (self._writing.ends() if stops else "")
+        counted = self._usage.completion_tokens
+        missing = self._spare if counted is None else counted - self._given
+        count = max(min(missing, self._max_tokens - self._given), int(stops or bool(text)), 0)
+        ids = [WORD] * (count - stops) + [ENDED] * stops
+        known = None if self._alternatives is None else _padded(self._logprobs, count)
+        prompt = self._prompt_tokens if self._usage.prompt_tokens is None else self._usage.prompt_tokens
+        cached = self._usage.cached_tokens if self._tells_cached else None
+        if cached is not None and prompt is not None:
+            cached = min(cached, prompt)
+        return Chunk(ids, last.finish, cached, known, text, prompt)
+
+    def _payloads(self) -> Iterator[bytes]:
+        """The data of the lines that are complete; any server's, however it ends its lines."""
+        start = 0
+        while (end := self._rest.find(b"\n", max(start, self._searched))) >= 0:
+            field, _, value = bytes(self._rest[start:end]).partition(b":")
+            start = self._searched = end + 1
+            value = value.strip()
+            if value == DONE:
+                self.over = self.over or self.finished
+            elif field == b"data" and value:
+                yield value
+            elif field == b"error":  # as llama.cpp's of before
+                yield b'{"error":' + value + b"}"
+        del self._rest[:start]
+        self._searched = len(self._rest)
+        if len(self._rest) > self._max_event_bytes:
+            raise EngineError(f"the {self.name} server sent an event of more than {self._max_event_bytes} bytes")
+
+    def _take(self, payload: bytes) -> None:
+        event = wire.read_event(self.name, payload)
+        if event.prompt_token_ids:
+            self._prompt_tokens = len(event.prompt_token_ids)
+        if event.usage != wire.NOTHING:
+            self._usage = wire.read_usage(event.usage)
+        for choice in () if self.finished else event.choices or ():
+            if choice is None:
+                continue
+            if choice.index:
+                raise EngineError(f"the {self.name} server gave several answers")
+            delta = choice.delta or wire.Delta()
+            pieces = [piece for piece in self._written(delta) if piece]
+            said = choice.likely if self._alternatives is not None else []
+            self._guesses = choice.token_ids is None
+            ids = int(bool(pieces or delta.tool_calls)) if choice.token_ids is None else len(choice.token_ids)
+            self._spare += max(ids, len(said))
+            if choice.finish_reason:  # what it brings comes with what is told behind it
+                self._flush()
+                self._text += pieces
+                self._logprobs += map(self._likely, said)
+                self._finish_as(REASONS.get(choice.finish_reason, choice.finish_reason))
+                self._text.append(self._ended_calls() if self._finish is Finish.STOP else self._cut_calls())
+            elif pieces:
+                self._say(pieces, said)
+
+    def _say(self, pieces: Sequence[str], said: Sequence[wire.TokenLogprob]) -> None:
+        """Add what an event says. A chunk ends where it begins another part."""
+        self._take_in(sum(len(piece) for piece in pieces))
+        for place, piece in enumerate(pieces):
+            if opens(piece) and (place == 0 or self._spare > 0):
+                self._flush()
+            count = max(self._spare - len(pieces) + place + 1, int(not self._tokens))
+            known = self._given + len(self._tokens) + count
+            if known > self._max_tokens:
+                self._flush()
+                self._finish_as("length")
+                self.over, self._spare = True, self._max_tokens - self._given if self._text else 0
+                return
+            if known == self._max_tokens and self._guesses:  # the end may be one of them
+                self._flush()
+                self._text += pieces[place:]
+                self._logprobs += map(self._likely, said)
+                return
+            self._text.append(piece)
+            self._tokens += [WORD] * count
+            self._spare -= count
+            if place == len(pieces) - 1:
+                self._logprobs += map(self._likely, said)
+
+    def _take_in(self, size: int) -> None:
+        """Count what was said. Raises EngineError where that is more than may be."""
+        self._size += size
+        if self._size > self._max_tokens * TOKEN_BYTES:
+            raise EngineError(f"the {self.name} server sent more text than {self._max_tokens} tokens can have")
+
+    def _flush(self) -> None:
+        """End the chunk of what was said, if anything was."""
+        if not self._tokens:
+            return
+        known = None if self._alternatives is None else _padded(self._logprobs, len(self._tokens))
+        self._ready.append(Chunk(self._tokens, None, None, known, "".join(self._text), self._prompt_tokens))
+        self._given += len(self._tokens)
+        self._tokens, self._logprobs, self._text, self._prompt_tokens = [], [], [], None
+        self.begun = True
+
+    def _written(self, delta: wire.Delta) -> Iterator[str]:
+        thought, content = delta.reasoning_content or delta.reasoning or "", delta.answer
+        says = thought or (content and self._writing.answers_now(content))
+        closing = self._ended_calls() if says else ""
+        yield closing + self._writing.thinks(thought)
+        yield self._writing.answers(content)
+        for piece in delta.tool_calls or ():
+            if piece is not None:
+                yield self._called(piece)
+
+    def _called(self, piece: wire.CallDelta) -> str:
+        """A piece of a call, which may be the first. What is told of others waits until the one before is whole."""
+        call = next((each for each in reversed(self._calls) if not each.is_other(piece)), None)
+        if call is None:
+            if piece.index in self._whole and not piece.name and not piece.arguments.strip():
+                return ""
+            if len(self._calls) == MOST_CALLS:
+                raise EngineError(f"the {self.name} server told of {MOST_CALLS} calls at once")
+            call = _Open(piece)
+            self._calls.append(call)
+        if not call.name and piece.name:
+            name = legal_name(piece.name)
+            if name is None:
+                raise EngineError(f"the {self.name} server named a tool in a way that no tool is named")
+            call.name = name
+        if call is not self._calls[0] or not call.name:
+            self._take_in(len(piece.arguments))
+        call.add(piece.arguments)
+        written = ""
+        while len(self._calls) > 1 and self._calls[0].name and self._calls[0].whole:
+            written += self._ended(self._calls.pop(0))
+        return written + self._begun(self._calls[0])
+
+    def _begun(self, call: "_Open") -> str:
+        """What is known of a call and wasn't written yet: nothing before its name."""
+        if not call.name:
+            return ""
+        opening = "" if call.written else self._writing.calls(call.name)
+        call.written = True
+        return opening + self._writing.arguments(call.take())
+
+    def _ended(self, call: "_Open") -> str:
+        """The rest of a call: one without arguments has an empty object of them. Raises EngineError where it has no
+        name.
+        """
+        if not call.name:
+            raise EngineError(f"the {self.name} server told of a call without a name")
+        self._whole.add(call.index)
+        return self._begun(call) + ("" if call.argued else self._writing.arguments("{}"))
+
+    def _ended_calls(self) -> str:
+        """What is written where something else begins, or nothing more comes. Raises as `_ended` does."""
+        calls, self._calls = self._calls, []
+        return "".join(map(self._ended, calls))
+
+    def _cut_calls(self) -> str:
+        """What is written of calls where the server cut them off: the last isn't ended."""
+        calls = [each for each in self._calls if each.name]
+        self._calls = []
+        return "".join([*map(self._ended, calls[:-1]), *map(self._begun, calls[-1:])])
+
+    def _likely(self, said: wire.TokenLogprob) -> TokenLogprobs:
+        top = (said.top_logprobs or ())[: self._alternatives]
+        return TokenLogprobs(
+            max(said.logprob, LEAST_LOGPROB),
+            tuple((WORD, max(each.logprob, LEAST_LOGPROB)) for each in top),
+            (said.token, *(each.token for each in top)),
+        )
+
+
+class _Open:
+    """A call that is being told."""
+
+    def __init__(self, first: wire.CallDelta) -> None:
+        self.index = first.index
+        self.id = first.id
+        self.name = ""
+        """What it calls, empty as long as nobody has named it."""
+        self.written = self.argued = False
+        """Whether it was begun to be written; whether it has arguments."""
+        self._waiting: list[str] = []
+        """Its arguments that were not written yet."""
+        self.whole = False
+        """Whether its arguments are an object that has ended, or nothing that shows where it ends."""
+        self._scan = ObjectScan()
+
+    def add(self, arguments: str) -> None:
+        """Some more of its arguments."""
+        self._waiting.append(arguments)
+        text = arguments if self.argued else arguments.lstrip()
+        if text and not self.argued:
+            self.argued, self.whole = True, not text.startswith("{")
+        self.whole = self.whole or (self.argued and self._scan.end(text) is not None)
+
+    def take(self) -> str:
+        """What was not written yet."""
+        waiting, self._waiting = self._waiting, []
+        return "".join(waiting)
+
+    def is_other(self, piece: wire.CallDelta) -> bool:
+        """Whether a piece is of another call than this one: some servers number them, some have only their ids, and
+        some have another id with every piece.
+        """
+        if piece.index != self.index:
+            return True
+        begins = bool(piece.name) or not self.name
+        return begins and bool(piece.id and self.id and piece.id != self.id)
+
+
+def _padded(logprobs: Sequence[TokenLogprobs], count: int) -> list[TokenLogprobs]:
+    """One for each of so many tokens."""
+    return [*logprobs[:count], *[UNTOLD] * (count - len(logprobs))]

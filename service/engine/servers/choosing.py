@@ -1,0 +1,152 @@
+"""Which of an engine's servers a generation goes to, and for how long it is worth waiting for that one.
+
+Generations of one affinity go to one server as long as that isn't far busier than the others, since its prefix cache
+knows how they begin: to their home, which is where the response that they go on from was made, or else where rendezvous
+hashing has them. To wait for it is worth as long as it would take to compute anew what it has cached. Never decide here
+who is next, or what a server has room for.
+"""
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from hashlib import blake2b
+from statistics import StatisticsError, linear_regression
+from typing import NamedTuple
+
+from service.engine.pass_through import Passed
+from service.engine.port import Generation
+from service.engine.servers.server import Server
+
+SLACK = 1.25
+"""How many times its even share a server may have before generations go elsewhere than where their prefix is cached."""
+
+
+CHANCE = 2.0
+"""How many times the square root of its even share it may have besides: so far numbers go apart by chance alone, and a
+prefix that is computed again for that costs more than it brings."""
+
+LEAST_SHARE = 8
+"""Where so few generations are under way at a server, it isn't busy, however few the others have."""
+
+MAX_WARM = 65_536
+"""How many responses' homes are remembered: 19 MB."""
+
+PACED_BY = 64
+"""By how many of the latest generations the pace of computing prompts is judged."""
+
+
+ALONE = 1 / 2
+"""Which part of its time a generation waits at most for its home alone."""
+
+APART = 1 / 4
+"""Which part of its time a home's line has to be slower than another one for somebody to change over."""
+
+
+class Home(NamedTuple):
+    """The server that has so many `tokens` of a prompt cached, in that one of its lives."""
+
+    server: Server
+    lives: int
+    tokens: int
+
+
+class Choosing:
+    """What is known of the servers' caches."""
+
+    def __init__(self) -> None:
+        self._warm: OrderedDict[str, Home] = OrderedDict()
+        """Where responses were made lately."""
+        self._computed = deque[tuple[int, float]](maxlen=PACED_BY)
+        """How many tokens of the latest prompts were computed, and in how many seconds the first one was sampled."""
+
+    def choose(
+        self,
+        asked: Generation | Passed,
+        free: Collection[Server],
+        up: Collection[Server],
+        weights: Mapping[Server, float],
+    ) -> Server:
+        """The server of those that are `free`, of which there has to be one, among all that are `up`."""
+        calm = _calm(up, free, weights, lambda server: server.running)
+        if (warm := self._warm_for(asked)) and warm.server in calm:
+            return warm.server
+        if any(server.others_running for server in up):
+            calm = _calm(up, free, weights, lambda server: server.running + server.others_running) or calm
+        return first(asked.affinity, calm or free, weights)
+
+    def home(
+        self, asked: Generation | Passed, prompt: int, up: Sequence[Server], weights: Mapping[Server, float]
+    ) -> Home | None:
+        """The server that may have the beginning of a prompt of so many tokens cached, if one may."""
+        if len(up) < 2:
+            return None
+        if warm := self._warm_for(asked):
+            return warm._replace(tokens=min(warm.tokens, prompt))
+        itself = asked.response if isinstance(asked, Generation) else asked.id
+        if asked.affinity in ("", itself):  # nothing was before it
+            return None
+        server = first(asked.affinity, up, weights)
+        return Home(server, server.lives, prompt)
+
+    def patience(self, home: Home | None, wait_seconds: float) -> tuple[float, float]:
+        """Of so many seconds, how many are waited for a home alone, and how many before another server's line."""
+        alone = 0.0 if home is None else min(self.seconds_to_compute(home.tokens), ALONE * wait_seconds)
+        return alone, max(alone, APART * wait_seconds)
+
+    def note_warm(self, generation: Generation, server: Server) -> None:
+        """A server has a response's prompt in its cache from now on."""
+        if generation.response:
+            self._warm[generation.response] = Home(server, server.lives, len(generation.prompt))
+            self._warm.move_to_end(generation.response)
+            if len(self._warm) > MAX_WARM:
+                self._warm.popitem(last=False)
+
+    def note_computed(self, tokens: int, seconds: float) -> None:
+        """So many tokens of a prompt were not cached, and it took so long to the first one that was sampled."""
+        self._computed.append((tokens, seconds))
+
+    def seconds_to_compute(self, tokens: int) -> float:
+        """How much longer so many more tokens of a prompt take, by the latest generations; 0 where they don't say."""
+        try:
+            return max(0.0, linear_regression(*zip(*self._computed, strict=True)).slope * tokens)
+        except (StatisticsError, TypeError):  # there are too few, or all were of one length
+            return 0.0
+
+    def _warm_for(self, asked: Generation | Passed) -> Home | None:
+        """The server that had the response's generation before this one, or the response which it continues, if it
+        hasn't been away since then.
+        """
+        if isinstance(asked, Passed):
+            return None
+        found = (self._warm.get(response) for response in (asked.response, asked.continues))
+        return next((home for home in found if home is not None and home.server.lives == home.lives), None)
+
+
+def _calm(
+    up: Collection[Server],
+    free: Collection[Server],
+    weights: Mapping[Server, float],
+    running: Callable[[Server], int],
+) -> list[Server]:
+    """Those that are free and aren't far busier than the others, by how much is `running` at each."""
+    even = (sum(map(running, up)) + 1) / sum(weights.values())
+    return [server for server in free if running(server) < bearable(even * weights[server])]
+
+
+def bearable(share: float) -> int:
+    """How many generations a server may have whose share would be so many."""
+    return max(LEAST_SHARE, math.ceil(SLACK * share + CHANCE * math.sqrt(share)))
+
+
+def first(affinity: str, servers: Collection[Server], weights: Mapping[Server, float]) -> Server:
+    """The one of the servers that comes first for an affinity."""
+    return max(servers, key=lambda server: rank(affinity, server.url, weights[server]))
+
+
+def rank(affinity: str, url: str, weight: float = 1.0) -> float:
+    """Rendezvous hashing: each affinity ranks the servers, and one that goes away leaves the others' rank alone. The
+    highest comes first. A server does for a share of all affinities that is its weight's of all weights, as of
+    exponential variables with such rates.
+    """
+    number = int.from_bytes(blake2b(f"{affinity} {url}".encode(), digest_size=8).digest())
+    return -weight / math.log((number + 0.5) / 2**64)

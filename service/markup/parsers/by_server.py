@@ -1,0 +1,177 @@
+"""What a model says whose server has read it already, as one text between marks of our own.
+
+    Writing: reasoning, content and calls, as the server tells them ─▶ text with marks
+    ByServer: that text ─▶ segments, as every other markup's parser makes them
+
+So nothing behind it knows that somebody else's parser was there. A mark is SIGN and a letter; SIGN in what the model
+says is written twice, so no text of it can be taken for a mark. A mark is never cut in two.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from service.harmony import tokens
+from service.harmony.header import JSON_TYPE, Header
+from service.harmony.segments import Closed, Opened, Segment
+from service.markup.parsers.json_scan import is_object
+from service.markup.parsers.stream import FUNCTIONS, Part
+
+SIGN = "\x1e"
+"""RECORD SEPARATOR, which hardly any text has."""
+
+THINKS, ANSWERS, CALLS, NAMED, CALLED, ENDS = (SIGN + letter for letter in "tacndz")
+"""Reasoning begins; an answer does; a call does, its name behind it; the name ends; the call does; the turn does."""
+
+WORD, ENDED = 0, 1
+"""The ids of a generation, which only count: that of anything, and the last one of a turn that has ended."""
+
+MAX_SPACE = 64
+"""The most white space that waits for what comes behind it."""
+
+_SPACE = " \t\r\n"
+
+_MARK = re.compile(f"{SIGN}(.)", re.DOTALL)
+
+
+def opens(written: str) -> bool:
+    """Whether a text that was written begins with a mark."""
+    return written[:1] == SIGN != written[1:2]
+
+
+class Writing:
+    """What a server tells of one turn, written down. White space that stands alone before a call is dropped, and so are
+    line breaks between reasoning and the answer: templates write them anew.
+    """
+
+    def __init__(self) -> None:
+        self._part = Part.BEFORE
+        self._thought = False
+        self._space = ""
+
+    def thinks(self, text: str) -> str:
+        """Some reasoning."""
+        return self._in(Part.THINKING, THINKS, text) if text else ""
+
+    def answers(self, text: str) -> str:
+        """Some of the answer."""
+        if not self.answers_now(text):
+            self._space += text
+            return ""
+        if self._part is not Part.TEXT:
+            text, self._space = self._space + text, ""
+            text = text.lstrip("\n") if self._thought else text
+        return self._in(Part.TEXT, ANSWERS, text) if text else ""
+
+    def answers_now(self, text: str) -> bool:
+        """Whether this text of an answer is written at once: white space waits for what comes behind it."""
+        waiting = self._space + text
+        return self._part is Part.TEXT or len(waiting) > MAX_SPACE or bool(waiting.strip(_SPACE))
+
+    def calls(self, name: str) -> str:
+        """A call of the tool with this name, whose arguments follow."""
+        return f"{self._turned(Part.CALL)}{CALLS}{_escaped(name)}{NAMED}"
+
+    def arguments(self, text: str) -> str:
+        """Some of the arguments of the call."""
+        return _escaped(text)
+
+    def ends(self) -> str:
+        """The model has ended its turn."""
+        space = self._space if self._part is Part.BEFORE and not self._thought else ""
+        return (self._in(Part.TEXT, ANSWERS, space) if space else "") + self._turned(Part.BEHIND) + ENDS
+
+    def _in(self, part: Part, mark: str, text: str) -> str:
+        return ("" if self._part is part else self._turned(part) + mark) + _escaped(text)
+
+    def _turned(self, part: Part) -> str:
+        """What ends a call, where one was open; another part begins."""
+        closing = CALLED if self._part is Part.CALL else ""
+        self._part, self._space, self._thought = part, "", self._thought or part is Part.THINKING
+        return closing
+
+
+def _escaped(text: str) -> str:
+    return text.replace(SIGN, SIGN + SIGN) if SIGN in text else text
+
+
+class ByServer:
+    """The parser of it; see parser.py. `recipients` are whom a call of each tool is addressed to."""
+
+    def __init__(self, recipients: Mapping[str, str]) -> None:
+        self._recipients = recipients
+        self.part = Part.BEFORE
+        """What is being written."""
+        self._name: list[str] | None = None
+        """The name of the call that begins, as far as it is known."""
+        self._arguments: list[str] = []
+        self._segment = False
+        self._ids: list[int] = []
+        self._out: list[Segment] = []
+
+    def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
+        """See Parser."""
+        if not opens(text):
+            self._ids += ids
+            ids = ()
+        said, *marked = _MARK.split(text)
+        self._text(said)
+        for letter, said in zip(marked[::2], marked[1::2], strict=True):
+            self._mark(SIGN + letter)
+            self._ids += ids
+            ids = ()
+            self._text(said)
+        out, self._out = self._out, []
+        return out
+
+    def end(self) -> list[Segment]:
+        """See Parser."""
+        self._close(None)
+        out, self._out = self._out, []
+        return out
+
+    def _text(self, text: str) -> None:
+        if not text:
+            return
+        if self._name is not None:
+            self._name.append(text)
+        elif self._segment:
+            if self.part is Part.CALL:
+                self._arguments.append(text)
+            self._out.append(text)
+
+    def _mark(self, mark: str) -> None:
+        if mark == SIGN + SIGN:
+            self._text(SIGN)
+        elif mark == THINKS:
+            self._open(Part.THINKING, _header("analysis"))
+        elif mark == ANSWERS:
+            self._open(Part.TEXT, _header("final"))
+        elif mark == CALLS:
+            self._close(tokens.END)
+            self._name = []
+        elif mark == NAMED and self._name is not None:
+            name, self._name = "".join(self._name), None
+            self._open(Part.CALL, _header("commentary", self._recipients.get(name, FUNCTIONS + name)))
+            self._arguments = []
+        elif mark == CALLED:
+            self._close(tokens.CALL if is_object("".join(self._arguments)) else None)
+            self.part = Part.BEHIND
+        elif mark == ENDS:
+            if not self._segment and self.part is not Part.BEHIND:
+                self._open(Part.TEXT, _header("final"))
+            self._close(tokens.RETURN)
+
+    def _open(self, part: Part, header: Header) -> None:
+        self._close(tokens.END)
+        self.part, self._segment = part, True
+        self._out.append(Opened(header))
+
+    def _close(self, stop: int | None) -> None:
+        if self._segment:
+            self._out.append(Closed(self._ids, stop, clean=False))
+            self._ids, self._segment = [], False
+
+
+def _header(channel: str, recipient: str | None = None) -> Header:
+    typed = None if recipient is None else JSON_TYPE
+    return Header("assistant", channel, recipient, typed, None, raw="", clean=False)

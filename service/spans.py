@@ -1,0 +1,154 @@
+"""What whoever traces the service is told of a piece of work: a span, with facts under OpenTelemetry's names.
+
+Where nothing is traced, as by default, each span is UNTRACED, of which all that can be asked does nothing, and costs
+nothing. Nothing here imports OpenTelemetry: service/tracing/ does, where a setting wants spans. A span has ids, names,
+numbers and times. Never give it what somebody wrote where it doesn't want that (`shows`), and never a key, a tenant's
+name or the words of an error.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from enum import Enum
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from service.errors import ApiError
+from store.errors import StoreError, StoreUnavailable
+
+Fact = str | int | float | bool | Sequence[str] | None
+"""What may be said of a span; None is not said."""
+
+Headers = tuple[tuple[str, str], ...]
+"""W3C trace headers, by name."""
+
+SCOPE = "harmonium"
+"""Who makes the spans, and how names of facts begin that no convention has."""
+
+
+class Kind(Enum):
+    """Which side of a call a span is, as OpenTelemetry has it."""
+
+    INTERNAL = 0
+    SERVER = 1
+    CLIENT = 2
+    PRODUCER = 3
+    CONSUMER = 4
+
+
+class Span:
+    """A piece of work that isn't traced, or whose trace isn't sampled. As a context manager it ends with its block."""
+
+    kept = False
+    """Whether it is told to anybody: facts that cost something to find needn't be found else."""
+    shows = False
+    """Whether it wants what was written, too."""
+
+    @property
+    def headers(self) -> Headers:
+        """What makes work elsewhere a part of it; empty where nothing is traced here."""
+        return ()
+
+    def child(
+        self, name: str, kind: Kind = Kind.INTERNAL, facts: Mapping[str, Fact] | None = None, *, linked: Headers = ()
+    ) -> "Span":
+        """A part of it, which begins now; `name` has no id. It follows from what it is `linked` to."""
+        return self
+
+    def rename(self, name: str) -> None:
+        """What it is called, where that is known only now."""
+
+    def note(self, facts: Mapping[str, Fact]) -> None:
+        """Add to what is said of it."""
+
+    def show_input(self, items: bytes, instructions: str | None = None, *, whole: bool = False) -> None:
+        """Show items that a model was given, as JSON, where it `shows` such things. One that is the `whole` around the
+        calls of models and tools isn't such a call itself.
+        """
+
+    def show_output(self, items: bytes, *, whole: bool = False) -> None:
+        """Show items that came of it, as `show_input` does."""
+
+    def fail(self, kind: str, *, fault: bool = True) -> None:
+        """It came to this end: a code or a class, never words. No `fault` is one that nothing here is to blame for."""
+
+    def end(self) -> None:
+        """It is over."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and self.kept and not isinstance(error, GeneratorExit):
+            self.fail(kind_of(error), fault=is_fault(error))
+        self.end()
+
+
+UNTRACED = Span()
+
+current: ContextVar[Span] = ContextVar("span", default=UNTRACED)
+"""The request, or the attempt at a background response, that is being worked on."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A span that a client has told of, as this service passes it on: the ids that it gave it, times in nanoseconds of
+    unix time, facts, what was written if that is wanted, and the kind of its error, if it has one.
+    """
+
+    trace: str
+    span: str
+    parent: str | None
+    name: str
+    start: int
+    end: int
+    facts: Mapping[str, Fact] = {}
+    shown: Mapping[str, str] = {}
+    error: str | None = None
+
+
+class Tracer:
+    """Traces nothing. Where traces are on, service/tracing/otel.py has another one."""
+
+    on = False
+    shows = False
+    """Whether it wants what was written, too."""
+
+    def request(self, method: str, parent: Headers) -> Span:
+        """The span of a request that begins now, of a trace that its client may have begun."""
+        return UNTRACED
+
+    def attempt(self, submitted: Headers, facts: Mapping[str, Fact], *, seconds: float) -> Span:
+        """The span of an attempt that began so many seconds ago, linked to where its response was submitted."""
+        return UNTRACED
+
+    def take(self, tenant: str, told: Sequence[Told]) -> int:
+        """Pass on what a tenant's client has told; how many of these are passed on, as far as traces are sampled."""
+        return 0
+
+    async def close(self) -> None:
+        """Send what waits, within bounds. Spans that end later are lost."""
+
+
+def conversation(id: str) -> dict[str, Fact]:
+    """The facts of which conversation it is: its id, or that of the first response of its tree."""
+    return {"gen_ai.conversation.id": id, "session.id": id}
+
+
+def is_fault(error: BaseException) -> bool:
+    """Whether something failed: neither was it broken off, nor is it what whoever asked should have known."""
+    if isinstance(error, ApiError):
+        return error.status >= 500
+    if isinstance(error, StoreError):
+        return isinstance(error, StoreUnavailable)
+    return not isinstance(error, asyncio.CancelledError)
+
+
+def kind_of(error: BaseException) -> str:
+    """What an error is called in a span: its code in the API, or its class."""
+    if isinstance(error, ApiError):
+        return error.code or str(error.status)
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__

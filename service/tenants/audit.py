@@ -1,0 +1,197 @@
+"""The audit log: who did what to which key, account and project. Never what a key is, nor what anybody said.
+
+An entry is what OpenAI's audit log shows of an event, so its SDK reads it: the event's type, who did it, in which
+project, and under the name of the event the id of what it was done to. Each is a line of the logger `harmonium.audit`,
+too.
+"""
+
+import logging
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service.errors import invalid_value
+from service.logs import event
+from service.tenants.records import Key, Project
+from store.errors import StoreError
+from store.registry.registry import MOST_A_PAGE, Entry, Registry
+
+logger = logging.getLogger("harmonium.audit")
+
+ENTRY_PREFIX = "audit_log-"
+_ENTRY = re.compile(r"audit_log-(?!0+-0+$)([0-9]{1,15}-[0-9]{1,10})", re.ASCII)
+
+MOST_LOOKED_AT = 2_000
+"""The most entries that one request looks at."""
+
+COMMAND_LINE = "command-line"
+"""Who did it, where somebody did it on the machine."""
+
+FROM_SETTINGS = "settings"
+"""Who did it, where that was whoever has the administrator's key of the settings."""
+
+
+NOBODY = "nobody"
+"""Who did it, where nobody knows who that was."""
+
+
+class Actor(msgspec.Struct, frozen=True):
+    """Who does something: the id of a key, a tenant whose keys are in the settings, or one of the words above. Where
+    nobody knows more of them than their IP address, that.
+    """
+
+    id: str
+    account: str = ""
+    address: str = ""
+
+    @classmethod
+    def of(cls, key: Key | None) -> "Actor":
+        """Who has a key; None is the one in the settings."""
+        return cls(FROM_SETTINGS) if key is None else cls(key.id, key.account)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """As an entry has it."""
+        if self.id == NOBODY:
+            return {"type": "session", "session": {"ip_address": self.address}}
+        key: dict[str, Any] = {"id": self.id, "type": "service_account"}
+        if self.account:
+            key["service_account"] = {"id": self.account}
+        return {"type": "api_key", "api_key": key}
+
+
+class AuditEvent(msgspec.Struct, frozen=True):
+    """Something that was done: its type, such as `api_key.created`, to what, in which project, what was wished, and
+    what else OpenAI's log says of such an event.
+    """
+
+    type: str
+    id: str
+    project: Project | None = None
+    data: dict[str, Any] | None = None
+    about: dict[str, Any] | None = None
+
+    def record(self, actor: Actor) -> bytes:
+        """The entry of the log, without its id there, which has the time."""
+        entry: dict[str, Any] = {"type": self.type, "actor": actor.shown}
+        if self.project is not None:
+            entry["project"] = {"id": self.project.id, "name": self.project.name}
+        about: dict[str, Any] = {"id": self.id, **(self.about or {})}
+        if self.data is not None:
+            about["changes_requested" if self.type.endswith(".updated") else "data"] = self.data
+        return msgspec.json.encode({**entry, self.type: about})
+
+    def log(self, actor: Actor) -> None:
+        """Say it in the log."""
+        project = None if self.project is None else self.project.id
+        event(logger, logging.INFO, self.type, id=self.id, project=project, actor=actor.address or actor.id)
+
+
+async def note(registry: Registry, actor: Actor, happened: AuditEvent) -> None:
+    """Add what was done already to the log, and say it. Where the store takes no entry, that is said, and nothing else
+    comes of it.
+    """
+    happened.log(actor)
+    try:
+        await registry.note(happened.record(actor))
+    except StoreError as error:
+        reason = type(error).__name__
+        event(
+            logger,
+            logging.WARNING,
+            "no entry was made in the audit log",
+            type=happened.type,
+            id=happened.id,
+            reason=reason,
+        )
+
+
+def done_by(entry: dict[str, Any]) -> str:
+    """Who did it, of an entry: the id of a key, or an IP address."""
+    actor = entry["actor"]
+    return actor["api_key"]["id"] if "api_key" in actor else actor["session"]["ip_address"]
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which entries of the log somebody wants to see; empty is all. Times are in seconds, both of them included."""
+
+    types: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+    actors: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    first: int | None = None
+    last: int | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether only the time says what is wanted."""
+        return not (self.types or self.projects or self.actors or self.resources)
+
+    def has(self, entry: dict[str, Any]) -> bool:
+        """Whether an entry is wanted, of whatever time."""
+        key, session = (entry["actor"].get(kind, {}) for kind in ("api_key", "session"))
+        actors = (key.get("id"), key.get("service_account", {}).get("id"), session.get("ip_address"))
+        return (
+            (not self.types or entry["type"] in self.types)
+            and (not self.projects or entry.get("project", {}).get("id") in self.projects)
+            and (not self.actors or not set(self.actors).isdisjoint(actors))
+            and (not self.resources or entry[entry["type"]]["id"] in self.resources)
+        )
+
+
+class Entries(NamedTuple):
+    """A page of the log, the newest first; whether there are more behind it, and where the next page goes on."""
+
+    shown: list[dict[str, Any]]
+    more: bool
+    last: str | None
+
+
+async def page_of_entries(registry: Registry, wanted: Wanted, *, after: str | None, limit: int) -> Entries:
+    """The entries of the log that are wanted, behind the one with the id `after`.
+
+    It ends after MOST_LOOKED_AT entries, wherever it is by then. Raises InvalidRequest for an `after` that is no
+    entry's id, StoreUnavailable.
+    """
+    first = "-" if wanted.first is None else str(wanted.first * 1000)
+    last = "+" if wanted.last is None else str(wanted.last * 1000 + 999)
+    if after is not None and (wanted.last is None or _second(_place(after)) <= wanted.last):
+        last = f"({_place(after)}"
+    found: list[dict[str, Any]] = []
+    looked_at, seen = 0, after
+    while looked_at < MOST_LOOKED_AT:
+        size = limit + 1 - len(found) if wanted.everything else MOST_A_PAGE
+        entries = await registry.entries(first=first, last=last, limit=size)
+        for entry in entries:
+            shown = _shown(entry)
+            if wanted.has(shown):
+                if len(found) == limit:
+                    return Entries(found, True, seen)
+                found.append(shown)
+            seen, last = shown["id"], f"({entry.id}"
+        looked_at += len(entries)
+        if len(entries) < size:
+            return Entries(found, False, seen)
+    return Entries(found, True, seen)
+
+
+def _shown(entry: Entry) -> dict[str, Any]:
+    return {
+        "id": ENTRY_PREFIX + entry.id,
+        "object": "organization.audit_log",
+        "effective_at": _second(entry.id),
+        **msgspec.json.decode(entry.record),
+    }
+
+
+def _second(place: str) -> int:
+    """When an entry was made, by its place in the log."""
+    return int(place.partition("-")[0]) // 1000
+
+
+def _place(id: str) -> str:
+    match = _ENTRY.fullmatch(id)
+    if match is None:
+        raise invalid_value("after", id, "Give the last_id of the page before.")
+    return match[1]

@@ -1,0 +1,551 @@
+"""The directory: projects, service accounts and keys, as an administrator makes, lists and ends them.
+
+Each change goes into the audit log in the same script, and all processes are told whose keys are to be looked up again.
+What isn't there, or is in another project, is a 404 in the same words.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from service.errors import ApiError, InvalidRequest, shown
+from service.settings.settings import variable
+from service.tenants.audit import Actor, AuditEvent
+from service.tenants.limits import MAX_MODELS, Limit
+from service.tenants.models import ALL, ModelPermissions
+from service.tenants.records import (
+    ADMIN_KEYS,
+    PROJECT_PREFIX,
+    PROJECTS,
+    Account,
+    Key,
+    Project,
+    account_place,
+    decoded,
+    key_id,
+    place_of_key,
+    project_place,
+    put,
+    static_project,
+)
+from service.tenants.values import ADMIN_PREFIX, PREFIX, digest_of, new_value, redacted
+from store.errors import RegistryFull
+from store.registry.registry import MOST_A_PAGE, Change, Place, Registry, repeated
+
+T = TypeVar("T", Project, Account, Key)
+
+ID_BYTES = 12
+"""Of chance in the ids of projects and accounts."""
+
+MOST_PASSED_OVER = 2_000
+"""The most records that one request looks at to find those that it wants; the next page goes on behind them."""
+
+_BOUND = {
+    **dict.fromkeys((PROJECTS, ADMIN_KEYS), variable("max_projects")),
+    **dict.fromkeys(("accounts", "keys"), variable("max_project_keys")),
+}
+"""The settings that bound lists; projects, archived ones among them, are never deleted."""
+
+ADMIN = "admin"
+"""In the place of a project's id: whose keys are to be looked up again where they are administrators'."""
+
+
+class Most(NamedTuple):
+    """How many there may be: projects, keys of administrators among them; accounts and keys of one project."""
+
+    projects: int
+    accounts: int
+    keys: int
+
+
+class Listed(NamedTuple, Generic[T]):
+    """A page of a list; whether there are more behind it, and where the next page goes on."""
+
+    records: list[T]
+    more: bool
+    last: str | None
+
+
+class Made(NamedTuple):
+    """A key, and its value, which nobody is shown again."""
+
+    key: Key
+    value: str
+
+
+class Wish(NamedTuple):
+    """What a new key is to be."""
+
+    name: str
+    scopes: tuple[str, ...] = ()
+    seconds: int | None = None
+    limit: Limit | None = None
+
+
+class ChangedKey(NamedTuple):
+    """What of a key is to change: what is None stays, as does `limit` where it is UNSET; with None it has none."""
+
+    scopes: tuple[str, ...] | None = None
+    seconds: int | None = None
+    limit: Limit | UnsetType | None = UNSET
+
+
+class Directory:
+    """What a store has of projects, accounts and keys."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        clock: Callable[[], float],
+        most: Most,
+        tenants: Callable[[], Sequence[str]] = tuple[str, ...],
+    ) -> None:
+        """At `most` so many of each; `clock` gives the seconds since 1970, `tenants` those that have keys in the
+        settings, in order.
+        """
+        self.registry = registry
+        self._clock = clock
+        self._most = most
+        self._tenants = tenants
+
+    # projects
+
+    async def create_project(self, actor: Actor, name: str) -> Project:
+        """A new project. Raises ApiError where there are as many as there may be, StoreError."""
+        project = Project(id=f"{PROJECT_PREFIX}{secrets.token_hex(ID_BYTES)}", name=name, created_at=int(self._clock()))
+        place = Place(PROJECTS, project.id, self._most.projects)
+        happened = AuditEvent("project.created", project.id, project, {"name": name})
+        await self._change(actor, happened, put(project), place)
+        return project
+
+    async def projects(self, *, after: str | None, limit: int, archived: bool) -> Listed[Project]:
+        """Projects, with those that are `archived` or without: those of the settings by their names, then all others in
+        the order in which they were made. Raises ApiError.
+        """
+
+        def wanted(project: Project) -> bool:
+            return archived or project.archived_at is None
+
+        names = self._static
+        begins = 0 if after is None else names.index(after) + 1 if after in names else len(names)
+        static = [static_project(each) for each in names[begins : begins + limit + 1]]
+        if len(static) > limit:
+            return Listed(static[:limit], True, static[limit - 1].id)
+        behind = None if after in names else after
+        made = await self._page(PROJECTS, Project, project_place, behind, limit - len(static), wanted)
+        last = made.last or (static[-1].id if static else after)
+        return Listed([*static, *made.records], made.more, last)
+
+    @property
+    def _static(self) -> list[str]:
+        """The tenants that have keys in the settings."""
+        return [each for each in self._tenants() if not each.startswith(PROJECT_PREFIX)]
+
+    async def project(self, id: str) -> Project:
+        """A project. Raises ApiError 404."""
+        return (await self._recorded(id))[0]
+
+    async def _recorded(self, id: str) -> tuple[Project, bytes]:
+        """A project, and its record as it was written; empty where a static one has none. Raises ApiError 404."""
+        found, static = await self._read(project_place(id), Project), id in self._static
+        if found is None and static:
+            return static_project(id), b""
+        if found is None or found.static != static:  # its keys were taken out of the settings
+            raise not_found("project", id)
+        return found, msgspec.json.encode(found)
+
+    async def rename_project(self, actor: Actor, id: str, name: str) -> Project:
+        """The project under another name. Raises ApiError."""
+
+        def rename(project: Project) -> Project:
+            _refuse_static(project)
+            return msgspec.structs.replace(project, name=name)
+
+        return await self.change_project(actor, id, rename, {"title": name})
+
+    async def archive_project(self, actor: Actor, id: str) -> Project:
+        """End a project for good: none of its keys opens anything any more. What it stored stays until it goes by
+        itself. Raises ApiError.
+        """
+
+        def archive(project: Project) -> Project:
+            _refuse_static(project)
+            return msgspec.structs.replace(project, archived_at=int(self._clock()))
+
+        return await self.change_project(actor, id, archive, type="project.archived")
+
+    async def permit_models(self, actor: Actor, id: str, models: ModelPermissions | None) -> Project:
+        """The project with another list of the models that it may use; with None it may use all. Raises ApiError."""
+
+        def permit(project: Project) -> Project:
+            return msgspec.structs.replace(project, models=models)
+
+        wished = models or ALL
+        return await self.change_project(
+            actor, id, permit, {"model_permissions": {"mode": wished.mode, "model_ids": list(wished.ids)}}
+        )
+
+    async def limit(self, actor: Actor, id: str, model: str, wished: Mapping[str, int | None] | None) -> Project:
+        """The project with other limits of a model, or of ALL_MODELS: those that are `wished`, by their names, the
+        others as they were; with None it has none of its own. Raises ApiError.
+        """
+
+        def change(project: Project) -> Project:
+            limits = {each: limit for each, limit in project.limits.items() if each != model or wished is not None}
+            if wished is not None:
+                limits[model] = msgspec.structs.replace(limits.get(model, Limit()), **wished)
+            if len(limits) > MAX_MODELS:
+                raise InvalidRequest(
+                    f"The project has limits of {MAX_MODELS} models already. Delete one.", code="limit_reached"
+                )
+            return msgspec.structs.replace(project, limits=limits)
+
+        type = "rate_limit.deleted" if wished is None else "rate_limit.updated"
+        return await self.change_project(actor, id, change, dict(wished or {}) or None, type=type, about=f"rl-{model}")
+
+    async def change_project(
+        self,
+        actor: Actor,
+        id: str,
+        change: Callable[[Project], Project],
+        wished: dict[str, Any] | None = None,
+        *,
+        type: str = "project.updated",
+        about: str = "",
+    ) -> Project:
+        """The project as `change` makes it of what it is; the audit log has it as an event of this type, `about`
+        something of the project or the project itself, with what was `wished`. Raises ApiError, also for one that is
+        archived.
+        """
+
+        async def again() -> Project:
+            before, record = await self._recorded(id)
+            _refuse_archived(before)
+            after = change(before)
+            happened = AuditEvent(type, about or id, after, wished)
+            await self._change(actor, happened, put(after, record), tell=id)
+            return after
+
+        return await repeated(again)
+
+    # service accounts
+
+    async def create_account(self, actor: Actor, project_id: str, name: str) -> Account:
+        """A new service account, without a key. Raises ApiError."""
+        return (await self._create_account(actor, project_id, name, None))[0]
+
+    async def create_account_with_key(
+        self, actor: Actor, project_id: str, name: str, wish: Wish
+    ) -> tuple[Account, Made]:
+        """A new service account and its first key, both or neither. Raises ApiError."""
+        account, made = await self._create_account(actor, project_id, name, wish)
+        assert made is not None
+        return account, made
+
+    async def _create_account(
+        self, actor: Actor, project_id: str, name: str, wish: Wish | None
+    ) -> tuple[Account, Made | None]:
+        async def create() -> tuple[Account, Made | None]:
+            project = await self._active(project_id)
+            account = Account(
+                id=f"svc_acct_{secrets.token_hex(ID_BYTES)}",
+                project=project_id,
+                name=name,
+                created_at=int(self._clock()),
+            )
+            events = [AuditEvent("service_account.created", account.id, project, {"role": "member"})]
+            changes, places = [put(account)], [Place(project.accounts, account.id, self._most.accounts)]
+            made = None
+            if wish is not None:
+                made = self._new_key(wish, PREFIX, project=project_id, account=account.id)
+                events.append(_created(made.key, project))
+                changes.append(put(made.key))
+                places += self._places(project, account, made.key)
+            await self._change_all(actor, events, [_standing(project), *changes], places)
+            return account, made
+
+        return await repeated(create)
+
+    async def accounts(self, project_id: str, *, after: str | None, limit: int) -> Listed[Account]:
+        """The service accounts of a project. Raises ApiError."""
+        project = await self.project(project_id)
+        return await self._page(project.accounts, Account, account_place, after, limit)
+
+    async def account(self, project_id: str, id: str) -> Account:
+        """A service account of a project. Raises ApiError 404."""
+        found = await self._read(account_place(id), Account)
+        if found is None or found.project != project_id:
+            raise not_found("service account", id)
+        return found
+
+    async def rename_account(self, actor: Actor, project_id: str, id: str, name: str) -> Account:
+        """The service account under another name. Raises ApiError."""
+
+        async def rename() -> Account:
+            project, before = await self._active(project_id), await self.account(project_id, id)
+            after = msgspec.structs.replace(before, name=name)
+            happened = AuditEvent("service_account.updated", id, project)
+            await self._change(actor, happened, put(after, msgspec.json.encode(before)))
+            return after
+
+        return await repeated(rename)
+
+    async def delete_account(self, actor: Actor, project_id: str, id: str) -> None:
+        """End a service account, and all of its keys. Raises ApiError."""
+
+        async def delete() -> tuple[Project, Account]:
+            project, account = await self.project(project_id), await self.account(project_id, id)
+            await self._drop_keys(actor, project, account)
+            happened = AuditEvent("service_account.deleted", id, project)
+            gone = Change(account.place, msgspec.json.encode(account), b"")
+            await self._change(actor, happened, gone, Place(project.accounts, id, 0), tell=project_id)
+            return project, account
+
+        project, account = await repeated(delete)
+        await repeated(lambda: self._drop_keys(actor, project, account))  # that were made until it was gone
+
+    async def _drop_keys(self, actor: Actor, project: Project, account: Account) -> None:
+        while keys := (await self._page(account.keys, Key, place_of_key, None, MOST_A_PAGE)).records:
+            for key in keys:
+                await self._drop_key(actor, project, key)
+
+    # keys
+
+    async def create_key(self, actor: Actor, project_id: str, account_id: str, wish: Wish) -> Made:
+        """A new key of a service account. Raises ApiError."""
+
+        async def create() -> Made:
+            project, account = await self._active(project_id), await self.account(project_id, account_id)
+            made = self._new_key(wish, PREFIX, project=project_id, account=account_id)
+            changes, places = [_standing(account), put(made.key)], self._places(project, account, made.key)
+            await self._change_all(actor, [_created(made.key, project)], changes, places)
+            return made
+
+        return await repeated(create)
+
+    async def keys(self, project_id: str, *, after: str | None, limit: int) -> Listed[Key]:
+        """The keys of a project. Raises ApiError."""
+        project = await self.project(project_id)
+        return await self._page(project.keys, Key, place_of_key, after, limit)
+
+    async def key(self, project_id: str, id: str) -> Key:
+        """A key of a project. Raises ApiError 404."""
+        found = await self.find_key(project_id, id)
+        if found is None:
+            raise not_found("API key", id)
+        return found
+
+    async def find_key(self, project_id: str, id: str) -> Key | None:
+        """A key of a project; None where that has none of this id."""
+        found = await self._read(place_of_key(id), Key)
+        return found if found is not None and found.project and found.project == project_id else None
+
+    async def change_key(self, actor: Actor, project_id: str, id: str, wished: ChangedKey) -> Key:
+        """A key with other scopes or limits, or that expires so many seconds from now. Raises ApiError, also for one
+        that has expired.
+        """
+        scopes, seconds, limit = wished
+
+        async def change() -> Key:
+            project, before = await self._active(project_id), await self.key(project_id, id)
+            if not before.valid(self._clock()):
+                raise InvalidRequest(f"The API key '{shown(id)}' has expired. Make another one.", code="invalid_value")
+            after, asked = before, dict[str, object]()
+            if scopes is not None:
+                after, asked["scopes"] = msgspec.structs.replace(after, scopes=scopes), list(scopes)
+            if seconds is not None:
+                after = msgspec.structs.replace(after, expires_at=int(self._clock()) + seconds)
+                asked["expires_in_seconds"] = seconds
+            if limit is not UNSET:
+                after, asked["limits"] = msgspec.structs.replace(after, limit=limit), limit
+            happened = AuditEvent("api_key.updated", id, project, asked)
+            await self._change(actor, happened, put(after, msgspec.json.encode(before)), tell=project_id)
+            return after
+
+        return await repeated(change)
+
+    async def delete_key(self, actor: Actor, project_id: str, id: str) -> None:
+        """End a key. Raises ApiError."""
+
+        async def delete() -> None:
+            await self._drop_key(actor, await self.project(project_id), await self.key(project_id, id))
+
+        await repeated(delete)
+
+    async def owners(self, keys: Sequence[Key]) -> Sequence[Account | None]:
+        """Whose these keys are, in their order."""
+        return await self._records([each.account for each in keys], Account, account_place)
+
+    async def last_used(self, keys: Sequence[Key]) -> list[int | None]:
+        """When these keys were last used, in seconds, to the minute."""
+        return await self.registry.last_used([each.place for each in keys])
+
+    # administrators' keys
+
+    async def create_admin_key(self, actor: Actor, wish: Wish) -> Made:
+        """A new key of an administrator. Raises ApiError."""
+        made = self._new_key(wish, ADMIN_PREFIX)
+        place = Place(ADMIN_KEYS, made.key.id, self._most.projects)
+        await self._change(actor, AuditEvent("api_key.created", made.key.id), put(made.key), place)
+        return made
+
+    async def admin_keys(self, *, after: str | None, limit: int, ascending: bool) -> Listed[Key]:
+        """The keys of administrators. Raises ApiError."""
+        return await self._page(ADMIN_KEYS, Key, place_of_key, after, limit, ascending=ascending)
+
+    async def admin_key(self, id: str) -> Key:
+        """A key of an administrator. Raises ApiError 404."""
+        found = await self._read(place_of_key(id), Key)
+        if found is None or found.project:
+            raise not_found("admin API key", id)
+        return found
+
+    async def delete_admin_key(self, actor: Actor, id: str) -> None:
+        """End a key of an administrator. Raises ApiError."""
+
+        async def delete() -> None:
+            await self._drop_key(actor, None, await self.admin_key(id))
+
+        await repeated(delete)
+
+    def _new_key(self, wish: Wish, prefix: str, *, project: str = "", account: str = "") -> Made:
+        value, now = new_value(prefix), int(self._clock())
+        digest = digest_of(value.encode())
+        key = Key(
+            id=key_id(digest),
+            digest=digest,
+            redacted=redacted(value),
+            name=wish.name,
+            created_at=now,
+            project=project,
+            account=account,
+            scopes=wish.scopes,
+            expires_at=None if wish.seconds is None else now + wish.seconds,
+            limit=wish.limit,
+        )
+        return Made(key, value)
+
+    async def _drop_key(self, actor: Actor, project: Project | None, key: Key) -> None:
+        names = (ADMIN_KEYS,) if project is None else (project.keys, f"keys/{key.account}")
+        places = [Place(name, key.id, 0) for name in names]
+        gone = Change(key.place, msgspec.json.encode(key), b"")
+        happened = AuditEvent("api_key.deleted", key.id, project)
+        await self._change(actor, happened, gone, *places, tell=key.project or ADMIN)
+
+    async def _active(self, id: str) -> Project:
+        """A project that may have accounts and keys. Raises ApiError."""
+        project = await self.project(id)
+        _refuse_archived(project)
+        _refuse_static(project)
+        return project
+
+    async def _read(self, place: str, kind: type[T]) -> T | None:
+        (record,) = await self.registry.read(place)
+        return decoded(record, kind)
+
+    def _places(self, project: Project, account: Account, key: Key) -> list[Place]:
+        """The lists that a new key is added to."""
+        return [Place(name, key.id, self._most.keys) for name in (project.keys, account.keys)]
+
+    async def _change(self, actor: Actor, happened: AuditEvent, change: Change, *places: Place, tell: str = "") -> None:
+        """Change a record and lists."""
+        await self._change_all(actor, [happened], [change], places, tell=tell)
+
+    async def _change_all(
+        self,
+        actor: Actor,
+        happened: Sequence[AuditEvent],
+        changes: Sequence[Change],
+        places: Sequence[Place],
+        *,
+        tell: str = "",
+    ) -> None:
+        """Change records and lists, all or nothing."""
+        entries = [each.record(actor) for each in happened]
+        try:
+            await self.registry.change(changes, places=places, entries=entries, tell=tell)
+        except RegistryFull as error:
+            raise _limit_reached(error.name.partition("/")[0]) from None
+        for each in happened:
+            each.log(actor)
+
+    async def _page(
+        self,
+        name: str,
+        kind: type[T],
+        place: Callable[[str], str],
+        after: str | None,
+        limit: int,
+        wanted: Callable[[T], bool] = lambda record: True,
+        *,
+        ascending: bool = True,
+    ) -> Listed[T]:
+        """A page of the list with this name. Raises ApiError for an `after` that isn't in it."""
+        found: list[T] = []
+        last, passed_over, size = after, 0, min(limit + 1, MOST_A_PAGE)
+        while passed_over < MOST_PASSED_OVER:
+            ids = await self.registry.page(name, after=last, limit=size, ascending=ascending)
+            if ids is None:
+                raise _no_cursor(str(last))
+            for id, record in zip(ids, await self._records(ids, kind, place), strict=True):
+                if record is not None and wanted(record):
+                    if len(found) == limit:
+                        return Listed(found, True, last)
+                    found.append(record)
+                last = id
+            passed_over += len(ids)
+            if len(ids) < size:
+                return Listed(found, False, last)
+        return Listed(found, True, last)
+
+    async def _records(self, ids: Sequence[str], kind: type[T], place: Callable[[str], str]) -> Sequence[T | None]:
+        records = await self.registry.read(*map(place, ids)) if ids else ()
+        return [decoded(each, kind) for each in records]
+
+
+def _standing(record: Project | Account) -> Change:
+    """What keeps a change from happening where that isn't as it was read any more."""
+    return put(record, msgspec.json.encode(record))
+
+
+def _created(key: Key, project: Project) -> AuditEvent:
+    return AuditEvent("api_key.created", key.id, project, {"scopes": list(key.scopes)})
+
+
+def _refuse_archived(project: Project) -> None:
+    """Raise InvalidRequest for a project that has ended."""
+    if project.archived_at is not None:
+        raise InvalidRequest(f"The project '{shown(project.id)}' is archived, which is for good. Make another one.")
+
+
+def _refuse_static(project: Project) -> None:
+    """Raise InvalidRequest for what only the settings change."""
+    if project.static:
+        raise InvalidRequest(
+            f"The project '{shown(project.id)}' is a tenant of {variable('api_keys')}: its name and its keys are "
+            "changed there. Make another project for keys that can be made and revoked here."
+        )
+
+
+def _limit_reached(name: str) -> ApiError:
+    return ApiError(
+        400,
+        f"There are as many as there may be in '{name}'. Delete one that isn't needed, or have {_BOUND[name]} raised.",
+        code="limit_reached",
+    )
+
+
+def not_found(what: str, id: str) -> ApiError:
+    """There is none of this id, or not in this project."""
+    return ApiError(404, f"No {what} with id '{shown(id)}'. Check it, and the project that it is in.", code="not_found")
+
+
+def _no_cursor(after: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"Nothing with id '{shown(after)}' in this list. Give 'after' the last_id of the page before.",
+        code="invalid_value",
+        param="after",
+    )

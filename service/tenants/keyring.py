@@ -1,0 +1,209 @@
+"""The key ring: whose the keys in the registry are, remembered so that a request asks nobody.
+
+What was looked up is believed for MEMORY_SECONDS at most, and given up at once when the registry's channel says that
+its project or its key was changed, or when messages may have been missed. While the store is away what is remembered
+holds for as long; then nobody enters.
+
+A value whose checksum is wrong costs a stranger's own time only. One that is right, and of no key, is looked up each
+time, but no more than LOOKED_UP_AT_ONCE at a time, so that strangers don't take the store from others. Who was known
+before isn't among them, and all who present one key at the same time share one look-up.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import Generic, NamedTuple, TypeVar
+
+from service.errors import unavailable
+from service.tenants.directory import ADMIN
+from service.tenants.records import Account, Key, Project, account_place, decoded, key_place, project_place
+from service.tenants.values import digest_of, is_admins, is_whole
+from store.errors import StoreUnavailable
+from store.redis.listening import Listening
+from store.registry.registry import Registry
+
+T = TypeVar("T")
+
+MEMORY_SECONDS = 30.0
+MOST_REMEMBERED = 20_000
+"""How many keys, and how many projects, a process remembers, 1 KB each; the one that was looked up first goes."""
+
+LOOKED_UP_AT_ONCE = 64
+LISTEN_SECONDS = 5.0
+"""How long a wait for messages is, before the connection is looked at."""
+
+RETRY_SECONDS = 1.0
+"""How long it waits to listen again where that failed."""
+
+USED_SECONDS = 60.0
+"""How often it is noted which keys were used."""
+
+
+class Holder(NamedTuple):
+    """Who presents a key: the key, and its project; None for an administrator."""
+
+    key: Key
+    project: Project | None
+
+
+class _Remembered(NamedTuple, Generic[T]):
+    """What was found under a name, which `project` it is of, and for how long that is believed."""
+
+    found: T
+    project: str
+    until: float
+
+
+class KeyRing:
+    """The keys in the registry, as far as they were presented lately."""
+
+    def __init__(
+        self, registry: Registry, listening: Listening, clock: Callable[[], float], now: Callable[[], float] = monotonic
+    ) -> None:
+        """`clock` gives the seconds since 1970, `now` those by which it forgets."""
+        self._registry = registry
+        self._listening = listening
+        self._clock, self._now = clock, now
+        self._remembered: OrderedDict[str, _Remembered[Holder]] = OrderedDict()
+        self._projects: OrderedDict[str, _Remembered[Project | None]] = OrderedDict()
+        self._strangers = asyncio.Semaphore(LOOKED_UP_AT_ONCE)
+        self._looking: dict[str, asyncio.Task[Holder | None]] = {}
+        """What is being looked up, by its digest."""
+        self._used: dict[str, int] = {}
+        self.listens = False
+        """Whether it hears at once of what changes."""
+        self._forgotten = 0
+        """How often something was forgotten: what was read before may be of no use any more."""
+
+    @property
+    def remembered(self) -> int:
+        """How many keys are remembered."""
+        return len(self._remembered)
+
+    async def holder(self, value: bytes) -> Holder | None:
+        """Whose key this is, None for nobody's, or one that has expired or whose project is archived.
+
+        Raises ApiError 503 where strangers' keys are looked up in great number, StoreUnavailable.
+        """
+        if not is_whole(value):
+            return None
+        digest = digest_of(value)
+        known = self._remembered.get(digest)
+        holder = known.found if known is not None and self._now() < known.until else await self._look_up(digest)
+        if holder is None or not holder.key.valid(self._clock()) or is_admins(value) != (holder.project is None):
+            return None
+        self._used[holder.key.place] = int(self._clock())
+        return holder
+
+    async def project(self, id: str) -> Project | None:
+        """What the registry has of a project, whoever asks for it; None where that is nothing. What was known is
+        believed for longer where the store is away. Raises StoreUnavailable where nothing was.
+        """
+        known = self._projects.get(id)
+        if known is not None and self._now() < known.until:
+            return known.found
+        forgotten = self._forgotten
+        try:
+            (record,) = await self._registry.read(project_place(id))
+        except StoreUnavailable:
+            if known is None:
+                raise
+            return known.found
+        found = decoded(record, Project)
+        if forgotten == self._forgotten:
+            self._remember(self._projects, id, found, id)
+        return found
+
+    async def run(self) -> None:
+        """Listen to what changes, and note what was used, until it is cancelled."""
+        await asyncio.gather(self._listen(), self._note_used_for_ever())
+
+    async def _look_up(self, digest: str) -> Holder | None:
+        """Whose key has this digest. Raises as `holder`."""
+        looking = self._looking.get(digest)
+        if looking is None:
+            looking = self._looking[digest] = asyncio.create_task(self._read(digest))
+            looking.add_done_callback(partial(self._looked_up, digest))
+        return await asyncio.shield(looking)
+
+    def _looked_up(self, digest: str, looking: asyncio.Task[Holder | None]) -> None:
+        if self._looking.get(digest) is looking:
+            del self._looking[digest]
+        if not looking.cancelled():
+            looking.exception()  # whoever still waits for it is told
+
+    async def _read(self, digest: str) -> Holder | None:
+        if digest in self._remembered:
+            return await self._read_now(digest)
+        if self._strangers.locked():
+            raise unavailable("Too many keys are looked up. Try again in a moment.")
+        async with self._strangers:
+            return await self._read_now(digest)
+
+    async def _read_now(self, digest: str) -> Holder | None:
+        forgotten = self._forgotten
+        holder = await self._registered(digest)
+        if holder is None:
+            self._remembered.pop(digest, None)
+        elif forgotten == self._forgotten:
+            self._remember(self._remembered, digest, holder, holder.key.project or ADMIN)
+        return holder
+
+    def _remember(self, memory: OrderedDict[str, _Remembered[T]], name: str, found: T, project: str) -> None:
+        """Believe what was found for as long as that may be."""
+        if len(memory) >= MOST_REMEMBERED:
+            memory.popitem(last=False)
+        memory[name] = _Remembered(found, project, self._now() + MEMORY_SECONDS)
+
+    async def _registered(self, digest: str) -> Holder | None:
+        """Whose key the registry says it is; nobody's where its account is gone or its project archived."""
+        (record,) = await self._registry.read(key_place(digest))
+        key = decoded(record, Key)
+        if key is None or key.digest != digest:
+            return None
+        if not key.project:
+            return Holder(key, None)
+        records = await self._registry.read(project_place(key.project), account_place(key.account))
+        project, account = decoded(records[0], Project), decoded(records[1], Account)
+        if project is None or project.archived_at is not None or account is None:
+            return None
+        return Holder(key, project)
+
+    def forget(self, project: str | None = None) -> None:
+        """Look up again what is of a project, or of administrators; of None all."""
+        self._forgotten += 1
+        self._looking.clear()  # what was asked before this is no answer to who comes behind it
+        for memory in (self._remembered, self._projects):
+            for name, each in list(memory.items()):
+                if project in (None, each.project):
+                    del memory[name]
+
+    async def _listen(self) -> None:
+        while True:
+            with suppress(StoreUnavailable):  # what is remembered goes by its time
+                async with self._listening.channel(self._registry.news) as listener:
+                    self.forget()
+                    self.listens = True
+                    while True:
+                        messages = await listener.messages(LISTEN_SECONDS)
+                        if messages is None:
+                            self.forget()
+                        for message in messages or ():
+                            self.forget(message.decode())
+            self.listens = False
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _note_used_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(USED_SECONDS)
+            with suppress(StoreUnavailable):  # they are noted when they are used again
+                await self.note_used()
+
+    async def note_used(self) -> None:
+        """Note in the registry when keys were used since the last time. Raises StoreUnavailable."""
+        used, self._used = self._used, {}
+        if used:
+            await self._registry.used(used)

@@ -1,0 +1,176 @@
+"""What limits a project and its keys: requests and tokens in a minute, a day and a month, and how many at once.
+
+A limit is of a whole project, of one model in it, or of one key. Fields have the names of OpenAI's rate limits; those
+that OpenAI doesn't have are named alike. Days and months are of the calendar, in UTC. Pure.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from service.errors import ApiError
+from service.settings.core import LIMITS
+from store.limits.limits import Admission, Check, Left, Refused, What, Window
+
+ALL_MODELS = "all"
+"""In the place of a model: what holds for all of them together. It is the scope of a project as well."""
+
+MAX_MODELS = 64
+"""Of so many models a project may have limits."""
+
+PATIENCE_SECONDS = 60.0
+"""Who has to wait longer is told not to try again: it would only ask for more."""
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """At most so many; None is as many as there are. 0 is none at all."""
+
+    max_requests_per_1_minute: int | None = None
+    max_tokens_per_1_minute: int | None = None
+    max_requests_per_1_day: int | None = None
+    max_tokens_per_1_day: int | None = None
+    max_requests_per_1_month: int | None = None
+    max_tokens_per_1_month: int | None = None
+    max_parallel_responses: int | None = None
+
+
+_WORDS: dict[tuple[What, Window], str] = {
+    ("requests", "minute"): "requests per min (RPM)",
+    ("tokens", "minute"): "tokens per min (TPM)",
+    ("requests", "day"): "requests per day (RPD)",
+    ("tokens", "day"): "tokens per day (TPD)",
+    ("requests", "month"): "requests per month",
+    ("tokens", "month"): "tokens per month",
+    ("parallel", ""): "responses at once",
+}
+"""What a refusal calls a limit."""
+
+_HEADERS: dict[What, tuple[bytes, bytes, bytes]] = {
+    "requests": (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-requests", b"x-ratelimit-reset-requests"),
+    "tokens": (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", b"x-ratelimit-reset-tokens"),
+}
+
+_KINDS: dict[str, tuple[What, Window]] = dict(zip(LIMITS, _WORDS, strict=True))
+"""By the field of a limit, what it counts in which window."""
+
+
+class Allowance(NamedTuple):
+    """What limits whoever enters: the tenant's, by model or ALL_MODELS, and those of its key."""
+
+    tenant: str
+    limits: Mapping[str, Limit]
+    key: str = ""
+    of_key: Limit | None = None
+
+    def checks(self, model: str) -> list[Check]:
+        """All limits of what is asked of a model."""
+        found = _checks(ALL_MODELS, self.limits.get(ALL_MODELS))
+        found += _checks(_scope_of(model), self.limits.get(model)) if model != ALL_MODELS else []
+        return found + _checks(self.key, self.of_key)
+
+
+def _scope_of(model: str) -> str:
+    """What a model's limits are counted in: names of models may have any characters."""
+    return f"model-{blake2b(model.encode(), digest_size=8).hexdigest()}"
+
+
+def _checks(scope: str, limit: Limit | None) -> list[Check]:
+    found = list[Check]()
+    for field, (what, window) in _KINDS.items():
+        most = getattr(limit, field, None)
+        if most is not None:
+            found.append(Check(scope, what, window, most))
+    return found
+
+
+def filled(limits: Mapping[str, Limit], default: Limit) -> Mapping[str, Limit]:
+    """The limits of a project, with the `default` of all projects where it has none of its own."""
+    own = limits.get(ALL_MODELS, Limit())
+    whole = {field: getattr(default, field) if getattr(own, field) is None else getattr(own, field) for field in LIMITS}
+    return {**limits, ALL_MODELS: Limit(**whole)} if any(each is not None for each in whole.values()) else limits
+
+
+def headers_of(checks: Sequence[Check], left: Sequence[Left]) -> list[tuple[bytes, bytes]]:
+    """OpenAI's headers `x-ratelimit-*`: of requests and of tokens the limit of which the smallest part is left, of a
+    minute where there are such.
+    """
+    headers = list[tuple[bytes, bytes]]()
+    for what, names in _HEADERS.items():
+        least: tuple[bool, float, int] | None = None  # none of a minute, which part is left, of which limit
+        for number, (check, each) in enumerate(zip(checks, left, strict=True)):
+            if check.what == what:
+                part = check.window != "minute", each.amount / (check.limit or 1), number
+                least = part if least is None or part < least else least
+        if least is not None:
+            check, each = checks[least[2]], left[least[2]]
+            shown = str(check.limit), str(each.amount), duration(each.seconds)
+            headers += zip(names, map(str.encode, shown), strict=True)
+    return headers
+
+
+def duration(seconds: float) -> str:
+    """A duration as Go writes it, rounded up to milliseconds: `0s`, `120ms`, `8.64s`, `6m0s`, `1h0m0s`."""
+    ms = math.ceil(seconds * 1000)
+    if ms < 1000:
+        return f"{ms}ms" if ms else "0s"
+    minutes, rest = divmod(ms, 60_000)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    if not minutes:
+        return text
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
+
+
+def refusal_of(allowance: Allowance, model: str, checks: Sequence[Check], found: Admission, now: float) -> ApiError:
+    """Why nothing is begun, in words from which clients read the delay (`try again in 1.2s`)."""
+    refused = found.refused
+    assert refused is not None
+    check, left = checks[refused.check], found.left[refused.check].amount
+    where = f"in project {allowance.tenant}" if check.scope != allowance.key else f"with API key {allowance.key}"
+    words = _WORDS[check.what, check.window]
+    counted = f"Limit {check.limit}, Used {check.limit - left}, Requested {refused.asked}."
+    if check.window == "month":
+        return _quota_gone(f"{model} {where}, {words}: {counted}", now, refused)
+    kind = "tokens" if check.what == "tokens" else "requests"
+    if refused.seconds is None:
+        return ApiError(
+            429,
+            f"Request too large for {model} {where} on {words}: Limit {check.limit}, Requested {refused.asked}. "
+            "Send less input, or ask whoever runs this service for a higher limit.",
+            type=kind,
+            code="rate_limit_exceeded",
+        )
+    message = f"Rate limit reached for {model} {where} on {words}: {counted}"
+    return ApiError(
+        429,
+        f"{message} Please try again in {spoken(refused.seconds)}.",
+        type=kind,
+        code="rate_limit_exceeded",
+        retry_after=max(1, math.ceil(refused.seconds)),
+        retry_after_ms=math.ceil(refused.seconds * 1000),
+        retry=refused.seconds <= PATIENCE_SECONDS,
+    )
+
+
+def spoken(seconds: float) -> str:
+    """A delay as clients read it out of a message: `1.234s`."""
+    return f"{math.ceil(seconds * 1000) / 1000:g}s" if seconds < 1000 else f"{math.ceil(seconds)}s"
+
+
+def _quota_gone(what: str, now: float, refused: Refused) -> ApiError:
+    """A month's is used up. Who is told not to try again doesn't."""
+    when = "" if refused.seconds is None else f"; it begins anew at {_utc(now + refused.seconds)}"
+    return ApiError(
+        429,
+        f"You exceeded your current quota for {what} Ask whoever runs this service for more{when}.",
+        type="insufficient_quota",
+        code="insufficient_quota",
+    )
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(math.ceil(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

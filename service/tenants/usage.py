@@ -1,0 +1,100 @@
+"""Usage: what was spent, by buckets of time, and within each by project, key and model.
+
+Hours are what the store has, so buckets begin and end with an hour, and days are UTC's. What an hour had no place for
+is in no project, under no key and no model, and in the sum of all. Where there is too much for one answer, it has
+fewer buckets.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from store.registry.spending import HourSpent, Spender, Spending, Sums
+
+DAY_HOURS = 24
+
+MOST_RESULTS = 2_000
+"""The most results of an answer: half a megabyte. A single bucket with more counts the rest as no project's."""
+
+NOBODY = Spender("", "", "")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """Which usage somebody asks for: hours since 1970, the last one not included, in at most `most` buckets of `width`
+    hours; only of these tenants, keys and models, unless they are empty; kept apart `by` fields of a Spender.
+    """
+
+    first: int
+    end: int
+    width: int = DAY_HOURS
+    most: int = 7
+    tenants: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()
+    models: frozenset[str] = frozenset()
+    by: tuple[str, ...] = ()
+
+    def has(self, spender: Spender) -> bool:
+        """Whether what it spent is asked for."""
+        return (
+            (not self.tenants or spender.tenant in self.tenants)
+            and (not self.keys or spender.key in self.keys)
+            and (not self.models or spender.model in self.models)
+        )
+
+    def group(self, spender: Spender) -> Spender:
+        """Those with whom it is counted together."""
+        return Spender(*(value if name in self.by else "" for name, value in spender._asdict().items()))
+
+
+class Bucket(NamedTuple):
+    """What was spent between two hours."""
+
+    first: int
+    end: int
+    results: dict[Spender, Sums]
+
+
+class Usage(NamedTuple):
+    """Buckets in their order, and the hour with which the next ones begin, None where there are none."""
+
+    buckets: list[Bucket]
+    goes_on: int | None
+
+
+async def usage_of(spending: Spending, asked: Asked, most_results: int = MOST_RESULTS) -> Usage:
+    """What is asked for, or the first part of it. Raises StoreUnavailable."""
+    buckets = _buckets(asked)
+    for shard in range(spending.shards):
+        hour = asked.first
+        while buckets and hour < buckets[-1].end:
+            found, hour = await spending.told(shard, hour, buckets[-1].end - 1)
+            _add(asked, buckets, found, most_results)
+            while len(buckets) > 1 and sum(len(bucket.results) for bucket in buckets) > most_results:
+                buckets.pop()
+    end = buckets[-1].end if buckets else asked.end
+    return Usage(buckets, end if end < asked.end else None)
+
+
+def _buckets(asked: Asked) -> list[Bucket]:
+    """The first ones, without anything in them."""
+    buckets: list[Bucket] = []
+    first = asked.first
+    while first < asked.end and len(buckets) < asked.most:
+        end = min(first - first % asked.width + asked.width, asked.end)
+        buckets.append(Bucket(first, end, {}))
+        first = end
+    return buckets
+
+
+def _add(asked: Asked, buckets: list[Bucket], found: Iterable[HourSpent], most_results: int) -> None:
+    """Count what was found to the buckets that have its hour."""
+    begin = buckets[0].first // asked.width
+    for hour, spender, sums in found:
+        at = hour // asked.width - begin
+        if at >= len(buckets) or not asked.has(spender):
+            continue
+        results, group = buckets[at].results, asked.group(spender)
+        if group not in results and len(results) >= most_results:
+            group = NOBODY
+        results[group] = results.get(group, Sums()).plus(sums)

@@ -1,0 +1,281 @@
+"""The tracer over OpenTelemetry's SDK: which spans are kept, as what they are sent, and in which bounds.
+
+    span ─▶ queue (bounded; a thread of its own) ─▶ OTLP over HTTP
+
+A request is sampled as its client's `traceparent` says, or else by the ratio; an attempt at a background response as
+its submission was. Spans are sent by the SDK's thread, and a receiver that is away, slow or full costs spans and
+nothing else. Never export from the event loop.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from random import random
+from time import time_ns
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, TraceIdRatioBased
+from opentelemetry.trace import (
+    Link,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    get_current_span,
+    set_span_in_context,
+)
+from opentelemetry.trace import Span as OtelSpan
+from opentelemetry.trace import Tracer as SdkTracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.re import parse_env_headers
+from opentelemetry.util.types import AttributeValue
+
+from service.logs import event
+from service.spans import SCOPE, Fact, Headers, Kind, Span, Told, Tracer
+from service.tracing.contents import instructions_shown, shortened, shown
+from service.tracing.ids import span_id, trace_id
+from service.tracing.sending import Sending, otlp
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 3.0
+"""How long a process that ends waits for its last spans to be sent."""
+
+MAX_ATTRIBUTES = 64
+"""The most facts of one span."""
+
+NOT_SAMPLED = "00"
+"""The flags of a `traceparent` whose trace nobody keeps."""
+
+_KINDS = {
+    Kind.INTERNAL: SpanKind.INTERNAL,
+    Kind.SERVER: SpanKind.SERVER,
+    Kind.CLIENT: SpanKind.CLIENT,
+    Kind.PRODUCER: SpanKind.PRODUCER,
+    Kind.CONSUMER: SpanKind.CONSUMER,
+}
+_IDS = RandomIdGenerator()
+_PROPAGATOR = TraceContextTextMapPropagator()
+_NOTHING = Context()
+
+
+class Bounds(NamedTuple):
+    """Of all traces the share that is kept; the most spans that wait, and that are sent together; after how many
+    seconds they are sent, and how many that may take; and how many bytes each text may have, 0 for no texts.
+    """
+
+    ratio: float
+    queue: int
+    batch: int
+    delay_seconds: float
+    send_seconds: float
+    text_bytes: int
+
+
+class Skipped(Span):
+    """A span that isn't sampled: nothing is told of it, but what is done elsewhere learns that."""
+
+    def __init__(self, headers: Headers = ()) -> None:
+        """`headers` are those of a trace that isn't kept already."""
+        self._headers = headers
+
+    @property
+    def headers(self) -> Headers:
+        """See Span."""
+        if not self._headers:
+            trace, span = _IDS.generate_trace_id(), _IDS.generate_span_id()
+            self._headers = (("traceparent", f"00-{trace:032x}-{span:016x}-{NOT_SAMPLED}"),)
+        return self._headers
+
+
+class Kept(Span):
+    """A span that is sent once it has ended."""
+
+    kept = True
+
+    def __init__(self, sdk: SdkTracer, span: OtelSpan, text_bytes: int) -> None:
+        self._sdk = sdk
+        self._span = span
+        self._text_bytes = text_bytes
+        self.shows = text_bytes > 0
+
+    @property
+    def headers(self) -> Headers:
+        """See Span."""
+        return _headers_of(self._span)
+
+    def child(
+        self, name: str, kind: Kind = Kind.INTERNAL, facts: Mapping[str, Fact] | None = None, *, linked: Headers = ()
+    ) -> Span:
+        """See Span."""
+        within = set_span_in_context(self._span, _NOTHING)
+        span = self._sdk.start_span(name, within, _KINDS[kind], attributes=_said(facts or {}), links=_links(linked))
+        return Kept(self._sdk, span, self._text_bytes)
+
+    def rename(self, name: str) -> None:
+        """See Span."""
+        self._span.update_name(name)
+
+    def note(self, facts: Mapping[str, Fact]) -> None:
+        """See Span."""
+        self._span.set_attributes(_said(facts))
+
+    def show_input(self, items: bytes, instructions: str | None = None, *, whole: bool = False) -> None:
+        """See Span."""
+        if self.shows:
+            self.note(shown("input", items, self._text_bytes, whole=whole))
+            self.note({} if whole else instructions_shown(instructions, self._text_bytes))
+
+    def show_output(self, items: bytes, *, whole: bool = False) -> None:
+        """See Span."""
+        if self.shows:
+            self.note(shown("output", items, self._text_bytes, whole=whole))
+
+    def fail(self, kind: str, *, fault: bool = True) -> None:
+        """See Span."""
+        self._span.set_attribute("error.type", kind)
+        if fault:
+            self._span.set_status(Status(StatusCode.ERROR))
+
+    def end(self) -> None:
+        """See Span. A second time does nothing."""
+        if self._span.is_recording():
+            self._span.end()
+
+
+class OtelTracer(Tracer):
+    """Traces what is sampled. `close` sends what waits."""
+
+    on = True
+
+    def __init__(
+        self,
+        send: SpanExporter,
+        bounds: Bounds,
+        *,
+        name: str,
+        version: str,
+        chance: Callable[[], float] = random,
+    ) -> None:
+        """`name` and `version` are the service's; the SDK adds what OTEL_RESOURCE_ATTRIBUTES says of it. A trace is
+        kept where `chance`, which is below 1, is below the ratio.
+        """
+        self._bounds = bounds
+        self._chance = chance
+        self.shows = bounds.text_bytes > 0
+        self._ratio = TraceIdRatioBased(bounds.ratio)
+        self._processor = BatchSpanProcessor(
+            send,
+            max_queue_size=bounds.queue,
+            schedule_delay_millis=bounds.delay_seconds * 1000,
+            max_export_batch_size=bounds.batch,
+            export_timeout_millis=bounds.send_seconds * 1000,
+        )
+        self._resource = Resource.create({"service.name": name, "service.version": version})
+        limits = SpanLimits(max_attributes=MAX_ATTRIBUTES, max_links=1, max_events=0)
+        provider = TracerProvider(ALWAYS_ON, self._resource, shutdown_on_exit=False, span_limits=limits)
+        provider.add_span_processor(self._processor)
+        self._sdk = provider.get_tracer(SCOPE, version)
+
+    def request(self, method: str, parent: Headers) -> Span:
+        """See Tracer."""
+        if not self._keeps(parent):
+            return Skipped(parent)
+        within = _PROPAGATOR.extract(dict(parent), _NOTHING) if parent else _NOTHING
+        return self._kept(self._sdk.start_span(method, within, SpanKind.SERVER))
+
+    def attempt(self, submitted: Headers, facts: Mapping[str, Fact], *, seconds: float) -> Span:
+        """See Tracer."""
+        if not self._keeps(submitted):
+            return Skipped()
+        span = self._sdk.start_span(
+            "attempt",
+            _NOTHING,
+            SpanKind.CONSUMER,
+            attributes=_said(facts),
+            links=_links(submitted),
+            start_time=time_ns() - int(seconds * 1e9),
+        )
+        return self._kept(span)
+
+    def _keeps(self, before: Headers) -> bool:
+        """Whether a trace is kept: as what came `before` it was, or else by chance."""
+        if before:
+            return int(before[0][1][-2:], 16) & TraceFlags.SAMPLED > 0
+        return self._chance() < self._bounds.ratio
+
+    def _kept(self, span: OtelSpan) -> Span:
+        return Kept(self._sdk, span, self._bounds.text_bytes)
+
+    def take(self, tenant: str, told: Sequence[Told]) -> int:
+        """See Tracer."""
+        taken = 0
+        for each in told:
+            if self._ratio.should_sample(None, trace_id(tenant, each.trace), each.name).decision.is_sampled():
+                self._processor.on_end(self._readable(tenant, each))
+                taken += 1
+        return taken
+
+    def _readable(self, tenant: str, told: Told) -> ReadableSpan:
+        """What a client has told, as the SDK has its own."""
+        trace = trace_id(tenant, told.trace)
+        shown = {name: shortened(text, self._bounds.text_bytes) for name, text in told.shown.items()}
+        return ReadableSpan(
+            name=told.name,
+            context=_context(trace, span_id(tenant, told.span)),
+            parent=_context(trace, span_id(tenant, told.parent)) if told.parent is not None else None,
+            resource=self._resource,
+            attributes=_said({**told.facts, **(shown if self._bounds.text_bytes else {})}),
+            kind=SpanKind.INTERNAL,
+            status=Status(StatusCode.UNSET if told.error is None else StatusCode.ERROR),
+            start_time=told.start,
+            end_time=told.end,
+        )
+
+    async def close(self) -> None:
+        """See Tracer."""
+        closing = threading.Thread(target=self._processor.shutdown, name="last spans", daemon=True)
+        closing.start()
+        await asyncio.to_thread(closing.join, CLOSE_SECONDS)
+        if closing.is_alive():
+            event(logger, logging.WARNING, "the last spans were not sent in time", seconds=CLOSE_SECONDS)
+
+
+def open_tracer(url: str, headers: str, bounds: Bounds, *, name: str, version: str) -> Tracer:
+    """The tracer that sends its spans to an OTLP receiver: to this very URL, with headers as OTEL_EXPORTER_OTLP_HEADERS
+    has them.
+    """
+    parts = urlsplit(url)
+    exporter = otlp(url, parse_env_headers(headers, liberal=True), bounds.send_seconds)
+    return OtelTracer(Sending(exporter, f"{parts.scheme}://{parts.netloc}"), bounds, name=name, version=version)
+
+
+def _said(facts: Mapping[str, Fact]) -> dict[str, AttributeValue]:
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def _links(headers: Headers) -> Sequence[Link]:
+    """A link to what such headers name, if they name something."""
+    if not headers:
+        return ()
+    linked = get_current_span(_PROPAGATOR.extract(dict(headers), _NOTHING)).get_span_context()
+    return [Link(linked)] if linked.is_valid else ()
+
+
+def _headers_of(span: OtelSpan) -> Headers:
+    """What makes work elsewhere a part of a span."""
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier, set_span_in_context(span, _NOTHING))
+    return tuple(carrier.items())
+
+
+def _context(trace: int, span: int) -> SpanContext:
+    return SpanContext(trace, span, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))

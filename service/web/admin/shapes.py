@@ -1,0 +1,285 @@
+"""The admin API on the wire: its objects, and the bodies of its routes. A key's value is in one answer only."""
+
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from service.api.decoding import ABSENT, decode, decoder_of
+from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.tenants.directory import ChangedKey, Made, Wish
+from service.tenants.limits import Limit
+from service.tenants.models import ALL, ListMode, ModelPermissions, read_permissions
+from service.tenants.records import Account, Key, Project, checked_name
+from service.tenants.scopes import MAX_SCOPES, read_scopes
+from service.web.admin.limit_shapes import read_limits
+
+T = TypeVar("T")
+
+MAX_SECONDS = 10 * 366 * 86_400
+"""The latest that a key may expire: in ten years. One that is to be for ever has no end."""
+
+
+class Page(msgspec.Struct, Generic[T]):
+    """Some of a list."""
+
+    data: list[T]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"] = "list"
+
+
+class ProjectShown(msgspec.Struct):
+    """A project; `static` is one whose keys are in the settings."""
+
+    id: str
+    name: str
+    created_at: int
+    archived_at: int | None
+    status: Literal["active", "archived"]
+    static: bool
+    object: Literal["organization.project"] = "organization.project"
+
+
+class ModelsShown(msgspec.Struct):
+    """Which models a project may use."""
+
+    mode: ListMode
+    model_ids: tuple[str, ...]
+    object: Literal["project.model_permissions"] = "project.model_permissions"
+
+
+class ModelsDeleted(msgspec.Struct):
+    """A list of models that is no longer there."""
+
+    deleted: bool = True
+    object: Literal["project.model_permissions.deleted"] = "project.model_permissions.deleted"
+
+
+class AccountShown(msgspec.Struct):
+    """A service account; `api_key` is its first key, where one was just made."""
+
+    id: str
+    name: str
+    created_at: int
+    api_key: "KeyMade | UnsetType | None" = UNSET
+    role: Literal["member"] = "member"
+    object: Literal["organization.project.service_account"] = "organization.project.service_account"
+
+
+class KeyMade(msgspec.Struct):
+    """A key that was just made, and its value."""
+
+    id: str
+    name: str
+    created_at: int
+    value: str
+    expires_at: int | None
+    object: Literal["organization.project.service_account.api_key"] = "organization.project.service_account.api_key"
+
+
+class KeyShown(msgspec.Struct):
+    """A key of a project."""
+
+    id: str
+    name: str
+    created_at: int
+    last_used_at: int | None
+    expires_at: int | None
+    redacted_value: str
+    scopes: tuple[str, ...]
+    limits: Limit | None
+    owner: dict[str, Any]
+    owner_project_access: Literal["active"] = "active"
+    object: Literal["organization.project.api_key"] = "organization.project.api_key"
+
+
+class AdminKeyShown(msgspec.Struct, omit_defaults=False):
+    """A key of an administrator; `value` where it was just made."""
+
+    id: str
+    name: str
+    created_at: int
+    last_used_at: int | None
+    expires_at: int | None
+    redacted_value: str
+    owner: dict[str, Any]
+    value: str | UnsetType = UNSET
+    object: Literal["organization.admin_api_key"] = "organization.admin_api_key"
+
+
+class Deleted(msgspec.Struct):
+    """Something that is no longer there."""
+
+    id: str
+    object: str
+    deleted: bool = True
+
+
+def project_shown(project: Project) -> ProjectShown:
+    """A project on the wire."""
+    status = "active" if project.archived_at is None else "archived"
+    return ProjectShown(project.id, project.name, project.created_at, project.archived_at, status, project.static)
+
+
+def models_shown(project: Project) -> ModelsShown:
+    """The models of a project on the wire."""
+    models = project.models or ALL
+    return ModelsShown(models.mode, models.ids)
+
+
+def account_shown(account: Account, made: Made | UnsetType | None = UNSET) -> AccountShown:
+    """A service account on the wire; with the key that was `made` with it, or None where none was."""
+    key = made_shown(made) if isinstance(made, Made) else made
+    return AccountShown(account.id, account.name, account.created_at, key)
+
+
+def made_shown(made: Made) -> KeyMade:
+    """A key that was just made."""
+    return KeyMade(made.key.id, made.key.name, made.key.created_at, made.value, made.key.expires_at)
+
+
+def key_shown(key: Key, account: Account | None, used: int | None) -> KeyShown:
+    """A key of a project on the wire, whose it is and when it was last used."""
+    owner: dict[str, Any] = {"type": "service_account"}
+    if account is not None:
+        owner["service_account"] = {
+            "id": account.id,
+            "name": account.name,
+            "created_at": account.created_at,
+            "role": "member",
+        }
+    return KeyShown(key.id, key.name, key.created_at, used, key.expires_at, key.redacted, key.scopes, key.limit, owner)
+
+
+def admin_key_shown(key: Key, used: int | None, value: str | UnsetType = UNSET) -> AdminKeyShown:
+    """A key of an administrator on the wire."""
+    owner = {"type": "service_account", "object": "organization.service_account", "name": key.name, "role": "owner"}
+    return AdminKeyShown(key.id, key.name, key.created_at, used, key.expires_at, key.redacted, owner, value)
+
+
+class _Project(msgspec.Struct, forbid_unknown_fields=True):
+    name: str | None = None
+    external_key_id: Raw = ABSENT
+    geography: Raw = ABSENT
+    residency: Raw = ABSENT
+
+
+class _Models(msgspec.Struct, forbid_unknown_fields=True):
+    mode: str | None = None
+    model_ids: list[str] | None = None
+
+
+class _Account(msgspec.Struct, forbid_unknown_fields=True):
+    name: str | None = None
+    create_service_account_only: bool | None = None
+    expires_in_seconds: int | None = None
+    role: str | None = None
+
+
+class _Key(msgspec.Struct, forbid_unknown_fields=True):
+    name: str | None = None
+    scopes: list[str] | None = None
+    expires_in_seconds: int | None = None
+    limits: Raw | UnsetType = UNSET
+
+
+_PROJECT, _ACCOUNT, _KEY, _MODELS = (decoder_of(each) for each in (_Project, _Account, _Key, _Models))
+
+_ELSEWHERE = ("external_key_id", "geography", "residency")
+"""What OpenAI's projects have that means nothing on one's own machines."""
+
+
+def read_project(body: bytes) -> str:
+    """The name of a project to be made, or to be renamed. Raises InvalidRequest."""
+    sent = decode(body, _PROJECT)
+    for name in _ELSEWHERE:
+        if getattr(sent, name) != ABSENT:
+            raise unsupported(name, "…", "Leave it out: data is where this service runs.")
+    return _name(sent.name)
+
+
+def read_models(body: bytes) -> ModelPermissions:
+    """The list of models that a project is to have. Raises InvalidRequest."""
+    sent = decode(body, _MODELS)
+    if sent.mode is None:
+        raise missing("mode", "Give 'allow_list' or 'deny_list'.")
+    if sent.model_ids is None:
+        raise missing("model_ids", "Give a list of models.")
+    return read_permissions(sent.mode, sent.model_ids)
+
+
+def read_account(body: bytes) -> tuple[str, Wish | None]:
+    """The name of a service account to be made, and its first key, if it is to have one. Raises InvalidRequest."""
+    sent = decode(body, _ACCOUNT)
+    name, seconds = _name(sent.name), _seconds(sent.expires_in_seconds)
+    if sent.role is not None:
+        raise unsupported("role", sent.role, "A new service account is a member. Leave it out.")
+    if sent.create_service_account_only:
+        if seconds is not None:
+            message = "Without a key nothing expires: leave 'expires_in_seconds' out, or make a key."
+            raise InvalidRequest(message, code="invalid_value", param="expires_in_seconds")
+        return name, None
+    return name, Wish("Secret Key", seconds=seconds)
+
+
+def read_renamed_account(body: bytes) -> str:
+    """The new name of a service account. Raises InvalidRequest."""
+    sent = decode(body, _ACCOUNT)
+    if sent.role not in (None, "member"):
+        raise unsupported("role", sent.role, "Service accounts are members: keys administer only as admin keys.")
+    return _name(sent.name)
+
+
+def read_key(body: bytes) -> Wish:
+    """What a key to be made is to be. Raises InvalidRequest."""
+    sent = decode(body or b"{}", _KEY)
+    scopes = _scopes(sent.scopes) or ()
+    limit = _limit(sent.limits)
+    return Wish(_name(sent.name or "Secret Key"), scopes, _seconds(sent.expires_in_seconds), limit or None)
+
+
+def read_changed_key(body: bytes) -> ChangedKey:
+    """What of a key is to change. Raises InvalidRequest."""
+    sent = decode(body, _KEY)
+    if sent.name is not None:
+        raise unsupported("name", sent.name, "A key keeps its name. Leave it out.")
+    return ChangedKey(_scopes(sent.scopes), _seconds(sent.expires_in_seconds), _limit(sent.limits))
+
+
+def read_admin_key(body: bytes) -> Wish:
+    """What an administrator's key to be made is to be. Raises InvalidRequest."""
+    sent = decode(body, _KEY)
+    if sent.scopes is not None:
+        raise unsupported("scopes", sent.scopes, "An administrator's key administers all. Leave it out.")
+    if sent.limits is not UNSET:
+        raise unsupported("limits", "…", "Administering isn't limited. Leave it out.")
+    return Wish(_name(sent.name), seconds=_seconds(sent.expires_in_seconds))
+
+
+def _name(name: str | None) -> str:
+    if name is None:
+        raise missing("name", "Say what people are to call it.")
+    return checked_name(name)
+
+
+def _seconds(seconds: int | None) -> int | None:
+    if seconds is not None and not 0 < seconds <= MAX_SECONDS:
+        raise invalid_value("expires_in_seconds", seconds, f"It should be 1 to {MAX_SECONDS}; without it, no end.")
+    return seconds
+
+
+def _limit(sent: Raw | UnsetType) -> Limit | UnsetType | None:
+    """The limits of a key: those that are sent and no others; None for null."""
+    if isinstance(sent, UnsetType):
+        return UNSET
+    return None if sent == ABSENT else Limit(**read_limits(sent, "limits"))
+
+
+def _scopes(scopes: list[str] | None) -> tuple[str, ...] | None:
+    if scopes is None:
+        return None
+    if len(scopes) > MAX_SCOPES:
+        raise invalid_value("scopes", len(scopes), f"There are {MAX_SCOPES} of them.")
+    return read_scopes(scopes)

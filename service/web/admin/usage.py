@@ -1,0 +1,170 @@
+"""Usage over HTTP: what projects, keys and models used, in hours and days."""
+
+from time import time
+from typing import Annotated, Literal
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response as HttpResponse
+
+from service.errors import invalid_value, missing, unsupported
+from service.tenants.usage import DAY_HOURS, Asked, Bucket, usage_of
+from service.web.admin.organization import MAX_TIME
+from service.web.errors import JsonResponse
+from service.web.routes.query import StrictRoute
+from service.web.routes.received import service_of
+from store.registry.spending import HOUR_SECONDS, Spender, Sums
+
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+
+MOST_NAMED = 100
+MAX_NAME_CHARS = 256
+"""The most projects, keys or models that a request may name, and how long a name may be."""
+
+LIMITS = {1: (24, 168), DAY_HOURS: (7, 31)}
+"""How many buckets of so many hours are in an answer, unless it is said, and at most."""
+
+FIELDS = {"project_id": "tenant", "api_key_id": "key", "model": "model", "batch": ""}
+"""What usage may be grouped by, and what the store calls it. Nothing here is a batch."""
+
+PAGE_PREFIX = "page_"
+
+Time = Annotated[int, Query(ge=1, le=MAX_TIME)]
+
+
+class ResultShown(msgspec.Struct):
+    """What a group used in a bucket; what it wasn't grouped by is null."""
+
+    input_tokens: int
+    input_cached_tokens: int
+    input_uncached_tokens: int
+    output_tokens: int
+    num_model_requests: int
+    project_id: str | None
+    user_id: None
+    api_key_id: str | None
+    model: str | None
+    batch: bool | None
+    service_tier: None
+    object: Literal["organization.usage.completions.result"] = "organization.usage.completions.result"
+
+
+class BucketShown(msgspec.Struct):
+    """An hour or a day, or what was asked for of it; times are in seconds."""
+
+    start_time: int
+    end_time: int
+    results: list[ResultShown]
+    object: Literal["bucket"] = "bucket"
+
+
+class UsagePage(msgspec.Struct):
+    """Buckets in their order; `next_page` is for those behind them."""
+
+    data: list[BucketShown]
+    has_more: bool
+    next_page: str | None
+    object: Literal["page"] = "page"
+
+
+@router.get("/organization/usage/completions")
+async def completions(
+    request: Request,
+    start_time: Time | None = None,
+    end_time: Time | None = None,
+    bucket_width: Literal["1m", "1h", "1d"] = "1d",
+    project_ids: Annotated[list[str] | None, Query(alias="project_ids[]")] = None,
+    api_key_ids: Annotated[list[str] | None, Query(alias="api_key_ids[]")] = None,
+    models: Annotated[list[str] | None, Query(alias="models[]")] = None,
+    group_by: Annotated[list[str] | None, Query(alias="group_by[]")] = None,
+    batch: bool | None = None,
+    limit: Annotated[int | None, Query(ge=1)] = None,
+    page: str | None = None,
+) -> HttpResponse:
+    """Tokens and requests, in buckets; of hours that are over or have begun."""
+    if start_time is None:
+        raise missing("start_time", "Give the seconds since 1970 from which usage is wanted.")
+    if bucket_width == "1m":
+        raise unsupported("bucket_width", bucket_width, "Hours are what is kept. Use 1h or 1d.")
+    width = 1 if bucket_width == "1h" else DAY_HOURS
+    usual, most = LIMITS[width]
+    if limit is not None and limit > most:
+        raise invalid_value("limit", limit, f"There may be {most} buckets of {bucket_width} at most.")
+    first, end = _hours(start_time, end_time, page, width)
+    asked = Asked(
+        first=first,
+        end=end,
+        width=width,
+        most=limit or usual,
+        tenants=_named("project_ids[]", project_ids),
+        keys=_named("api_key_ids[]", api_key_ids),
+        models=_named("models[]", models),
+        by=_grouping(group_by),
+    )
+    usage = await usage_of(service_of(request).spending, asked)
+    goes_on = None if usage.goes_on is None else f"{PAGE_PREFIX}{usage.goes_on * HOUR_SECONDS}"
+    shown = [_bucket_shown(bucket, batch, tells_batch="" in asked.by) for bucket in usage.buckets]
+    return JsonResponse(UsagePage(shown, goes_on is not None, goes_on))
+
+
+def _named(param: str, names: list[str] | None) -> frozenset[str]:
+    """Those that a request names. Raises InvalidRequest."""
+    named = frozenset(names or ())
+    if len(named) > MOST_NAMED:
+        raise invalid_value(param, len(named), f"It should name {MOST_NAMED} at most.")
+    for name in named:
+        if not 0 < len(name) <= MAX_NAME_CHARS:
+            raise invalid_value(param, name, f"A name has 1 to {MAX_NAME_CHARS} characters.")
+    return named
+
+
+def _grouping(names: list[str] | None) -> tuple[str, ...]:
+    """What is to be grouped by, as the store calls it. Raises InvalidRequest."""
+    for name in names or ():
+        if name in ("user_id", "service_tier", "api_source"):
+            raise unsupported("group_by[]", name, "Usage is kept by project, key and model.")
+        if name not in FIELDS:
+            raise invalid_value("group_by[]", name, f"Use {', '.join(FIELDS)}.")
+    return tuple(dict.fromkeys(FIELDS[name] for name in names or ()))
+
+
+def _hours(start_time: int, end_time: int | None, page: str | None, width: int) -> tuple[int, int]:
+    """The first hour of an answer, and the one behind all that is asked for. Raises InvalidRequest."""
+    if end_time is None:
+        end_time = max(int(time()), start_time) + 1
+    elif end_time <= start_time:
+        raise invalid_value("end_time", end_time, "It should be later than start_time.")
+    first, end = start_time // HOUR_SECONDS, -(-end_time // HOUR_SECONDS)
+    if page is not None:
+        digits = page.removeprefix(PAGE_PREFIX)
+        place = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_TIME)) else 0
+        hour, rest = divmod(place, HOUR_SECONDS)
+        if rest or digits == page or hour % width or not first < hour < end:
+            raise invalid_value("page", page, "Give the next_page of an answer, and all else as it was asked for.")
+        first = hour
+    return first, end
+
+
+def _bucket_shown(bucket: Bucket, batch: bool | None, *, tells_batch: bool) -> BucketShown:
+    results = [] if batch else sorted(bucket.results.items())
+    return BucketShown(
+        bucket.first * HOUR_SECONDS,
+        bucket.end * HOUR_SECONDS,
+        [_result_shown(spender, sums, tells_batch=tells_batch) for spender, sums in results],
+    )
+
+
+def _result_shown(spender: Spender, sums: Sums, *, tells_batch: bool) -> ResultShown:
+    return ResultShown(
+        input_tokens=sums.input_tokens,
+        input_cached_tokens=sums.cached_tokens,
+        input_uncached_tokens=sums.input_tokens - sums.cached_tokens,
+        output_tokens=sums.output_tokens,
+        num_model_requests=sums.requests,
+        project_id=spender.tenant or None,
+        user_id=None,
+        api_key_id=spender.key or None,
+        model=spender.model or None,
+        batch=False if tells_batch else None,
+        service_tier=None,
+    )

@@ -1,0 +1,73 @@
+"""Requests that wait for a slot: of a tenant first in, first out; of tenants, who was served least goes first.
+
+Of those that count the same who came first goes first. Here is no clock, and nothing waits: whoever does has a place,
+and gives it back.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Generic, TypeVar
+
+from service.web.admission.served import Served
+
+T = TypeVar("T")
+
+
+class Place(Generic[T]):
+    """A request that waits: whose it is, and what is told to it."""
+
+    __slots__ = ("answer", "number", "tenant")
+
+    def __init__(self, tenant: str, number: int, answer: T) -> None:
+        self.tenant = tenant
+        self.number = number
+        self.answer = answer
+
+
+class Queue(Generic[T]):
+    """All that wait. How many there may be is for who lets them in to say."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._lines: dict[str, deque[Place[T]]] = {}
+        """Of each tenant that has any, in the order in which they came."""
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    def places(self) -> list[Place[T]]:
+        """All that wait."""
+        return [place for line in self._lines.values() for place in line]
+
+    def join(self, tenant: str, answer: T) -> Place[T]:
+        """A request has come, and waits until it is taken."""
+        if tenant not in self._lines:
+            self._served.come(tenant, self._lines)
+        place = Place(tenant, next(self._numbers), answer)
+        self._lines.setdefault(tenant, deque()).append(place)
+        return place
+
+    def leave(self, place: Place[T]) -> None:
+        """It waits no more. A second time changes nothing."""
+        line = self._lines.get(place.tenant)
+        if line is not None and place in line:
+            line.remove(place)
+            if not line:
+                del self._lines[place.tenant]
+
+    def take(self, fits: Callable[[str], bool]) -> Place[T] | None:
+        """The next one, which waits no more; None where there is no room for it.
+
+        Where there is none for the tenant that counts least, there may be for another one that counts no more: room
+        that is kept for who comes. Nobody else gets that, or it would go to those who have had their share.
+        """
+        first: Place[T] | None = None
+        least = min(map(self._served.of, self._lines), default=0.0)
+        for tenant, line in self._lines.items():
+            if (first is None or line[0].number < first.number) and self._served.of(tenant) <= least and fits(tenant):
+                first = line[0]
+        if first is not None:
+            self.leave(first)
+        return first

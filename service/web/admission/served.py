@@ -1,0 +1,143 @@
+"""What each tenant was served by this process, over its weight: of those that wait, who was served least goes first.
+
+It is counted in virtual tokens: a token of a prompt is one, and one of an output OUTPUT, as it takes an engine longer.
+Nobody knows what a request will take when it begins. It is expected to take what those of its tenant took on the mean,
+and counts as that until it takes more, or ends: so of many slots that come free together no tenant gets all. A tenant
+that had nothing waiting counts as served no less than those that wait, or than who went last: nobody saves up by asking
+for little.
+
+The source is the Virtual Token Counter of Sheng et al., Fairness in Serving Large Language Models, OSDI 2024. Here is
+no clock, and nothing waits.
+"""
+
+from collections.abc import Callable, Iterable
+from heapq import nlargest
+
+from service.shares import evenly
+
+OUTPUT = 2
+"""How many virtual tokens a token of an output is."""
+
+FIRST_EXPECTED = 1024.0
+"""How many a request is expected to take before any has ended."""
+
+MEAN_OF = 16
+"""Of about how many of a tenant's latest requests the mean is."""
+
+LEAST = 1
+"""What a request counts as in the end that took no tokens, such as one that is refused: whoever sends thousands of
+these takes turns as well."""
+
+LEAST_A_SECOND = 16
+"""And as many for each second in which it had its slot, as when its client sends the body slowly."""
+
+MOST = 4096
+"""So many tenants are remembered. Beyond it that half is forgotten that was served least: a tenant that isn't known
+counts as one that comes."""
+
+
+class _Account:
+    """What a tenant was served, and what its requests under way are expected to take besides: virtual tokens over its
+    weight. And what one of them takes on the mean, in virtual tokens.
+    """
+
+    __slots__ = ("expected", "mean", "served")
+
+    def __init__(self, served: float, mean: float) -> None:
+        self.served = served
+        self.expected = 0.0
+        self.mean = mean
+
+
+class Served:
+    """What all tenants were served."""
+
+    def __init__(self, weight: Callable[[str], float] = evenly) -> None:
+        """`weight` is a tenant's, above 0: one of twice another's is served twice as much."""
+        self._weight = weight
+        self._accounts: dict[str, _Account] = {}
+        self._level = 0.0
+        """What the tenant was served whose request began last."""
+        self._mean = FIRST_EXPECTED
+
+    def __len__(self) -> int:
+        """How many tenants are remembered."""
+        return len(self._accounts)
+
+    def of(self, tenant: str) -> float:
+        """How much a tenant counts: what it was served, and what is expected besides."""
+        account = self._accounts.get(tenant)
+        return self._level if account is None else account.served + account.expected
+
+    def come(self, tenant: str, waiting: Iterable[str]) -> None:
+        """A tenant asks for something that had nothing waiting, while these tenants have."""
+        least = min(map(self._served, waiting), default=self._level)
+        account = self._account(tenant)
+        account.served = max(account.served, least)
+
+    def begin(self, tenant: str) -> "Bill":
+        """A request of a tenant begins."""
+        account = self._account(tenant)
+        self._level = account.served
+        return Bill(self, tenant, account.mean, self._weight(tenant))
+
+    def add(self, tenant: str, served: float, expected: float = 0.0) -> None:
+        """Count so much more as served, and as expected, of virtual tokens over the tenant's weight; or less."""
+        account = self._account(tenant)
+        account.served += served
+        account.expected = max(0.0, account.expected + expected)
+
+    def took(self, tenant: str, tokens: float) -> None:
+        """A request of a tenant took so many virtual tokens, and has ended."""
+        account = self._account(tenant)
+        account.mean += (tokens - account.mean) / MEAN_OF
+        self._mean += (tokens - self._mean) / MEAN_OF
+
+    def _served(self, tenant: str) -> float:
+        account = self._accounts.get(tenant)
+        return self._level if account is None else account.served
+
+    def _account(self, tenant: str) -> _Account:
+        """A tenant's account, which may begin here."""
+        account = self._accounts.get(tenant)
+        if account is None:
+            if len(self._accounts) >= MOST:
+                kept = nlargest(MOST // 2, self._accounts.items(), key=lambda each: each[1].served)
+                self._accounts = dict(kept)
+            account = self._accounts[tenant] = _Account(self._level, self._mean)
+        return account
+
+
+class Bill:
+    """What one request was served, from its beginning to `settle`."""
+
+    def __init__(self, served: Served, tenant: str, mean: float, weight: float) -> None:
+        """It is expected to take what its tenant's requests took on the `mean`."""
+        self._served = served
+        self._tenant = tenant
+        self._weight = weight
+        self._taken = 0
+        self._expected = mean
+        """How much more than that is expected."""
+        self._open = True
+        served.add(tenant, 0.0, mean / weight)
+
+    def note(self, prompt: int, output: int) -> None:
+        """It has taken so many tokens by now, of its prompts and of its output."""
+        taken = prompt + OUTPUT * output
+        if self._open and taken != self._taken:
+            more, self._taken = taken - self._taken, taken
+            self._count(more, max(0.0, self._expected - more))
+
+    def settle(self, seconds: float = 0.0) -> None:
+        """It has ended, after so many seconds. A second time changes nothing."""
+        if not self._open:
+            return
+        self._open = False
+        self._count(max(0.0, LEAST + LEAST_A_SECOND * seconds - self._taken), 0.0)
+        if self._taken:
+            self._served.took(self._tenant, self._taken)
+
+    def _count(self, more: float, expected: float) -> None:
+        self._served.add(self._tenant, more / self._weight, (expected - self._expected) / self._weight)
+        self._expected = expected

@@ -1,0 +1,427 @@
+"""How much one process works on at once: requests, background streams, WebSockets, and the bytes of bodies.
+
+A request for a response that finds no slot waits for one, before its body is read; whose turn it is then, `queue` says.
+All else is refused at once where there is no room. What asks no model takes a slot as well, and where none is free one
+ASIDE: so whoever wants to look at a response or to cancel it is never behind those that wait.
+
+A stream that follows a background response may be open for hours and costs little while no event comes, so it has a
+slot of another kind: else a few hundred followers would keep everybody from cancelling what they follow. A follower
+takes its slot before anything is accepted, and gives the request's slot back once it follows.
+
+Nobody can take all of anything. Where there are several tenants, the last eighth is for those that have no more than
+their share, so that whoever comes finds room, and comes to a share while others are over theirs. What a body becomes
+until its prompt is made takes many times its size, so few large ones are prepared at once: the others wait.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from time import monotonic
+
+from prometheus_client import Counter
+
+from service import spans
+from service.errors import ApiError, unavailable
+from service.metrics.counters import Metrics
+from service.rates import Rate
+from service.settings.settings import variable
+from service.shares import Share, evenly
+from service.steps import BRIEFLY, pause_after
+from service.web.admission.queue import Place, Queue
+from service.web.admission.served import Bill, Served
+from service.web.body import ClientGone
+
+ASIDE = 8
+"""What asks no model has such a part of the slots more, and at least as many slots."""
+
+PREPARED_BYTES = 16 * 1024 * 1024
+"""How large the bodies may be together from which prompts are made at the same time."""
+
+PREPARE_SECONDS = 30.0
+"""How long a body may wait until it is prepared."""
+
+PAUSE = 2
+"""How many times as long as a step of a large body's preparation others may run after it, if there are any."""
+
+SMALL_BODY_BYTES = 64 * 1024
+"""A body of this size is prepared at once."""
+
+
+_Place = Place[asyncio.Future["Slot"]]
+
+Told = Callable[[Callable[[], None] | None], None]
+"""Takes what is to be called when a client disconnects; None takes that back."""
+
+
+class Admission:
+    """Slots for requests and for followers, who waits for them, and room for bodies."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        requests: int,
+        followers: int,
+        bodies: int,
+        sockets: int = 0,
+        queued: int = 0,
+        queue_seconds: float = 0.0,
+        several: Callable[[], bool] = lambda: False,
+        weight: Callable[[str], float] = evenly,
+    ) -> None:
+        """So many slots of each kind, and so many bytes of bodies, for one tenant or `several`. So many requests wait
+        for a slot, each for `queue_seconds` at most. `weight` is that of a tenant, above 0.
+        """
+        refused = metrics.refused
+        self._metrics = metrics
+        self._requests = _Slots(
+            Share(requests, several=several, weight=weight),
+            "requests",
+            "max_concurrent_requests",
+            refused.labels("requests"),
+        )
+        self._aside = _Slots(
+            Share(max(ASIDE, requests // ASIDE), several=several),
+            "requests besides that ask no model",
+            "max_concurrent_requests",
+            refused.labels("requests"),
+        )
+        self._followers = _Slots(
+            Share(followers, several=several),
+            "streams of background responses",
+            "max_followers",
+            refused.labels("followers"),
+        )
+        self._sockets = _Slots(Share(sockets, several=several), "WebSockets", "max_sockets", refused.labels("sockets"))
+        self._bodies = _Slots(
+            Share(bodies, several=several), "bytes of bodies", "max_bodies_bytes", refused.labels("bodies")
+        )
+        self._served = Served(weight)
+        self._queue = Queue[asyncio.Future[Slot]](self._served)
+        self._places = Share(queued, several=several, weight=weight)
+        self._queue_seconds = queue_seconds
+        self._stopping = False
+        self._preparing = Share(PREPARED_BYTES, several=several)
+        self._waiting: list[_Waiting] = []
+        self._large = 0
+        """How many requests have a large body that is prepared, or waits for that."""
+        self._taken = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @contextmanager
+    def slot(self, tenant: str) -> Generator["Slot"]:
+        """A slot of a request that asks no model, until the end of the block. Raises ApiError 503."""
+        place = self._requests if self._requests.fits(tenant) else self._aside
+        with self._held(self._slot(tenant, place)) as slot:
+            yield slot
+
+    @asynccontextmanager
+    async def slot_in_line(
+        self, tenant: str, waited: Callable[[float], None] = lambda _: None, when_gone: Told = lambda _: None
+    ) -> AsyncGenerator["Slot"]:
+        """A slot of a request for a response, until the end of the block, once it is its turn.
+
+        `waited` is told how many seconds that took, if it had to wait; `when_gone` when its client disconnects. Raises
+        ApiError 503 where it is not its turn in time, or too many wait. Raises ClientGone.
+        """
+        place = self._queue.join(tenant, asyncio.get_running_loop().create_future())
+        self._let_begin()
+        if not place.answer.done():
+            await self._wait(place, waited, when_gone)
+        with self._held(place.answer.result()) as slot:
+            yield slot
+
+    def stop(self) -> None:
+        """The service stops: nobody waits for a slot any more."""
+        self._stopping = True
+        for place in self._queue.places():
+            _end(place, _stopping())
+
+    @contextmanager
+    def _held(self, slot: "Slot") -> Generator["Slot"]:
+        self._taken += 1
+        self._empty.clear()
+        try:
+            yield slot
+        finally:
+            slot.leave()
+            self._taken -= 1
+            if not self._taken:
+                self._empty.set()
+
+    def _slot(self, tenant: str, place: "_Slots", bill: Bill | None = None) -> "Slot":
+        return Slot(tenant, place, self._followers, self._bodies, self._let_begin, bill)
+
+    def _begin(self, tenant: str) -> "Slot":
+        """The slot of a request whose turn it is."""
+        return self._slot(tenant, self._requests, self._served.begin(tenant))
+
+    def _let_begin(self) -> None:
+        """A slot may have come free: let those begin whose turn it is."""
+        while (place := self._queue.take(self._requests.fits)) is not None:
+            if not place.answer.done():
+                place.answer.set_result(self._begin(place.tenant))
+
+    async def _wait(self, place: "_Place", waited: Callable[[float], None], when_gone: Told) -> None:
+        """Wait until a place is answered. Raises ApiError 503 where it may not wait, or did in vain."""
+        tenant, loop = place.tenant, asyncio.get_running_loop()
+        if (refusal := self._not_waiting(tenant)) is not None:
+            self._queue.leave(place)
+            raise refusal
+        began = loop.time()
+        self._places.take(tenant, 1)
+        clock = loop.call_later(self._queue_seconds, self._late, place)
+        when_gone(partial(_end, place, ClientGone()))
+        try:
+            with (
+                self._metrics.requests_waiting.track_inprogress(),
+                spans.current.get().child("admission"),
+                suppress(ClientGone),  # that ends the wait, and is no failure of it
+            ):
+                await place.answer
+        except asyncio.CancelledError:
+            if not place.answer.cancelled() and place.answer.exception() is None:
+                place.answer.result().leave()
+            raise
+        finally:
+            clock.cancel()
+            when_gone(None)
+            self._queue.leave(place)
+            self._places.give_back(tenant, 1)
+            self._let_begin()  # whoever it was before, where only that one had to go first
+            seconds = loop.time() - began
+            self._metrics.wait_seconds.observe(seconds)
+            waited(seconds)
+
+    def _not_waiting(self, tenant: str) -> ApiError | None:
+        """Why a request may not wait, if so."""
+        if self._stopping:
+            return _stopping()
+        if not self._queue_seconds:
+            return self._requests.refusal(1)
+        if not self._places.fits(tenant, 1):
+            also = f" {len(self._queue) - 1} wait already; {variable('max_queued_requests')} lets more of them wait."
+            return self._requests.refusal(len(self._queue), also)
+        return None
+
+    def _late(self, place: "_Place") -> None:
+        """One has waited for as long as it may."""
+        if not place.answer.done():
+            also = f" None came free for this one in {self._queue_seconds:g} s."
+            _end(place, self._requests.refusal(1 + len(self._queue), also))
+
+    @contextmanager
+    def socket(self, tenant: str) -> Generator["SocketSlot"]:
+        """A WebSocket's slot until the end of the block. Raises ApiError 503 where none is free."""
+        slot = SocketSlot(tenant, self._sockets, self._bodies)
+        try:
+            yield slot
+        finally:
+            slot.leave()
+
+    @asynccontextmanager
+    async def preparing(self, tenant: str, size: int) -> AsyncGenerator[None]:
+        """Wait until a body of so many bytes may be prepared, which it is until the end of the block.
+
+        Raises ApiError 503 where that takes longer than PREPARE_SECONDS.
+        """
+        if size <= SMALL_BODY_BYTES:
+            yield
+            return
+        waiting = _Waiting(tenant, min(size, PREPARED_BYTES // 2))  # any body fits in the end
+        self._waiting.append(waiting)
+        self._large += 1
+        before = pause_after.get()
+        pause_after.set(self._pause)
+        try:
+            self._let_in()
+            async with asyncio.timeout(PREPARE_SECONDS):
+                await waiting.turn.wait()
+            yield
+        except TimeoutError:
+            if waiting.turn.is_set():
+                raise
+            raise unavailable("This process reads too many large requests. Try again in a moment.") from None
+        finally:
+            pause_after.set(before)
+            self._large -= 1
+            if waiting.turn.is_set():
+                self._preparing.give_back(tenant, waiting.size)
+            else:
+                self._waiting.remove(waiting)
+            self._let_in()
+
+    def _pause(self, seconds: float) -> float:
+        """For how long a large body lets others run after a step: an answer takes many turns of the loop, and would
+        wait for a step in each of them.
+        """
+        return PAUSE * seconds if self._taken > self._large else BRIEFLY
+
+    def _let_in(self) -> None:
+        """Let those prepare who fit: first who has the least at work, then who came first. None goes past another, or a
+        large body would wait for ever.
+        """
+        while self._waiting:
+            first = min(self._waiting, key=lambda each: self._preparing.taken_by(each.tenant))
+            if not self._preparing.fits(first.tenant, first.size):
+                return
+            self._waiting.remove(first)
+            self._preparing.take(first.tenant, first.size)
+            first.turn.set()
+
+    async def wait_until_empty(self, seconds: float) -> bool:
+        """Wait until no slot is taken, for so many seconds at most; whether that came true."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class _Waiting:
+    """A body that waits to be prepared."""
+
+    def __init__(self, tenant: str, size: int) -> None:
+        self.tenant = tenant
+        self.size = size
+        self.turn = asyncio.Event()
+
+
+def _end(place: "_Place", why: Exception) -> None:
+    """Have one wait no more."""
+    if not place.answer.done():
+        place.answer.set_exception(why)
+
+
+def _stopping() -> ApiError:
+    return unavailable("The service is stopping. Try again in a moment.")
+
+
+class _Slots:
+    """What is refused where it doesn't fit, and by which words."""
+
+    def __init__(self, share: Share, what: str, setting: str, refused: Counter) -> None:
+        self._share = share
+        self._what = what
+        self._setting = setting
+        self._refused = refused
+        self._rate = Rate()
+
+    def fits(self, tenant: str, amount: int = 1) -> bool:
+        """Whether a tenant may have so much more."""
+        return self._share.fits(tenant, amount)
+
+    def refusal(self, amount: int, also: str = "") -> ApiError:
+        """The 503 for want of so much, and what it says besides."""
+        self._refused.inc()
+        return unavailable(
+            f"This process serves {self._share.limit} {self._what} already.{also} Try again in a moment, or raise "
+            f"{variable(self._setting)}.",
+            self._rate.seconds_for(amount),
+        )
+
+    def take(self, tenant: str, amount: int) -> None:
+        """Take so much. Raises ApiError 503."""
+        if not self._share.fits(tenant, amount):
+            raise self.refusal(amount)
+        self._share.take(tenant, amount)
+        self._rate.take(amount)
+
+    def give_back(self, tenant: str, amount: int) -> None:
+        self._share.give_back(tenant, amount)
+        self._rate.free(amount)
+
+
+class Slot:
+    """What one request takes up."""
+
+    def __init__(
+        self,
+        tenant: str,
+        place: _Slots,
+        followers: _Slots,
+        bodies: _Slots,
+        freed: Callable[[], None],
+        bill: Bill | None,
+    ) -> None:
+        """A slot at a `place`. `freed` is called when it is given back, and `bill` settled. Raises ApiError 503."""
+        self._tenant = tenant
+        self._place, self._followers, self._bodies = place, followers, bodies
+        self._freed = freed
+        self._bill = bill
+        self._began = monotonic()
+        self._taken: dict[_Slots, int] = {}
+        self._take(place, 1)
+
+    def take_follower(self) -> None:
+        """Take a follower's slot as well. Raises ApiError 503."""
+        self._take(self._followers, 1)
+
+    def take_body(self, size: int) -> None:
+        """Take room for so many bytes more, of the request's body or of a stored answer's. Raises ApiError 503."""
+        self._take(self._bodies, size)
+
+    def take_answers(self, more: int) -> None:
+        """Take so many slots more: a request for several answers is as many. Raises ApiError 503."""
+        self._take(self._place, more)
+
+    def served(self, prompt: int, output: int) -> None:
+        """The request has taken so many tokens by now, of its prompts and of its output."""
+        if self._bill is not None:
+            self._bill.note(prompt, output)
+
+    def follow(self) -> None:
+        """Only follow from now on: the request's slot is free again, and so is its body's room."""
+        self._give_back(self._bodies)
+        self._give_back(self._place)
+
+    def leave(self) -> None:
+        """Give back what is left."""
+        for slots in list(self._taken):
+            self._give_back(slots)
+
+    def _take(self, slots: _Slots, amount: int) -> None:
+        if not amount:
+            return
+        slots.take(self._tenant, amount)
+        self._taken[slots] = self._taken.get(slots, 0) + amount
+
+    def _give_back(self, slots: _Slots) -> None:
+        amount = self._taken.pop(slots, 0)
+        if not amount:
+            return
+        slots.give_back(self._tenant, amount)
+        if slots is self._place:
+            if self._bill is not None:
+                self._bill.settle(monotonic() - self._began)
+            self._freed()
+
+
+class SocketSlot:
+    """What one WebSocket takes up: a place among them, and room for its messages until they are read."""
+
+    def __init__(self, tenant: str, sockets: _Slots, bodies: _Slots) -> None:
+        """A slot among the WebSockets. Raises ApiError 503."""
+        self._tenant = tenant
+        self._sockets, self._bodies = sockets, bodies
+        self._bytes = 0
+        sockets.take(tenant, 1)
+
+    def take(self, size: int) -> None:
+        """Take room for so many bytes more, which is room of bodies. Raises ApiError 503."""
+        self._bodies.take(self._tenant, size)
+        self._bytes += size
+
+    def give_back(self, size: int) -> None:
+        """So many bytes were read."""
+        self._bodies.give_back(self._tenant, size)
+        self._bytes -= size
+
+    def leave(self) -> None:
+        """Give all back."""
+        if self._bytes:
+            self.give_back(self._bytes)
+        self._sockets.give_back(self._tenant, 1)

@@ -1,0 +1,222 @@
+"""Making what a request asks for once, however often it comes with its key: taken, waited for, or made already.
+
+    take ─▶ mine ─▶ named ─▶ (made, stored) ─▶ end
+        ─▶ another's ─▶ wait ─▶ take
+        ─▶ made ─▶ told as a GET would tell it
+
+Who has it says as which turn it will be stored before anything of that is. Who dies is found by its lease, and whoever
+takes over makes it as the same turn, or finds that stored. So whatever ends between any two steps, there is one. What
+becomes of it in the end is asked of the store, never guessed.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from starlette.types import Receive
+
+from service import logs
+from service.errors import ApiError, unavailable
+from service.responses.service import Service
+from service.settings.background import RENEWALS
+from service.web.body import ClientGone, watch
+from service.web.middleware import Exchange
+from store.errors import StoreError
+from store.history.idempotency import Found, Keyed, KeyedRequests, Taken
+from store.keys import HEX_DIGITS
+from store.redis.listening import Listener
+
+logger = logging.getLogger(__name__)
+
+QUIET_SECONDS = 1.0
+"""How often who waits looks for himself: nobody says that somebody has died, and what is said may be lost."""
+
+REPLAYED = (b"idempotent-replayed", b"true")
+"""What the answer to a repeat has in its head."""
+
+
+class Making:
+    """The making of what one request asks for. Without a key nothing is known of it to others."""
+
+    made = ""
+    """The digits as which an earlier request with its key was stored: that is the answer."""
+    lasts = False
+    """Whether it is made to its end, though its client is gone: he may ask for it again."""
+    digits = ""
+    """Those as which it is to be stored, where an earlier request has said so."""
+
+    async def named(self, id: str, *, kept: bool = True) -> str:
+        """As what it is stored, if it is to be `kept`: `id`, unless an earlier request has said another. To be awaited
+        before anything is stored. Raises ApiError, StoreUnavailable.
+        """
+        return id
+
+
+UNKEYED = Making()
+
+
+class _Once(Making):
+    """The making of what a request with a key asks for."""
+
+    def __init__(self, requests: KeyedRequests, request: Keyed, owner: str, exchange: Exchange) -> None:
+        self._requests = requests
+        self._request = request
+        self._owner = owner
+        self._exchange = exchange
+        self._kept: bool | None = None
+        """Whether it is to be stored, once that is known, and as what."""
+
+    async def named(self, id: str, *, kept: bool = True) -> str:
+        """See Making."""
+        prefix, own = id[:-HEX_DIGITS], id[-HEX_DIGITS:]
+        self.digits = self.digits or own
+        if not await self._requests.name(self._request, self._owner, self.digits, kept=kept):
+            raise unavailable(
+                "Another request with the same Idempotency-Key has taken the place of this one, which was silent for "
+                "too long. Send it again, to be given the answer."
+            )
+        self._kept = self.lasts = kept
+        return prefix + self.digits
+
+    async def taken(self, wait: "_Wait") -> Found:
+        """Take it, or wait until it is made; what became of it. Raises ApiError, StoreUnavailable, ClientGone."""
+        taken = await self._requests.take(self._request, self._owner)
+        if taken.found is Found.THEIRS:
+            taken = await wait.over(self._requests, self._request, self._owner)
+        if taken.found is Found.MINE and taken.digits:
+            self.digits = taken.digits
+            if await self._requests.is_stored(self._request.keys.tenant, taken.digits):
+                await self._requests.end(self._request, self._owner, made=True)
+                taken = Taken(Found.MADE, taken.digits)
+        if taken.found is Found.MADE:
+            self.made = taken.digits
+        return taken.found
+
+    async def renew(self) -> None:
+        """Stay the one who makes it, until this is cancelled or another one does."""
+        staying = True
+        while staying:
+            await asyncio.sleep(self._requests.lease_seconds / RENEWALS)
+            with suppress(StoreError):  # the next one may do; else another one makes it as the same turn
+                staying = await self._requests.renew(self._request, self._owner)
+
+    async def end(self, *, failed: bool) -> None:
+        """Say whether it was made, as the store has it. Where that is away, its lease runs out."""
+        try:
+            if self._kept is None:
+                made = False
+            elif self._kept:
+                made = await self._requests.is_stored(self._request.keys.tenant, self.digits)
+            else:
+                made = not failed and self._exchange.facts.get("client") != "gone"
+            await self._requests.end(self._request, self._owner, made=made)
+        except StoreError as error:
+            logs.event(logger, logging.WARNING, "a keyed request left to its lease", reason=str(error))
+
+
+class _Wait:
+    """A client that waits for what another request makes."""
+
+    def __init__(self, service: Service, receive: Receive, leaving: Callable[[], bool]) -> None:
+        self._service = service
+        self._receive = receive
+        self._leaving = leaving
+        self._gone = False
+        self.waited = False
+
+    async def over(self, requests: KeyedRequests, request: Keyed, owner: str) -> Taken:
+        """What becomes of the request, once nobody else makes it. Raises ApiError, StoreUnavailable, ClientGone."""
+        self.waited = True
+        async with self._service.listening.channel(requests.channel(request)) as listener:
+            watcher = asyncio.create_task(watch(self._receive, lambda: self._leave(listener)))
+            try:
+                async with asyncio.timeout(self._service.settings.request_seconds):
+                    while (taken := await requests.take(request, owner)).found is Found.THEIRS:
+                        self._check()
+                        await listener.messages(QUIET_SECONDS)
+            except TimeoutError:
+                raise unavailable(
+                    "Another request with the same Idempotency-Key is still under way. Send it again, to be given its "
+                    "answer."
+                ) from None
+            finally:
+                watcher.cancel()
+        return taken
+
+    def _leave(self, listener: Listener) -> None:
+        self._gone = True
+        listener.wake()
+
+    def _check(self) -> None:
+        if self._gone:
+            raise ClientGone
+        if self._leaving():
+            raise unavailable("The service is stopping. Try again in a moment.")
+
+
+@asynccontextmanager
+async def making_once(
+    service: Service,
+    exchange: Exchange,
+    asked: tuple[str, bytes, bytes],
+    *,
+    receive: Receive,
+    leaving: Callable[[], bool],
+) -> AsyncGenerator[Making]:
+    """The making of what is `asked`, by route, key and body, until the end of the block: here, or `made` already.
+
+    Waits while another one makes it, unless its client is gone, or this process is `leaving`. Raises ApiError,
+    StoreUnavailable, ClientGone.
+    """
+    requests = service.keyed_requests
+    once = _Once(requests, await requests.request(exchange.tenant, *asked), service.store.token(), exchange)
+    del asked  # its body may be megabytes
+    wait = _Wait(service, receive, leaving)
+    found = await once.taken(wait)
+    _note(exchange, found, waited=wait.waited, taken_over=bool(once.digits))
+    if found is not Found.MINE:
+        _refuse(found)
+        exchange.answer_headers.append(REPLAYED)
+        yield once
+        return
+    renewing, failed = asyncio.create_task(once.renew()), True
+    try:
+        yield once
+        failed = False
+    finally:
+        renewing.cancel()
+        await once.end(failed=failed)
+
+
+def _note(exchange: Exchange, found: Found, *, waited: bool, taken_over: bool) -> None:
+    """Count a repeat, and say in the log what became of it."""
+    if found is Found.MADE:
+        outcome = "waited" if waited else "told"
+    elif found is not Found.MINE:
+        outcome = "refused"
+    elif waited or taken_over:
+        outcome = "taken_over"
+    else:
+        return
+    exchange.metrics.repeats.labels(outcome).inc()
+    exchange.facts["repeat"] = outcome
+
+
+def _refuse(found: Found) -> None:
+    """Raise ApiError for a request that is neither made nor told again."""
+    if found is Found.OTHER:
+        raise ApiError(
+            422,
+            "This Idempotency-Key came with another body before. Send the same body with it, or another key.",
+            code="idempotency_key_reused",
+        )
+    if found is Found.UNTOLD:
+        raise ApiError(
+            422,
+            "A request with this Idempotency-Key has made a response that is not stored ('store': false), so it can't "
+            "be told again. Send another key, to have another one made.",
+            code="idempotency_response_not_stored",
+        )
+    if found is Found.FULL:
+        raise unavailable("Too many requests with an Idempotency-Key are under way. Try again in a moment.")

@@ -1,0 +1,147 @@
+"""Requests with an Idempotency-Key: who makes what one asks for, and as which turn, for all who share a store.
+
+Whoever takes a request first makes it, under a lease, and says as which turn before anything of that is stored. A
+repeat finds that, also after a crash: who takes a request from one that died makes it as the same turn, which is stored
+once (append.lua), or finds it stored. Known are digests alone, never a key or a body, each tenant's apart. Never part
+of a backup: what a restore brings back was never asked for here.
+"""
+
+import asyncio
+from enum import Enum
+from hashlib import blake2b
+from typing import NamedTuple
+
+from store.codec import THREAD_FROM_BYTES
+from store.history.caps import DAY_SECONDS
+from store.history.history import ConversationHistoryStore
+from store.keys import HEX_DIGITS, SHARD_DIGITS, TurnKeys
+from store.redis import scripts
+
+BODY_BYTES = 16
+"""How many bytes a body's digest has."""
+
+
+class Found(Enum):
+    """What became of a request with a key, or is to become of it."""
+
+    MINE = "mine"  # it is to be made by who asked
+    THEIRS = "theirs"  # another one makes it
+    MADE = "made"  # it was made, and stored
+    UNTOLD = "untold"  # it was made, or is, and is not stored
+    OTHER = "other"  # the key came with another body
+    FULL = "full"  # nothing more can be known, as all that is known is being made
+
+
+class Keyed(NamedTuple):
+    """A request with a key: where it is known, and the digest of its body."""
+
+    keys: TurnKeys
+    body: str
+
+
+class Taken(NamedTuple):
+    """What became of a request, and the digits as which it was stored; where it is to be made, those as which it may be
+    stored already, or is to be.
+    """
+
+    found: Found
+    digits: str = ""
+
+
+class KeyedRequests:
+    """Take requests with a key, stay the one who makes one, end one."""
+
+    def __init__(
+        self,
+        history: ConversationHistoryStore,
+        *,
+        lease_seconds: float = 10.0,
+        kept_seconds: float = DAY_SECONDS,
+        most: int = 10_000,
+    ) -> None:
+        """Who is not heard of for `lease_seconds` is taken for dead. A request is known for `kept_seconds` after its
+        end, and `most` of a tenant in a shard: those that ended first go for new ones.
+        """
+        if not 0 < lease_seconds < kept_seconds:
+            raise ValueError(f"{lease_seconds=} must be positive, and shorter than {kept_seconds=}")
+        self.lease_seconds = lease_seconds
+        self._history = history
+        self._lease_ms, self._kept_ms = max(1, round(lease_seconds * 1000)), max(1, round(kept_seconds * 1000))
+        self._most = most
+
+    async def request(self, tenant: str, route: str, key: bytes, body: bytes) -> Keyed:
+        """A request of a tenant to a route."""
+        name = blake2b(b"%d %b %b" % (len(route), route.encode(), key), digest_size=HEX_DIGITS // 2).hexdigest()
+        keyspace = self._history.keyspace
+        shard = int(name[-8:], 16) % keyspace.shards
+        keys = keyspace.keys(tenant, f"{shard:02x}{name[SHARD_DIGITS:]}")
+        if len(body) > THREAD_FROM_BYTES:
+            return Keyed(keys, await asyncio.to_thread(_digest, key, body))
+        return Keyed(keys, _digest(key, body))
+
+    async def take(self, request: Keyed, owner: str) -> Taken:
+        """Make a request as `owner`, a token of the history's, if nobody does; else what became of it. Raises
+        StoreUnavailable.
+        """
+        async with self._history.server.operation() as operation:
+            word, *digits = await scripts.take_keyed(
+                operation,
+                request.keys,
+                body=request.body,
+                owner=owner,
+                lease_ms=self._lease_ms,
+                kept_ms=self._kept_ms,
+                most=self._most,
+            )
+        return Taken(Found(word.decode()), *(each.decode() for each in digits))
+
+    async def name(self, request: Keyed, owner: str, digits: str, *, kept: bool) -> bool:
+        """Say as which turn or conversation it will be stored, if it is to be `kept`; False where another one makes it.
+
+        When it returns, that is as safe as turns are to be. Raises StoreUnconfirmed, StoreUnavailable.
+        """
+        if not await self._keep(request, owner, digits, "yes" if kept else "no"):
+            return False
+        await self._history.confirmer.prove(request.keys.shard)
+        return True
+
+    async def renew(self, request: Keyed, owner: str) -> bool:
+        """Stay the one who makes it; False where another one does. Raises StoreUnavailable."""
+        return await self._keep(request, owner, "", "")
+
+    async def end(self, request: Keyed, owner: str, *, made: bool) -> None:
+        """It was made; or else nothing was, and the next one may make it. Raises StoreUnavailable."""
+        async with self._history.server.operation() as operation:
+            await scripts.end_keyed(
+                operation, request.keys, owner=owner, made="1" if made else "0", kept_ms=self._kept_ms
+            )
+
+    async def is_stored(self, tenant: str, digits: str) -> bool:
+        """Whether there is a turn or a conversation with these digits, perhaps a deleted one. Raises
+        StoreUnavailable.
+        """
+        node = self._history.keyspace.keys(tenant, digits).key("node")
+        async with self._history.server.operation() as operation:
+            return bool(await operation.command("EXISTS", node))
+
+    def channel(self, request: Keyed) -> str:
+        """The channel that says that a request has ended, in any way."""
+        return request.keys.key("keyed")
+
+    async def _keep(self, request: Keyed, owner: str, named: str, kept: str) -> bool:
+        async with self._history.server.operation() as operation:
+            (word,) = await scripts.keep_keyed(
+                operation,
+                request.keys,
+                owner=owner,
+                named=named,
+                kept=kept,
+                lease_ms=self._lease_ms,
+                kept_ms=self._kept_ms,
+            )
+        return word == b"ok"
+
+
+def _digest(key: bytes, body: bytes) -> str:
+    """A body's digest. Nobody finds out by it what a body was who doesn't know the key, which is nowhere stored."""
+    return blake2b(body, digest_size=BODY_BYTES, key=blake2b(key, person=b"body").digest()).hexdigest()

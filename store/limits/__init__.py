@@ -1,0 +1,4 @@
+"""What limits a tenant in Redis: how fast, how much and how many at once, reserved before the work and settled after.
+
+Never decide here who is limited, nor in which words one is refused.
+"""

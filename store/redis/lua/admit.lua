@@ -1,0 +1,61 @@
+-- Let a piece of a tenant's work begin if it is within all of its limits, and reserve what it may take.
+--
+-- Keys:      reservations
+-- Arguments: tenant   whose work it is
+--            over     work of the tenant that is settled before (settle_admitted.lua); JSON
+--            digits   the digits of its id
+--            checks   SCOPE, WHAT, WINDOW and LIMIT of each limit (limits.lua); JSON
+--            reads    the tokens that it reads
+--            writes   the most tokens that it may write
+--            usual    how many it is thought to write, as long as nobody knows what the tenant's work usually does
+--            force    1 to let it begin whatever the limits are, else 0
+--            held_ms  after how long somebody looks whether it is over, unless more is said (hold_admitted.lua); it counts
+--                     as under way for twice as long
+-- Result:    {'ok', what is left of each limit and the seconds until all of it is again; JSON} | {'no', the number of the limit
+--            for which it waits longest, from 0, the µs until it fits there, or -1 where it never does, how much it
+--            asks of that, the same JSON}
+-- Invariant: all limits are taken from, or none. A retry is 'ok', and takes nothing.
+--
+-- What is reserved is kept by the work's digits until it is settled: `taken`, of each limit SCOPE, WHAT, WINDOW,
+-- LIMIT, the amount and the period (limits.lua); `left`, the result; `tokens`.
+
+for _, each in ipairs(cjson.decode(over)) do
+  settle_work(tenant, unpack(each))
+end
+local reserved = shard_key('reserved:' .. tenant)
+local known = redis.call('HGET', reserved, digits)
+if known then
+  return { 'ok', cjson.encode(cjson.decode(known).left) }
+end
+local mean = tonumber(redis.call('HGET', reserved, 'mean')) or usual
+local tokens = reads + math.min(writes, math.ceil(mean))
+local left, taken, worst, longest = {}, {}, nil, 0
+for i, check in ipairs(cjson.decode(checks)) do
+  local scope, what, window, limit = unpack(check)
+  local amount = what == 'tokens' and tokens or 1
+  local used, full = used_of(tenant, scope, what, window, limit)
+  local wait = wait_for(window, limit, used, amount)
+  if wait ~= 0 and longest >= 0 and (wait < 0 or wait > longest) then
+    worst, longest = i, wait
+  end
+  left[i] = { math.max(0, math.floor(limit - used + 0.001)), full / 1000000 }
+  taken[i] = { scope, what, window, limit, amount, what ~= 'parallel' and window ~= 'minute' and period_of(window) or 0 }
+end
+if worst and force ~= 1 then
+  return { 'no', worst - 1, exact(longest), taken[worst][5], cjson.encode(left) }
+end
+for i, each in ipairs(taken) do
+  local scope, what, window, limit, amount = unpack(each)
+  if what == 'parallel' then
+    redis.call('ZADD', parallel_key(tenant, scope), exact(now_us() / 1000 + 2 * held_ms), digits)
+    redis.call('PEXPIRE', parallel_key(tenant, scope), KEPT_MS)
+  else
+    use_limit(tenant, scope, what, window, limit, amount)
+  end
+  local used, full = used_of(tenant, scope, what, window, limit)
+  left[i] = { math.max(0, math.floor(limit - used + 0.001)), full / 1000000 }
+end
+redis.call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left, tokens = tokens }))
+redis.call('PEXPIRE', reserved, KEPT_MS)
+redis.call('ZADD', reservations, exact(now_us() / 1000 + held_ms), tenant .. '/' .. digits)
+return { 'ok', cjson.encode(left) }

@@ -1,0 +1,54 @@
+-- Change records and lists of the registry if all records are what the caller made the change of, with entries in the
+-- audit log.
+--
+-- Keys:      registry, registry_used, audit, registry_news
+-- Arguments: changes       NAME, BEFORE and AFTER of each record, empty where there is none; JSON
+--            places        LIST, NAME and MOST of each name in a list: added if that has fewer than MOST, or taken out if
+--                          MOST is 0; JSON
+--            mark          what only this call has
+--            entries       what the audit log is given, in its order; JSON
+--            most_entries  about how many entries the log keeps
+--            tell          what those are told who listen; '' for nothing
+-- Result:    {'ok'} | {'moved', name} of a record that isn't BEFORE | {'full', list}
+-- Invariant: all happens, or nothing. A retry changes nothing, and is 'ok'.
+
+local made = redis.call('HGET', registry, 'last')
+if made == mark then
+  return { 'ok' }
+end
+changes, places = cjson.decode(changes), cjson.decode(places)
+for _, change in ipairs(changes) do
+  if (redis.call('HGET', registry, change[1]) or '') ~= change[2] then
+    return { 'moved', change[1] }
+  end
+end
+for _, place in ipairs(places) do
+  local list = shard_key('registry:' .. place[1])
+  if place[3] > 0 and not redis.call('ZSCORE', list, place[2]) and redis.call('ZCARD', list) >= place[3] then
+    return { 'full', place[1] }
+  end
+end
+redis.call('HSET', registry, 'last', mark)
+for _, change in ipairs(changes) do
+  if change[3] == '' then
+    redis.call('HDEL', registry, change[1])
+    redis.call('HDEL', registry_used, change[1])
+  else
+    redis.call('HSET', registry, change[1], change[3])
+  end
+end
+for _, place in ipairs(places) do
+  local list = shard_key('registry:' .. place[1])
+  if place[3] > 0 then
+    redis.call('ZADD', list, 'NX', redis.call('HINCRBY', registry, 'count', 1), place[2])
+  else
+    redis.call('ZREM', list, place[2])
+  end
+end
+for _, entry in ipairs(cjson.decode(entries)) do
+  redis.call('XADD', audit, 'MAXLEN', '~', most_entries, '*', 'b', entry)
+end
+if tell ~= '' then
+  redis.call('SPUBLISH', registry_news, tell)
+end
+return { 'ok' }

@@ -1,0 +1,52 @@
+-- Shared by the scripts about requests with an Idempotency-Key: what is known of one, by the digits that its key becomes.
+--
+-- A record is JSON: `body`, a digest of the request's body; `owner`, the token of who makes what it asks for; `lease`, the ms
+-- at which he is taken for dead; `named`, the digits as which that is stored, once they are chosen, and `kept`, whether it is
+-- stored; `shared` where somebody had it before who had named it, and may still store it; `ended` where it was made.
+-- Invariant: a record has its place in the order of their ends, and both expire.
+
+local keyed, untils = shard_key('keyed:' .. tenant), shard_key('keyed-until:' .. tenant)
+
+local function drop_keyed(digits)
+  redis.call('HDEL', keyed, digits)
+  redis.call('ZREM', untils, digits)
+end
+
+local function read_keyed(digits)
+  local record = redis.call('HGET', keyed, digits)
+  local ends = record and redis.call('ZSCORE', untils, digits)
+  if not ends or tonumber(ends) <= now_ms() then
+    return nil
+  end
+  return cjson.decode(record)
+end
+
+local function write_keyed(record, kept_ms)
+  redis.call('HSET', keyed, digits, cjson.encode(record))
+  redis.call('ZADD', untils, now_ms() + kept_ms, digits)
+  for _, each in ipairs({ keyed, untils }) do
+    redis.call('PEXPIRE', each, math.max(kept_ms, redis.call('PTTL', each)))
+  end
+end
+
+local function is_made_now(record)
+  return not record.ended and record.lease > now_ms()
+end
+
+-- Forget what is over, and what ended first, until no more are left than so many; some at a time.
+local function forget_keyed(most)
+  for _, each in ipairs(redis.call('ZRANGE', untils, '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, 100)) do
+    drop_keyed(each)
+  end
+  local excess = math.min(100, redis.call('HLEN', keyed) - most)
+  for _, each in ipairs(excess > 0 and redis.call('ZRANGE', untils, 0, excess - 1) or {}) do
+    if is_made_now(cjson.decode(redis.call('HGET', keyed, each))) then
+      return
+    end
+    drop_keyed(each)
+  end
+end
+
+local function tell_keyed()
+  redis.call('SPUBLISH', key('keyed', tenant, digits), '')
+end

@@ -1,0 +1,115 @@
+-- Shared by the scripts that let work begin within limits: what was used of a limit, taking from it and giving back, and
+-- settling what was reserved.
+--
+-- A limit is [SCOPE, WHAT, WINDOW, LIMIT]: WHAT is requests, tokens or parallel, and WINDOW minute, day or month; '' for
+-- parallel, of which limits are by how many there are at once. By minutes it is GCRA (ITU-T I.371): the limit has a
+-- time at which all that was taken will have flown off, LIMIT a minute, and what would put that more than a minute ahead doesn't
+-- fit. By days and months, of UTC, it is a count: PERIOD COUNT.
+
+local MINUTE, DAY = 60000000, 86400000000 -- µs
+local KEPT_MS = 33 * 86400000 -- longer than any month
+
+-- A number for the month of a day, counted since 1970: unlike that of any other month (Howard Hinnant's civil_from_days).
+local function month_of(day)
+  local shifted = day + 719468
+  local era = math.floor(shifted / 146097)
+  local of_era = shifted - era * 146097
+  local leaps = math.floor(of_era / 1460) - math.floor(of_era / 36524) + math.floor(of_era / 146096)
+  local year = math.floor((of_era - leaps) / 365)
+  local of_year = of_era - (365 * year + math.floor(year / 4) - math.floor(year / 100))
+  return (era * 400 + year) * 12 + math.floor((5 * of_year + 2) / 153)
+end
+
+-- The number of the present day or month, and the µs until it is over.
+local function period_of(window)
+  local day = math.floor(now_us() / DAY)
+  local last = day
+  while window == 'month' and month_of(last + 1) == month_of(day) do
+    last = last + 1
+  end
+  return window == 'month' and month_of(day) or day, (last + 1) * DAY - now_us()
+end
+
+local function limits_key(tenant, scope)
+  return shard_key('limits:' .. tenant .. '/' .. scope)
+end
+
+local function parallel_key(tenant, scope)
+  return shard_key('parallel:' .. tenant .. '/' .. scope)
+end
+
+-- How much of a limit is used, and the µs until nothing of it is.
+local function used_of(tenant, scope, what, window, limit)
+  if what == 'parallel' then
+    redis.call('ZREMRANGEBYSCORE', parallel_key(tenant, scope), '-inf', exact(now_us() / 1000))
+    return redis.call('ZCARD', parallel_key(tenant, scope)), 0
+  end
+  local kept = redis.call('HGET', limits_key(tenant, scope), what .. ' ' .. window)
+  if window == 'minute' then
+    local ahead = math.max(0, (tonumber(kept) or 0) - now_us())
+    return ahead * limit / MINUTE, ahead
+  end
+  local period, ends = period_of(window)
+  local before, count = string.match(kept or '', '^(%d+) (%d+)$')
+  count = tonumber(before) == period and tonumber(count) or 0
+  return count, count > 0 and ends or 0
+end
+
+-- The µs until `amount` more fits into a limit of which so much is used: 0 where it does, -1 where it never will.
+local function wait_for(window, limit, used, amount)
+  if amount > limit then
+    return -1
+  elseif used + amount <= limit + 0.001 then
+    return 0
+  elseif window == 'minute' then
+    return math.ceil((used + amount - limit) * MINUTE / limit)
+  elseif window == '' then
+    return 1000000 -- nobody knows when one ends
+  end
+  local _, ends = period_of(window)
+  return ends
+end
+
+-- So much more of a limit is used, or less where `amount` is below 0; of what was counted in another `period` nothing.
+local function use_limit(tenant, scope, what, window, limit, amount, period)
+  local limits, field = limits_key(tenant, scope), what .. ' ' .. window
+  if window == 'minute' then
+    local flown = math.max(now_us(), tonumber(redis.call('HGET', limits, field)) or 0)
+    redis.call('HSET', limits, field, exact(flown + amount * MINUTE / limit))
+  else
+    local present = period_of(window)
+    if period and period ~= present then
+      return
+    end
+    local used = used_of(tenant, scope, what, window, limit)
+    redis.call('HSET', limits, field, exact(present) .. ' ' .. exact(math.max(0, used + amount)))
+  end
+  redis.call('PEXPIRE', limits, KEPT_MS)
+end
+
+-- Count what a piece of work took in the place of what was reserved for it (settle_admitted.lua); whether anything was.
+local function settle_work(tenant, digits, reads, writes)
+  local reserved = shard_key('reserved:' .. tenant)
+  local known = redis.call('HGET', reserved, digits)
+  redis.call('ZREM', reservations, tenant .. '/' .. digits)
+  if not known then
+    return false
+  end
+  redis.call('HDEL', reserved, digits)
+  for _, each in ipairs(cjson.decode(known).taken) do
+    local scope, what, window, limit, amount, period = unpack(each)
+    if what == 'parallel' then
+      redis.call('ZREM', parallel_key(tenant, scope), digits)
+    elseif reads == -2 then
+      use_limit(tenant, scope, what, window, limit, -amount, period)
+    elseif reads >= 0 and what == 'tokens' then
+      use_limit(tenant, scope, what, window, limit, reads + writes - amount, period)
+    end
+  end
+  if reads >= 0 and writes > 0 then
+    local mean = tonumber(redis.call('HGET', reserved, 'mean')) or writes
+    redis.call('HSET', reserved, 'mean', string.format('%.1f', mean + (writes - mean) / 10))
+  end
+  redis.call('PEXPIRE', reserved, KEPT_MS)
+  return true
+end

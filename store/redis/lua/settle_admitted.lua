@@ -1,0 +1,19 @@
+-- Pieces of work that were let begin are over: their limits get what they took, in the place of what was reserved.
+--
+-- Keys:      reservations
+-- Arguments: tenant  whose work it was
+--            over    of each DIGITS, READS and WRITES: its id's, and the tokens that it read and wrote; JSON. READS is -1
+--                    where nobody knows what it took, and all that was reserved counts; -2 where it never began, and
+--                    nothing does
+-- Result:    {'ok', for how many of them something was reserved, and still was}
+-- Invariant: each is settled once. What was counted in a day or a month is settled in that.
+--
+-- `mean` is about how many tokens the tenant's work writes: of each piece it takes a tenth.
+
+local found = 0
+for _, each in ipairs(cjson.decode(over)) do
+  if settle_work(tenant, unpack(each)) then
+    found = found + 1
+  end
+end
+return { 'ok', exact(found) }

@@ -1,0 +1,13 @@
+-- Count what a response has spent that isn't stored.
+--
+-- Keys:      node
+-- Arguments: spent      what is counted of it (spending.lua)
+--            marked_ms  for how long it is known that it was
+-- Result:    {'ok'}
+-- Invariant: a retry counts nothing. What was counted where the response was stored after all isn't counted again.
+
+if redis.call('HEXISTS', node, 'digest') == 0
+  and redis.call('SET', shard_key('spent-by:' .. digits), '1', 'NX', 'PX', marked_ms) then
+  spend(tenant, spent)
+end
+return { 'ok' }

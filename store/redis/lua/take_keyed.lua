@@ -1,0 +1,47 @@
+-- Take what a request with an Idempotency-Key asks for, to make it; or say what became of an earlier one with its key.
+--
+-- Keys:      clock
+-- Arguments: body      a digest of the request's body
+--            owner     the token of who takes it
+--            lease_ms  for how long he is not taken for dead
+--            kept_ms   for how long it is known after its end
+--            most      how many keys of the tenant the shard knows
+-- Result:    {'mine', the digits as which an earlier one may have stored it, or ''} | {'theirs'} while another one makes it |
+--            {'made', digits} | {'untold'} where it was made, or is, and isn't stored | {'other'} where the body was another
+--            one | {'full'} when all that are known are being made
+-- Invariant: one at a time has it. Who takes it from one that died, makes it as what that one has named. What is being made
+--            stays known; for a new one those go that ended first. A retry is 'mine'.
+
+local found = read_keyed(digits)
+if found and found.body ~= body then
+  if found.named or is_made_now(found) then
+    return { 'other' }
+  end
+  found = nil
+end
+if found and found.owner ~= owner then
+  if found.kept == 'no' and (found.ended or is_made_now(found)) then
+    return { 'untold' }
+  elseif found.ended then
+    return { 'made', found.named }
+  elseif is_made_now(found) then
+    return { 'theirs' }
+  end
+end
+if not found then
+  drop_keyed(digits)
+  forget_keyed(most - 1)
+  if redis.call('HLEN', keyed) >= most then
+    return { 'full' }
+  end
+  found = {}
+end
+write_keyed({
+  body = body,
+  owner = owner,
+  lease = now_ms() + lease_ms,
+  named = found.named,
+  kept = found.kept,
+  shared = found.shared or (found.named and found.owner ~= owner) or nil,
+}, kept_ms)
+return { 'mine', found.named or '' }

@@ -1,0 +1,151 @@
+"""The registry: records by their names, lists of them in the order in which they were added, and the audit log.
+
+A change says what it was made of. If all of that still stands, all of it happens in one script, together with its entry
+in the audit log, and whoever listens is told; else nothing does, and the caller reads again. The registry is in the
+first shard: it is small, and most of it is remembered by whoever reads it.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from store.errors import RegistryFull, RegistryMoved
+from store.history.history import ConversationHistoryStore
+from store.keys import ShardKeys
+from store.redis import scripts
+
+T = TypeVar("T")
+
+TRIES = 8
+"""How often a change is made again because somebody else's came in between."""
+
+MOST_A_PAGE = 100
+"""The most names that one page of a list has."""
+
+
+class Change(NamedTuple):
+    """A record, by its name, that becomes `after` if it is `before`; empty where there is none."""
+
+    name: str
+    before: bytes
+    after: bytes
+
+
+class Place(NamedTuple):
+    """A name in a list, to which it is added where that has fewer than `most`; with `most` 0 it is taken out."""
+
+    list: str
+    name: str
+    most: int
+
+
+class Entry(NamedTuple):
+    """An entry of the audit log: its id there, and what the log was given."""
+
+    id: str
+    record: bytes
+
+
+class Registry:
+    """The registry of a store."""
+
+    def __init__(self, history: ConversationHistoryStore, *, most_entries: int = 100_000) -> None:
+        """`most_entries` is about how many entries the audit log keeps; the oldest go."""
+        self._history = history
+        self._most_entries = most_entries
+
+    @property
+    def _shard(self) -> ShardKeys:
+        return self._history.keyspace.all_shards()[0]
+
+    @property
+    def news(self) -> str:
+        """The channel that says which project or key was changed, by its name."""
+        return self._shard.registry_news
+
+    async def read(self, *names: str) -> list[bytes]:
+        """The records of these names, empty where there is none. Raises StoreUnavailable."""
+        async with self._history.server.operation() as operation:
+            found: list[bytes | None] = await operation.command("HMGET", self._shard.registry, *names)
+        return [each or b"" for each in found]
+
+    async def page(
+        self, name: str, *, after: str | None = None, limit: int = MOST_A_PAGE, ascending: bool = True
+    ) -> list[str] | None:
+        """At most `limit` names of a list, behind the name `after`, in the order in which they were added, or the
+        newest first; None where the list has no such name. Raises StoreUnavailable.
+        """
+        async with self._history.server.operation() as operation:
+            word, *names = await scripts.page_registry(
+                operation, self._shard, name=name, after=after or "", most=limit, ascending=int(ascending)
+            )
+        return [name.decode() for name in names] if word == b"ok" else None
+
+    async def change(
+        self, changes: Sequence[Change], *, places: Sequence[Place] = (), entries: Sequence[bytes] = (), tell: str = ""
+    ) -> None:
+        """Change records and lists, with `entries` in the audit log, and `tell` whoever listens.
+
+        When it returns, that is as safe as turns are to be. Raises RegistryMoved where a record isn't as it was,
+        RegistryFull, StoreUnconfirmed, StoreUnavailable.
+        """
+        async with self._history.server.operation() as operation:
+            word, *details = await scripts.change_registry(
+                operation,
+                self._shard,
+                changes=msgspec.json.encode([tuple(map(_text, each)) for each in changes]),
+                places=msgspec.json.encode(places),
+                mark=secrets.token_hex(16),
+                entries=msgspec.json.encode([_text(each) for each in entries]),
+                most_entries=self._most_entries,
+                tell=tell,
+            )
+        if word == b"moved":
+            raise RegistryMoved(details[0].decode())
+        if word == b"full":
+            raise RegistryFull(details[0].decode())
+        await self._history.confirmer.prove(self._shard)
+
+    async def note(self, entry: bytes) -> None:
+        """Add an entry to the audit log. Raises StoreUnavailable."""
+        await self.change((), entries=[entry])
+
+    async def entries(self, *, first: str = "-", last: str = "+", limit: int = MOST_A_PAGE) -> list[Entry]:
+        """Entries of the audit log from id `last` down to id `first`, the newest first. Raises StoreUnavailable."""
+        async with self._history.server.operation() as operation:
+            found = await operation.command("XREVRANGE", self._shard.audit, last, first, "COUNT", limit)
+        return [Entry(id.decode(), fields[1]) for id, fields in found]
+
+    async def used(self, names: dict[str, int]) -> None:
+        """Note when keys were last used, by their names, in seconds; of those that were deleted nothing. Raises
+        StoreUnavailable.
+        """
+        async with self._history.server.operation() as operation:
+            await scripts.note_used(operation, self._shard, used=msgspec.json.encode(names))
+
+    async def last_used(self, names: Sequence[str]) -> list[int | None]:
+        """When keys were last used, in seconds; None for those that never were. Raises StoreUnavailable."""
+        if not names:
+            return []
+        async with self._history.server.operation() as operation:
+            found: list[bytes | None] = await operation.command("HMGET", self._shard.registry_used, *names)
+        return [None if each is None else int(each) for each in found]
+
+
+def _text(part: str | bytes) -> str:
+    """Lua reads JSON, which has no bytes; records are JSON themselves."""
+    return part if isinstance(part, str) else part.decode()
+
+
+async def repeated(change: Callable[[], Awaitable[T]]) -> T:
+    """A change that is made of what is read in it, again where somebody else's came in between. Raises RegistryMoved
+    where that happens TRIES times.
+    """
+    for _ in range(TRIES - 1):
+        try:
+            return await change()
+        except RegistryMoved:
+            continue
+    return await change()

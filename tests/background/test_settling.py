@@ -1,0 +1,127 @@
+"""Limits that nobody settled: all that is due is seen to, and nothing stands in the way of the rest."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from service.background.settling import settle_due
+from service.responses.service import Service
+from service.settings.core import DEFAULT_TENANT
+from service.settings.settings import Settings
+from service.tenants.limits import Allowance, Limit
+from store.limits.limits import MOST_DUE, Check
+from store.redis.connection import connect
+from tests.support.chaos.inside import opened
+from tests.support.service.background import changed
+from tests.support.service.inside import serving
+from tests.support.service.process import MODEL
+from tests.support.store.audit import scores
+from tests.support.store.sample import turn
+
+TENANT = "acme"
+TODAY = Check("all", "tokens", "day", 1_000_000)
+
+
+async def reserved(service: Service, many: int) -> list[str]:
+    """The ids of so many pieces of work, of which it is long ago that anybody said anything."""
+    limits, ids = service.limiter.limits, [service.store.new_id() for _ in range(many)]
+    for id in ids:
+        await limits.admit(TENANT, id, [TODAY], reads=1, writes=0)
+    (shard,) = service.store.keyspace.all_shards()
+    async with service.store.server.operation() as operation:
+        for at, id in enumerate(ids):
+            member = f"{TENANT}/{service.store.keyspace.digits(id)}"
+            await operation.command("ZADD", shard.reservations, at, member)
+    return ids
+
+
+@pytest.fixture
+def limited(settings: Settings) -> Settings:
+    return changed(settings, tenant_limits={"max_tokens_per_1_day": TODAY.limit})
+
+
+async def test_all_that_is_due_is_looked_at_however_much_it_is(limited: Settings) -> None:
+    async with opened(limited) as service:
+        await reserved(service, 2 * MOST_DUE + 1)
+        assert await settle_due(service) == 2 * MOST_DUE + 1
+        assert await service.limiter.limits.due() == []
+
+
+async def test_what_a_newer_release_has_stored_is_in_nobodys_way(limited: Settings) -> None:
+    async with opened(limited) as service:
+        newer, _ = await reserved(service, 2)
+        await service.store.append(TENANT, turn(newer))
+        async with service.store.server.operation() as operation:
+            key = service.store.keyspace.response(TENANT, newer).key("response")
+            await operation.command("SETRANGE", key, 0, b"\xee")
+        assert await settle_due(service) == 2
+        assert await service.limiter.limits.due() == []
+
+
+@pytest.mark.parametrize("held", [True, False])
+async def test_a_reservation_that_has_expired_is_due_no_more(limited: Settings, held: bool) -> None:
+    async with opened(limited) as service:
+        limits = service.limiter.limits
+        (id,) = await reserved(service, 1)
+        (shard,) = service.store.keyspace.all_shards()
+        async with service.store.server.operation() as operation:
+            key = shard.reservations.replace("reservations", f"reserved:{TENANT}")
+            assert await operation.command("DEL", key) == 1
+        assert [each.id for each in await limits.due()] == [id]
+        if held:
+            await limits.hold(TENANT, [id])
+        else:
+            await settle_due(service)
+        assert await limits.due() == []
+
+
+async def test_what_is_cut_off_while_it_is_handed_over_counts_until_it_is_known_what_became_of_it(
+    limited: Settings,
+) -> None:
+    async with opened(limited) as service:
+        allowance = Allowance(TENANT, {"all": Limit(max_tokens_per_1_day=TODAY.limit)})
+        reservation = await service.limiter.admit(allowance, "m", service.store.new_id(), reads=100, writes=0)
+        assert reservation is not None
+
+        began = asyncio.Event()
+
+        async def hand_over() -> None:
+            with reservation.handed_over():
+                began.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(hand_over())
+        await began.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        await service.limiter.close()
+        found = await service.limiter.limits.admit(TENANT, service.store.new_id(), [TODAY], reads=0, writes=0)
+        assert found.left[0].amount == TODAY.limit - 100
+
+
+async def test_to_settle_a_response_is_not_to_use_it(settings: Settings) -> None:
+    async with opened(settings) as service, serving(settings) as inside, inside.client() as client:
+        first, second = [await client.responses.create(model=MODEL, input=word) for word in ("One", "Two")]
+        redis, prefix = connect(settings.redis_url), settings.key_prefix
+        try:
+            limits, (shard,) = service.limiter.limits, service.store.keyspace.all_shards()
+            await limits.admit(DEFAULT_TENANT, first.id, [TODAY], reads=10, writes=50_000)  # more than it took
+            await redis.zadd(shard.reservations, {f"{DEFAULT_TENANT}/{first.id[5:]}": 0})
+            before = await order(redis, prefix)
+            assert before == [first.id, second.id] * 2
+            assert await settle_due(service) == 1
+            assert await order(redis, prefix) == before
+            assert await redis.zcard(shard.reservations) == 0
+            another = service.store.new_id()
+            found = await limits.admit(DEFAULT_TENANT, another, [TODAY], reads=0, writes=0, force=True)
+            assert first.usage is not None
+            assert TODAY.limit - found.left[0].amount == first.usage.total_tokens
+        finally:
+            await redis.aclose()
+
+
+async def order(redis: Redis, prefix: str) -> list[str]:
+    """Trees and leaves, in each the one first that was used least recently."""
+    trees, leaves = [list(await scores(redis, prefix, name)) for name in ("trees", f"leaves:{DEFAULT_TENANT}")]
+    return trees + leaves

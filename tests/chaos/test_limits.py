@@ -1,0 +1,150 @@
+"""Limits of responses whose process dies between two steps of being let begin and being settled: no token is counted
+twice, and none that was sampled never.
+"""
+
+import asyncio
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+
+from service.background.settling import settle_due
+from service.responses.service import USUAL_TOKENS, Service, open_service
+from service.settings.settings import Settings, load_settings
+from service.web import app
+from store.embedded import EmbeddedServer
+from store.limits.limits import Check, Unspent
+from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.fleet import Store
+from tests.support.chaos.inside import WatchedEngine, at_work, opened
+from tests.support.chaos.mortal import LIMITED_STEPS, QUESTION, QUEUED_STEPS
+from tests.support.chaos.mortals import Mortals, dead, mortals
+from tests.support.chaos.outages import Outages
+from tests.support.chaos.storm import STEADY
+from tests.support.chaos.watched import watched
+from tests.support.ports import free_port
+from tests.support.service.inside import serving
+from tests.support.service.process import MODEL
+from tests.support.waiting import until
+
+TENANT = "default"
+TODAY = Check("all", "tokens", "day", 1_000_000)
+TOKENS_PER_SECOND = 400
+SECONDS = 60.0
+LIMITS = {"max_tokens_per_1_day": TODAY.limit, "max_parallel_responses": 5}
+PATIENT = {"lease_seconds": 30.0, "store_timeout_seconds": 10.0, "demo_tokens_per_second": TOKENS_PER_SECOND}
+"""Nobody gives up while a store starts on a busy machine."""
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Any:
+    """Makes settings over one store, with an empty part of it for each prefix."""
+    with EmbeddedServer(tmp_path / "store") as server:
+
+        def make(prefix: str) -> Settings:
+            common = STEADY | {"demo_tokens_per_second": TOKENS_PER_SECOND, "tenant_limits": LIMITS}
+            return load_settings(redis_url=server.url, key_prefix=prefix, **common)
+
+        yield make
+
+
+async def asked(program: Mortals, settings: Settings, step: str, *, background: bool) -> None:
+    """A response that is asked for until the process that serves it dies at a step."""
+    port = free_port()
+    pid = await program.begin(settings, step, "serve", str(port))
+    body = {"model": MODEL, "input": QUESTION, "background": background}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS, trust_env=False) as http:
+
+        async def ready() -> bool:
+            with suppress(httpx.TransportError):
+                return (await http.get("/ready")).status_code == 200
+            return False
+
+        await until(ready, SECONDS)
+        with suppress(httpx.TransportError):  # which dies amid it
+            await http.post("/v1/responses", json=body)
+    await until(lambda: dead(pid), SECONDS, f"it doesn't die {step}")
+
+
+async def used_today(service: Service) -> int:
+    """How many tokens of the day are used, of which nothing is taken by looking."""
+    limits, id = service.limiter.limits, service.store.new_id()
+    found = await limits.admit(TENANT, id, [TODAY], reads=0, writes=0, force=True)
+    await limits.settle(TENANT, id, Unspent.NEVER_BEGAN)
+    return TODAY.limit - found.left[0].amount
+
+
+async def later(service: Service) -> None:
+    """As if the time had come to look at what is reserved, again and again, until nothing is left to be settled."""
+    (shard,) = service.store.keyspace.all_shards()
+
+    async def settled() -> bool:
+        async with service.store.server.operation() as operation:
+            for member in await operation.command("ZRANGE", shard.reservations, 0, -1):
+                await operation.command("ZADD", shard.reservations, "XX", 0, member)
+        return await settle_due(service) == 0
+
+    await until(settled, SECONDS)
+
+
+async def die_at(program: Mortals, settings: Settings, step: str, *, background: bool) -> None:
+    """What is counted once a response's process has died at a step, and others have looked."""
+    await asked(program, settings, step, background=background)
+    aftermath = Aftermath(settings)
+    try:
+        async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
+            reserved = await used_today(service)
+            if background and step != "submitting":
+                async with at_work(service):
+                    await until(aftermath.used, SECONDS, wanted=lambda used: bool(used))
+            await later(service)
+            sums = (await aftermath.used()).get(TENANT)
+            counted = await used_today(service)
+            if sums is not None:
+                assert counted == sums.input_tokens + sums.output_tokens, step
+            elif step == "admitting":
+                assert (reserved, counted) == (0, 0)
+            else:  # nobody knows how much of it was sampled
+                assert counted == reserved > USUAL_TOKENS, step
+            await later(service)
+            assert await used_today(service) == counted
+    finally:
+        await aftermath.close()
+
+
+@pytest.mark.parametrize("background", [False, True], ids=["foreground", "background"])
+async def test_what_a_response_took_is_counted_once_wherever_its_process_dies(settings: Any, background: bool) -> None:
+    steps = QUEUED_STEPS if background else LIMITED_STEPS
+    async with mortals() as program, asyncio.TaskGroup() as group:
+        for number, step in enumerate(steps):
+            group.create_task(die_at(program, settings(f"step-{number}"), step, background=background))
+
+
+async def test_what_a_response_took_is_counted_once_wherever_the_store_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, took = Store(tmp_path, "everysec"), 0
+    store.launch()
+    try:
+        await store.ready()
+        outages = Outages(store, Random(5))
+        settings = load_settings(redis_url=store.url, tenant_limits=LIMITS, **PATIENT)
+        monkeypatch.setattr(app, "open_service", lambda *given: watched(open_service(*given), outages.at))
+        async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.http() as http:
+            for amid, step in product((False, True), LIMITED_STEPS):
+                outages.order(step, amid=amid)
+                answer = await http.post("/v1/responses", json={"model": MODEL, "input": QUESTION})
+                assert answer.status_code == 200, (step, answer.text)
+                took += answer.json()["usage"]["total_tokens"]
+                await outages.over()
+        async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
+            await later(service)
+            assert await used_today(service) == took
+    finally:
+        store.kill()

@@ -1,0 +1,183 @@
+"""Usage is exactly what the responses say, wherever a process or the store dies: no token is counted twice or never.
+
+That workers, steered responses and conversations keep to that is checked where they die, too (Aftermath.check_usage).
+"""
+
+import asyncio
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+
+from service.settings.settings import Settings, load_settings
+from store.embedded import EmbeddedServer
+from store.registry.spending import Sums
+from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.fleet import Fleet, Store, running
+from tests.support.chaos.inside import WatchedEngine, opened, respond
+from tests.support.chaos.mortal import QUESTION
+from tests.support.chaos.mortals import Mortals, dead, mortals
+from tests.support.chaos.outages import Outages
+from tests.support.chaos.storm import QUICK, STEADY
+from tests.support.chaos.watched import watched
+from tests.support.service.process import MODEL
+from tests.support.waiting import until
+
+TOKENS_PER_SECOND = 400
+SECONDS = 60.0
+PATIENT = {"lease_seconds": 30.0, "store_timeout_seconds": 10.0, "worker": False}
+"""Nobody gives up while a store starts on a busy machine."""
+
+COUNTED = {"appending": 0, "appended": 1, "counting": 0, "counted": 1}
+"""How many responses are counted where a process dies at a step."""
+
+TENANTS = {"acme": "sk-acme-0123456789", "globex": "sk-globex-0123456789", "loose": "sk-loose-0123456789"}
+"""Tenants of the long form and their keys. Of the last nothing is stored."""
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Any:
+    """Makes settings over one store, with an empty part of it for each prefix."""
+    with EmbeddedServer(tmp_path / "store") as server:
+
+        def make(prefix: str) -> Settings:
+            common = STEADY | {"demo_tokens_per_second": TOKENS_PER_SECOND, "worker": False}
+            return load_settings(redis_url=server.url, key_prefix=prefix, **common)
+
+        yield make
+
+
+async def die_at(program: Mortals, settings: Settings, step: str) -> None:
+    """A response that is asked for twice, by a process that dies at a step and by another one."""
+    aftermath = Aftermath(settings)
+    stored = step.startswith("append")
+    try:
+        pid = await program.begin(settings, step, "say" if stored else "say unstored")
+        await until(lambda: dead(pid), SECONDS, f"it doesn't die {step}")
+        async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
+            usage = (await respond(service, QUESTION, store=stored)).usage
+        assert usage is not None
+        times = COUNTED[step] + 1
+        (counted,) = (await aftermath.used()).values()
+        assert counted[:2] == (times, times * usage.input_tokens), step
+        assert counted.output_tokens == times * usage.output_tokens, step
+        if stored:
+            await aftermath.check_usage()
+    finally:
+        await aftermath.close()
+
+
+async def test_a_response_is_counted_once_or_never_ended_wherever_its_process_dies(settings: Any) -> None:
+    async with mortals() as program, asyncio.TaskGroup() as group:
+        for number, step in enumerate(COUNTED):
+            group.create_task(die_at(program, settings(f"step-{number}"), step))
+
+
+async def test_what_was_answered_is_counted_once_wherever_the_store_dies(tmp_path: Path) -> None:
+    store, said = Store(tmp_path, "everysec"), Sums()
+    store.launch()
+    try:
+        await store.ready()
+        outages, settings = Outages(store, Random(5)), load_settings(redis_url=store.url, **PATIENT)
+        async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
+            shaky = watched(service, outages.at)
+            for amid, step in product((False, True), COUNTED):
+                outages.order(step, amid=amid)
+                usage = (await respond(shaky, QUESTION, store=step.startswith("append"))).usage
+                assert usage is not None
+                own = (usage.input_tokens_details.cached_tokens, usage.output_tokens)
+                thought = usage.output_tokens_details.reasoning_tokens
+                said = said.plus(Sums(1, usage.input_tokens, *own, thought))
+                await outages.over()
+            await shaky.tally.settle()
+        aftermath = Aftermath(settings)
+        assert await aftermath.used() == {"default": said}
+        await aftermath.close()
+    finally:
+        store.kill()
+
+
+class Load:
+    """Clients who ask again and again, whatever answers, until so many responses were made."""
+
+    def __init__(self, fleet: Fleet, most: int) -> None:
+        self.made = 0
+        """How many were answered, or accepted."""
+        self.unstored = 0
+        """How many that aren't stored were asked for."""
+        self._fleet = fleet
+        self._most = most
+
+    async def go_on(self) -> None:
+        """Be one of them."""
+        chance, last = self._fleet.chance, dict.fromkeys(TENANTS, "")
+        async with httpx.AsyncClient(timeout=SECONDS, trust_env=False) as http:
+            while self.made < self._most:
+                tenant = chance.choice(list(TENANTS))
+                body: dict[str, Any] = {"model": MODEL, "input": "Count to 3.", "store": tenant != "loose"}
+                if tenant == "loose":
+                    self.unstored += 1
+                else:
+                    body["background"] = chance.random() < 0.3
+                    if last[tenant] and chance.random() < 0.3:
+                        body["previous_response_id"] = last[tenant]
+                headers = {"authorization": f"Bearer {TENANTS[tenant]}"}
+                url = f"{chance.choice(self._fleet.apis).url}/v1/responses"
+                try:
+                    answer = await http.post(url, json=body, headers=headers)
+                except httpx.TransportError:
+                    await asyncio.sleep(0.05)
+                    continue
+                if answer.status_code != 200:
+                    assert answer.status_code in (400, 500, 503), answer.text  # what it continues may not be there
+                    last[tenant] = ""
+                    await asyncio.sleep(0.05)
+                    continue
+                self.made += 1
+                if answer.json()["status"] == "completed":
+                    last[tenant] = answer.json()["id"]
+
+
+async def make_trouble(fleet: Fleet, load: Load, kills: int, most: int) -> None:
+    """Kill APIs, workers and the store, at moments that are spread over the load."""
+    for number in range(kills):
+        threshold = most * (number + fleet.chance.random()) / kills
+        await until(lambda threshold=threshold: load.made >= threshold, 3_600)
+        victim = fleet.chance.choice([fleet.store, *fleet.members])
+        fleet.kill(victim)
+        fleet.launch(victim)
+        await (fleet.store.ready() if victim is fleet.store else asyncio.sleep(0))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+async def test_usage_is_exact_after_ten_thousand_responses_with_kills(tmp_path: Path) -> None:
+    keys = ",".join(f"{tenant}:{key}" for tenant, key in TENANTS.items())
+    quick = QUICK | {"demo_tokens_per_second": 5_000, "shards": 3, "api_keys": keys, "store_patience_seconds": 20}
+    async with running(tmp_path, 17, **quick) as fleet:
+        load = Load(fleet, 10_000)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(16):
+                group.create_task(load.go_on())
+            group.create_task(make_trouble(fleet, load, 40, 10_000))
+        aftermath = Aftermath(fleet.settings)
+        try:
+
+            async def settled() -> bool:
+                return not await aftermath.left_over(timed=False)
+
+            await until(settled, 120, "jobs are left")
+            said, counted = await aftermath.used_by_responses(), await aftermath.used()
+            loose = counted.pop("loose")
+            assert counted == said
+            assert sum(each.requests for each in said.values()) + load.unstored >= 10_000
+            assert 0 < loose.requests <= load.unstored
+            assert (loose.input_tokens % loose.requests, loose.output_tokens % loose.requests) == (0, 0)
+            print(f"stored {said}, not stored {loose} of {load.unstored}\n{fleet.history}")
+        finally:
+            await aftermath.close()

@@ -1,0 +1,32 @@
+"""A service in a process of its own, and the commands of its clients."""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from service.settings.core import PREFIX
+from tests.support.service.process import ServiceProcess
+
+PACE = 200
+"""Tokens a second: slow enough to be interrupted, and quick enough to wait for."""
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServiceProcess]:
+    """A service without keys, with the demo engine."""
+    process = ServiceProcess(tmp_path_factory.mktemp("service"), demo_tokens_per_second=PACE)
+    yield process
+    process.stop()
+
+
+@pytest.fixture(autouse=True)
+def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    for name in os.environ:
+        if name.startswith(PREFIX):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    if "service" in request.fixturenames:
+        monkeypatch.setenv("HARMONIUM_URL", request.getfixturevalue("service").url)

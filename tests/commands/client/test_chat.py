@@ -1,0 +1,107 @@
+"""`harmonium chat`: a conversation that goes back, tries again and forks; and a Ctrl-C at a real terminal."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.service.commands import said, told
+from tests.support.service.process import ServiceProcess
+from tests.support.service.terminal import CTRL_C, at_a_terminal
+from tests.support.waiting import wait_until
+
+END_SECONDS = 20.0
+CTRL_D = b"\x04"
+ADA, BOB, WHO = "My name is Ada.", "My name is Bob.", "What is my name?"
+
+
+def chat(*lines: str) -> str:
+    """What a chat prints for some lines."""
+    return said("chat", stdin="".join(f"{line}\n" for line in lines))
+
+
+@pytest.mark.usefixtures("service")
+def test_each_line_continues_the_one_before() -> None:
+    assert chat(ADA, WHO).endswith("Your name is Ada.\n")
+
+
+@pytest.mark.usefixtures("service")
+def test_who_goes_back_forks_and_who_forks_comes_back() -> None:
+    assert chat(ADA, BOB, WHO, "/fork 1", WHO).splitlines()[-2:] == ["Your name is Bob.", "Your name is Ada."]
+    tree = chat(ADA, WHO, "/back", "Count to 2.", "/tree").splitlines()[-3:]
+    assert tree == [f"  1  {ADA}", f"  | 2  {WHO}", "* 3  Count to 2."]
+
+
+@pytest.mark.usefixtures("service")
+def test_a_retry_asks_the_same_beside_the_first_answer() -> None:
+    printed = chat(ADA, WHO, "/retry", "/tree").splitlines()
+    assert printed[-5:-3] == ["Your name is Ada."] * 2
+    assert printed[-3:] == [f"  1  {ADA}", f"  | 2  {WHO}", f"* 3  {WHO}"]
+
+
+@pytest.mark.usefixtures("service")
+def test_a_new_one_knows_nothing_of_the_old() -> None:
+    first = chat(ADA, "/id").split()[-1]
+    new = chat(ADA, "/new", "Count to 2.", "/id").split()[-1]
+    assert told("show", new)["previous_response_id"] is None
+    assert said("chat", "--from", first, stdin=f"{WHO}\n/id\n").startswith("Your name is Ada.\n")
+
+
+@pytest.mark.usefixtures("service")
+@pytest.mark.parametrize(
+    "line", ["/back", "/retry", "/fork", "/fork 1", "/fork x", "/fork 99999999999", "/foo", "/new x"]
+)
+def test_a_command_that_makes_no_sense_is_said_and_the_chat_goes_on(line: str) -> None:
+    assert chat(line, "Count to 2.") == "1\n2\n"
+
+
+def test_an_interrupted_answer_is_kept_and_continued(service: ServiceProcess, tmp_path: Path) -> None:
+    with at_a_terminal(tmp_path, "chat", url=service.url) as terminal:
+        terminal.shows("> ")
+        terminal.press(b"Count to 1000.\n")
+        terminal.shows("20\n")
+        terminal.press(CTRL_C)
+        terminal.shows("the next words continue it")
+        terminal.press(b"/id\n")
+        id = wait_until(
+            lambda: next(word for word in terminal.text.split() if word.startswith("resp_")), passing=StopIteration
+        )
+        terminal.press(b"Count to 2.\n")
+        terminal.shows("1\n2\n")
+        terminal.press(b"/id\n")
+        wait_until(lambda: terminal.text.count("resp_") == 2)
+        terminal.press(CTRL_D)
+        assert terminal.end(END_SECONDS)[0] == 0
+        last = [word for word in terminal.text.split() if word.startswith("resp_")][-1]
+    kept = service.client().responses.retrieve(id)
+    assert kept.status in ("incomplete", "cancelled")
+    assert kept.output_text.startswith("1\n2\n3\n")
+    assert service.client().responses.retrieve(last).previous_response_id == id
+
+
+def test_an_interrupted_ask_says_its_id_and_keeps_what_was_said(service: ServiceProcess, tmp_path: Path) -> None:
+    settings = {"url": service.url}
+    with at_a_terminal(tmp_path, "ask", "Count to 1000.", **settings) as terminal:
+        terminal.shows("20\n")
+        terminal.press(CTRL_C)
+        assert terminal.end(END_SECONDS)[0] == 130
+        id = next(word for word in terminal.text.split() if word.startswith("resp_"))
+    kept = wait_until(
+        lambda: service.http().get(f"/v1/responses/{id}"), wanted=lambda answer: answer.status_code == 200
+    )
+    assert kept.json()["output"][-1]["content"][0]["text"].startswith("1\n2\n3\n")
+
+
+def test_reasoning_is_shown_at_a_terminal_unless_told_otherwise(service: ServiceProcess, tmp_path: Path) -> None:
+    for options, thought in ([], True), (["-R"], False):
+        with at_a_terminal(tmp_path, "ask", *options, "Count to 3.", url=service.url) as terminal:
+            assert terminal.end(END_SECONDS)[0] == 0
+            assert ("wants me to count" in terminal.text) == thought
+
+
+def test_what_a_terminal_would_obey_is_shown_by_its_name(service: ServiceProcess, tmp_path: Path) -> None:
+    hostile = "My name is \033]0;owned\007\u202eadA."
+    with at_a_terminal(tmp_path, "ask", "-R", hostile, url=service.url) as terminal:
+        assert terminal.end(END_SECONDS)[0] == 0
+        assert "<U+001B>]0;owned<U+0007><U+202E>adA" in terminal.text
+        assert "\033]" not in terminal.raw
+        assert "\u202e" not in terminal.raw

@@ -1,0 +1,218 @@
+"""`harmonium ask`, `show`, `log`, `tail`, `wait`, `cancel` and `rm` against a service."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.__main__ import CLIENT
+from service.commands.client.command_line import app
+from service.commands.command_line import app as whole
+from tests.support.ports import free_port
+from tests.support.service.commands import id_of, run, said, told
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
+
+NOBODYS = "resp_00" + "0" * 46
+PACE = 100
+NEVER_ENDING = "Count to 1000."
+
+
+def test_an_answer_goes_to_stdout_and_its_id_to_stderr(service: ServiceProcess) -> None:
+    result = run("ask", "Count", "to", "3.")
+    assert result.stdout == "1\n2\n3\n"
+    assert service.client().responses.retrieve(id_of(result)).output_text == "1\n2\n3"
+
+
+def test_what_is_piped_in_is_added_below_the_words(service: ServiceProcess) -> None:
+    id = id_of(run("ask", "Review this.", stdin="a line\nanother\n"))
+    (item,) = service.client().responses.input_items.list(id).data
+    assert item.model_dump()["content"][0]["text"] == "Review this.\n\na line\nanother\n"
+
+
+@pytest.mark.usefixtures("service")
+def test_the_last_answer_is_continued_and_any_other_too() -> None:
+    first = id_of(run("ask", "My name is Ada."))
+    second = run("ask", "-c", "What is my name?")
+    assert second.stdout == "Your name is Ada.\n"
+    assert said("ask", "--from", first, "What is my name?") == "Your name is Ada.\n"
+    assert told("ask", "-c", "And again?")["previous_response_id"] not in (first, id_of(second))
+
+
+def test_something_is_said_in_a_conversation(service: ServiceProcess) -> None:
+    conversation = service.client().conversations.create().id
+    said("ask", "--conv", conversation, "My name is Ada.")
+    assert said("ask", "--conv", conversation, "What is my name?") == "Your name is Ada.\n"
+
+
+def test_what_is_asked_for_is_sent(service: ServiceProcess, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object", "properties": {}, "required": [], "additionalProperties": false}')
+    response = told("ask", "Go.", "-s", "Be brief.", "--effort", "high", "--schema", str(schema), "-m", "gpt-oss-20b")
+    assert response["instructions"] == "Be brief."
+    assert response["reasoning"]["effort"] == "high"
+    assert response["text"]["format"]["schema"] == json.loads(schema.read_text())
+    assert service.client().responses.retrieve(response["id"]).status == "completed"
+
+
+@pytest.mark.usefixtures("service")
+def test_usage_is_said_where_it_is_wanted_and_the_whole_answer_at_once() -> None:
+    result = run("ask", "-u", "--no-stream", "Count to 3.")
+    assert result.stdout == "1\n2\n3\n"
+    assert "completed" in result.stderr
+    assert "tokens" in result.stderr
+
+
+def test_a_background_response_is_followed_waited_for_and_shown(service: ServiceProcess) -> None:
+    id = said("ask", "--background", "Count to 3.").strip()
+    assert said("tail", id) == "1\n2\n3\n"
+    assert said("wait", id) == "1\n2\n3\n"
+    assert told("wait", id) == told("show", id)
+    events = [json.loads(line) for line in said("tail", id, "--json", "--after", "2").splitlines()]
+    assert [each["sequence_number"] for each in events] == list(range(3, 3 + len(events)))
+    assert said("show", id, "--events").splitlines()[-1] == json.dumps(events[-1])
+    assert service.client().responses.retrieve(id).background
+
+
+@pytest.mark.usefixtures("service")
+def test_a_background_response_is_cancelled_and_what_it_said_stays() -> None:
+    id = said("ask", "--background", NEVER_ENDING).strip()
+    assert "is still" in run("wait", id, "--timeout", "0").stderr
+    assert told("cancel", id)["status"] == "cancelled"
+    said("wait", id, status=1)
+    assert "cancelled" in run("tail", id).stderr
+
+
+def test_following_goes_on_after_the_service_was_killed(tmp_path: Path) -> None:
+    with_data = ServiceProcess(tmp_path, demo_tokens_per_second=PACE, lease_seconds=2, store_timeout_seconds=0.5)
+    try:
+        where = ("--url", with_data.url)
+        id = said("ask", "--background", "Count to 60.", *where).strip()
+        command = [sys.executable, "-m", "service", "tail", id, *where]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+            assert following.stdout is not None
+            begun = following.stdout.readline()
+            with_data.kill()
+            with_data.start()
+            assert begun + following.stdout.read() == "".join(f"{number}\n" for number in range(1, 61))
+            assert following.wait(60) == 0
+    finally:
+        with_data.stop()
+
+
+@pytest.mark.usefixtures("service")
+def test_a_response_is_shown_with_all_that_led_to_it() -> None:
+    first = id_of(run("ask", "My name is Ada."))
+    second = id_of(run("ask", "--from", first, "What is my name?"))
+    shown = said("show", second)
+    assert shown.startswith(second)
+    assert "\nuser: My name is Ada.\n" in shown
+    assert shown.endswith("\nassistant: Your name is Ada.\n")
+    kinds = [json.loads(line)["type"] for line in said("show", second, "--items").splitlines()]
+    assert kinds == ["message", "reasoning", "message"] * 2
+    lines = said("log", second).splitlines()
+    assert [line.split()[0] for line in lines] == [second, "<", ">", first, "<", ">"]
+    assert lines[1:3] == ["  < What is my name?", "  > Your name is Ada."]
+    assert [json.loads(line)["id"] for line in said("log", second, "--json", "--limit", "1").splitlines()] == [second]
+
+
+@pytest.mark.usefixtures("service")
+def test_two_forks_are_compared_from_where_they_part() -> None:
+    first = id_of(run("ask", "My name is Ada."))
+    one = id_of(run("ask", "--from", first, "What is my name?"))
+    other = id_of(run("ask", "--from", first, "Count to 2."))
+    result = run("diff", one, other)
+    assert result.stderr.startswith("3 items in common")
+    printed = result.stdout.splitlines()
+    assert [line for line in printed if "reasoning" not in line] == [
+        *("- user: What is my name?", "- assistant: Your name is Ada."),
+        *("+ user: Count to 2.", "+ assistant: 1", "+ 2"),
+    ]
+    told = json.loads(said("diff", one, other, "--json", status=1))
+    assert (told["in_common"], len(told[one]), len(told[other])) == (3, 3, 3)
+    assert said("diff", one, one) == ""
+    longer = run("diff", first, one)
+    assert longer.exit_code == 1
+    assert "- " not in longer.stdout
+
+
+@pytest.mark.usefixtures("service")
+def test_a_response_is_deleted_when_somebody_says_so() -> None:
+    id = id_of(run("ask", "Count to 2."))
+    assert "nothing was deleted" in run("rm", id, stdin="n\n").stderr
+    assert said("show", id)
+    assert said("rm", id, stdin="y\n").endswith(f"deleted {id}\n")
+    said("show", id, status=3)
+    again = id_of(run("ask", "Count to 2."))
+    assert told("rm", "-y", "--tree", "--erase", again)["deleted"]
+
+
+@pytest.mark.usefixtures("service")
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["show", NOBODYS], 3, "not found"),
+        (["log", NOBODYS], 3, "not found"),
+        (["tail", NOBODYS], 3, "not found"),
+        (["diff", NOBODYS, NOBODYS], 3, "not found"),
+        (["wait", NOBODYS], 3, "not found"),
+        (["cancel", NOBODYS], 3, "not found"),
+        (["rm", "-y", NOBODYS], 3, "not found"),
+        (["show", "../models"], 2, "no id"),
+        (["show", "resp_ü"], 2, "no id"),
+        (["show", ""], 2, "no id"),
+        (["ask"], 2, "nothing to say"),
+        (["ask", "  "], 2, "nothing to say"),
+        (["ask", "-c", "--from", NOBODYS, "hi"], 2, "only one of"),
+        (["ask", "-c", "hi"], 1, "nothing was asked"),
+        (["ask", "--schema", "nowhere.json", "hi"], 2, "can't read nowhere.json"),
+        (["ask", "-m", "nobodys", "hi"], 3, "nobodys"),
+        (["ask", "--from", "resp_1", "hi"], 1, "resp_1"),
+        (["show", "--items", "--json", NOBODYS], 2, "only one of"),
+        (["ask", "--url", "ftp://nowhere", "hi"], 2, "no URL"),
+        (["ask", "--url", f"http://127.0.0.1:{free_port()}", "hi"], 5, "can't reach"),
+        (["ask", "--url", "http://nowhere.invalid", "hi"], 5, "can't reach"),
+        (["ask", "--key-env", "NOBODYS_KEY", "hi"], 2, "NOBODYS_KEY is not set"),
+        (["ask", "--profile", "nobodys", "hi"], 2, "no profile"),
+    ],
+)
+def test_what_goes_wrong_is_a_line_and_a_status(arguments: list[str], status: int, words: str) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_schema_that_is_none_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text("{")
+    assert "is no JSON" in run("ask", "--schema", str(schema), "--url", "http://127.0.0.1:1", "hi").stderr
+
+
+def test_a_wrong_key_is_refused_and_another_tenants_response_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = ServiceProcess(tmp_path, api_keys=f"acme:{ACME_KEY},globex:{GLOBEX_KEY}")
+    monkeypatch.setenv("HARMONIUM_URL", service.url)
+    try:
+        refused = run("ask", "hi")
+        monkeypatch.setenv("HARMONIUM_CLIENT_KEY", "sk-somebody-elses")
+        wrong = run("ask", "hi")
+        monkeypatch.setenv("HARMONIUM_CLIENT_KEY", ACME_KEY)
+        id = id_of(run("ask", "hi"))
+        monkeypatch.setenv("OTHER", GLOBEX_KEY)
+        others = run("show", id, "--key-env", "OTHER")
+    finally:
+        service.stop()
+    assert (refused.exit_code, wrong.exit_code, others.exit_code) == (4, 4, 3)
+    assert "elses" not in wrong.output
+
+
+def test_the_entry_point_knows_the_commands_and_loads_little_for_them() -> None:
+    named = [each.name or each.callback.__name__ for each in app.registered_commands if each.callback]
+    assert list(CLIENT) == named
+    assert any(group.typer_instance is app for group in whole.registered_groups)
+    loaded = "import service.commands.client.command_line, sys; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"pydantic", "fastapi", "starlette", "redis", "aiohttp", "service.settings"} & set(modules)

@@ -1,0 +1,148 @@
+"""Which service, key and model options, variables and the file come to."""
+
+from pathlib import Path
+
+import pytest
+
+from service.commands.client.errors import EXIT_USAGE, ClientError
+from service.commands.client.last import MAX_SERVICES, keep_last, last_of
+from service.commands.client.profile import DEFAULT_URL, KEY, PROFILE, URL, Profile, read_profile
+from service.settings.sources import CLIENTS
+
+CONFIG = """
+default = "home"
+
+[profiles.home]
+url = "http://home:8000/v1/"
+key_env = "HOME_KEY"
+model = "small"
+
+[profiles.work]
+url = "https://work.example.com/ai"
+key_file = "{folder}/key"
+
+[profiles.bare]
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """The variables of somebody with profiles."""
+    (tmp_path / "harmonium").mkdir()
+    (tmp_path / "harmonium" / "config.toml").write_text(CONFIG.format(folder=tmp_path))
+    (tmp_path / "key").write_text("sk-work\n")
+    return {"XDG_CONFIG_HOME": str(tmp_path), "HOME_KEY": "sk-home"}
+
+
+def test_without_anything_it_is_this_machine(tmp_path: Path) -> None:
+    assert read_profile(None, None, None, {"XDG_CONFIG_HOME": str(tmp_path)}) == Profile(DEFAULT_URL, None, None)
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "key_env", "variables", "expected"),
+    [
+        (None, None, None, {}, Profile("http://home:8000", "sk-home", "small")),
+        (None, "work", None, {}, Profile("https://work.example.com/ai", "sk-work", None)),
+        (None, None, None, {PROFILE: "work"}, Profile("https://work.example.com/ai", "sk-work", None)),
+        (None, "bare", None, {KEY: "sk-mine"}, Profile(DEFAULT_URL, "sk-mine", None)),
+        (None, "work", None, {KEY: "sk-mine"}, Profile("https://work.example.com/ai", "sk-work", None)),
+        (None, "work", "OTHER", {"OTHER": "sk-other"}, Profile("https://work.example.com/ai", "sk-other", None)),
+        (None, None, None, {URL: "http://there"}, Profile("http://there", None, None)),
+        (None, "home", None, {URL: "http://there"}, Profile("http://home:8000", "sk-home", "small")),
+        ("http://here", None, None, {URL: "http://there"}, Profile("http://here", None, None)),
+        ("http://here", "home", None, {}, Profile("http://here", "sk-home", "small")),
+        ("http://here", None, None, {KEY: "sk-mine"}, Profile("http://here", "sk-mine", None)),
+        ("http://[::1]:80/v1", None, None, {}, Profile("http://[::1]:80", None, None)),
+    ],
+)
+def test_an_option_wins_over_a_variable_and_that_over_the_file(
+    environment: dict[str, str],
+    url: str | None,
+    name: str | None,
+    key_env: str | None,
+    variables: dict[str, str],
+    expected: Profile,
+) -> None:
+    assert read_profile(url, name, key_env, environment | variables) == expected
+
+
+def test_a_url_that_is_given_never_gets_the_key_of_a_profile(environment: dict[str, str]) -> None:
+    assert read_profile("http://elsewhere", None, None, environment).key is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", " ", "home", "ftp://home", "http://", "http://:80", "http://h:99999", "http://h:x", "http://u:p@h"),
+        *(
+            "http://h?x=1",
+            "http://h#x",
+            "http://h/a b",
+            "http://h/\n",
+            "http://hü",
+            "http://[::1",
+            "file:///etc/passwd",
+        ),
+    ],
+)
+def test_what_is_no_url_of_a_service_is_refused(environment: dict[str, str], url: str) -> None:
+    with pytest.raises(ClientError) as raised:
+        read_profile(url or "\t", None, None, environment)
+    assert raised.value.exit_status == EXIT_USAGE
+
+
+@pytest.mark.parametrize("key", ["a b", "sk-ü", "x" * 513, "a\nb", "\x00"])
+def test_a_key_that_can_be_none_is_refused_without_being_shown(environment: dict[str, str], key: str) -> None:
+    with pytest.raises(ClientError) as raised:
+        read_profile("http://here", None, None, environment | {KEY: key})
+    assert key not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("profiles = 3", "config.toml"),
+        ("[profiles.home]\nkey = 'sk-secret'", "unknown field"),
+        ("[profiles.home]\nurl = 3", "config.toml"),
+        ("default = 'nobody'", "no [profiles.nobody]"),
+        ("x = ", "config.toml"),
+        ("# " + "x" * 70_000, "more than"),
+    ],
+)
+def test_a_file_that_is_wrong_is_said(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "harmonium").mkdir()
+    (tmp_path / "harmonium" / "config.toml").write_text(content)
+    with pytest.raises(ClientError) as raised:
+        read_profile(None, None, None, {"XDG_CONFIG_HOME": str(tmp_path)})
+    assert words in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_profile_shows_no_key() -> None:
+    assert "sk-secret" not in repr(Profile("http://here", "sk-secret", None))
+
+
+def test_a_service_is_told_nothing_by_what_clients_are_told() -> None:
+    assert CLIENTS == (URL, KEY, PROFILE)
+
+
+def test_the_last_ids_of_so_many_services_are_known(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path)}
+    for number in range(MAX_SERVICES + 1):
+        keep_last(f"http://{number}", f"resp_{number}", environment)
+    keep_last("http://1", "resp_new", environment)
+    assert last_of("http://1", environment) == "resp_new"
+    with pytest.raises(ClientError, match="nothing was asked"):
+        last_of("http://0", environment)
+    assert [file.name for file in (tmp_path / "harmonium").iterdir()] == ["last.json"]
+
+
+def test_a_file_of_last_ids_that_is_broken_is_begun_anew(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path)}
+    (tmp_path / "harmonium").mkdir()
+    for content in ("{", "[1]", '{"a": 1}', "\ud800".encode("utf-8", "surrogatepass").decode("latin-1")):
+        (tmp_path / "harmonium" / "last.json").write_text(content, "latin-1")
+        with pytest.raises(ClientError):
+            last_of("http://1", environment)
+    keep_last("http://1", "resp_1", environment)
+    assert last_of("http://1", environment) == "resp_1"

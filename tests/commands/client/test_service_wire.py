@@ -1,0 +1,126 @@
+"""What a client makes of answers that are none of harmonium's, that break off, or never end: of a hostile server."""
+
+import json
+import socketserver
+import threading
+from collections.abc import Callable, Generator
+
+import pytest
+
+from service.commands.client.errors import ClientError, Unreachable
+from service.commands.client.profile import Profile
+from service.commands.client.service import Bounds, Service
+from tests.support.service.commands import run
+
+Server = Callable[..., str]
+EVENT = {"type": "response.created", "response": {"id": "resp_1"}, "sequence_number": 0}
+DELTA = {"type": "response.output_text.delta", "delta": "one", "sequence_number": 1}
+DONE = {"type": "response.completed", "response": {"id": "resp_1", "status": "completed"}, "sequence_number": 2}
+
+
+def stream(*events: object) -> bytes:
+    """An answer with some events."""
+    sent = "".join(f"event: x\ndata: {json.dumps(event)}\n\n: keep-alive\n\n" for event in events)
+    return f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{sent}".encode()
+
+
+def answer(status: str, body: str, *headers: str) -> bytes:
+    """An answer with a body."""
+    head = "".join(f"{header}\r\n" for header in headers)
+    return f"HTTP/1.1 {status}\r\n{head}content-length: {len(body.encode())}\r\n\r\n{body}".encode()
+
+
+@pytest.fixture
+def serving() -> Generator[Server]:
+    """Serves these answers, one for a connection and the last again and again; gives the URL."""
+    servers: list[socketserver.TCPServer] = []
+
+    def serve(*answers: bytes) -> str:
+        left = list(answers)
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                length = 0
+                while (line := self.rfile.readline().strip()) != b"":
+                    if line.lower().startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                self.rfile.read(length)
+                self.wfile.write(left.pop(0) if len(left) > 1 else left[0])
+
+        server = socketserver.TCPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def client(url: str) -> Service:
+    """A client that waits for little, and reads little."""
+    return Service(Profile(url, None, None), Bounds(silence_seconds=0.2, answer_bytes=1_000, resume_seconds=0.001))
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "words"),
+    [
+        (answer("502 Bad Gateway", "<html>"), 1, "Bad Gateway"),
+        (answer("503 Nope", '{"error": "busy"}'), 1, "Nope"),
+        (answer("429 Slow", '{"error": {"message": "Wait."}}'), 4, "Wait. (HTTP 429)"),
+        (answer("403 No", '{"error": {"message": 3}}'), 4, "HTTP 403"),
+        (answer("404 No", "[]"), 3, "HTTP 404"),
+        (answer("200 OK", "<html>"), 1, "no JSON object"),
+        (answer("200 OK", "[1]"), 1, "no JSON object"),
+        (answer("302 Found", "", "location: http://elsewhere"), 1, "sends elsewhere"),
+        (b"what?\r\n\r\n", 5, "can't reach"),
+        (b"", 5, "can't reach"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{", 1, "no JSON object"),
+        (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n", 5, "can't reach"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 5, "can't reach"),
+    ],
+)
+def test_an_answer_of_somebody_else_is_a_line_and_a_status(
+    serving: Server, sent: bytes, status: int, words: str
+) -> None:
+    result = run("show", "--json", "resp_1", "--url", serving(sent))
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize("last", [b"", b'data: {"type":', b'data: {"type": "response.output_text.delta"'])
+def test_a_stream_that_ends_before_its_response_is_no_answer(serving: Server, last: bytes) -> None:
+    result = run("ask", "-m", "m", "hi", "--url", serving(stream(EVENT, DELTA) + last))
+    assert result.exit_code in (1, 5)
+    assert result.stdout == "one\n"
+
+
+def test_a_body_or_an_event_without_end_is_cut_off(serving: Server) -> None:
+    with pytest.raises(ClientError, match="more than 1000 bytes"):
+        client(serving(answer("200 OK", "x" * 2_000))).call("GET", "/")
+    with pytest.raises(ClientError, match="more than 1000 bytes"):
+        list(client(serving(stream(EVENT, DELTA | {"delta": "x" * 2_000}))).stream("GET", "/"))
+
+
+def test_following_goes_on_behind_the_last_event_that_came(serving: Server) -> None:
+    url = serving(stream(EVENT), b"", answer("503 Nope", ""), stream(DELTA), stream(DONE))
+    assert list(client(url).follow("resp_1")) == [EVENT, DELTA, DONE]
+
+
+def test_following_ends_where_nothing_comes_any_more(serving: Server) -> None:
+    with pytest.raises(Unreachable):
+        list(client(serving(stream(EVENT), b"")).follow("resp_1"))
+
+
+def test_a_service_that_says_nothing_is_waited_for_no_longer_than_so() -> None:
+    silent = socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler)  # it listens, and never accepts
+    try:
+        with pytest.raises(Unreachable, match=r"said nothing for 0\.2 s"):
+            client(f"http://127.0.0.1:{silent.server_address[1]}").call("GET", "/")
+    finally:
+        silent.server_close()
+
+
+def test_a_lone_surrogate_is_sent_as_a_question_mark(serving: Server) -> None:
+    assert run("ask", "-m", "m", "\ud800", "--url", serving(stream(EVENT, DONE))).exit_code == 0

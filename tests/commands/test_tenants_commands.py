@@ -1,0 +1,195 @@
+"""`harmonium projects`, `keys`, `usage` and `audit`: what they do to the store, and what they print."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from service.commands.command_line import app
+from service.tenants.values import is_admins, is_whole
+from tests.support.service.process import MODEL, ServiceProcess
+
+ADMIN = "an-administrators-key-of-the-settings"
+PARALLEL = "max_parallel_responses"
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
+
+
+def run(*arguments: str) -> Result:
+    """A command, as somebody types it."""
+    return CliRunner().invoke(app, arguments)
+
+
+def told(*arguments: str) -> Any:
+    """What a command prints as JSON."""
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_project_and_its_key_are_made_shown_and_ended() -> None:
+    project = told("projects", "create", "Chat")["id"]
+    made = told("keys", "create", project, "--account", "web", "--scope", "api.responses.write", "--days", "1")
+    assert is_whole(made["value"].encode())
+    assert made["expires_at"] - made["created_at"] == 86_400
+    (listed,) = told("keys", "list", project)
+    assert (listed["id"], listed["account"], listed["scopes"]) == (made["id"], "web", ["api.responses.write"])
+    assert made["value"] not in json.dumps(listed)
+    assert told("projects", "rename", project, "Talk")["name"] == "Talk"
+    assert told("keys", "revoke", project, made["id"]) == {"id": made["id"], "deleted": True}
+    assert told("keys", "list", project) == []
+    assert told("projects", "archive", project)["archived_at"]
+    assert told("projects", "list") == []
+    assert [each["id"] for each in told("projects", "list", "--archived")] == [project]
+
+
+def test_an_administrators_key_is_made_shown_and_revoked() -> None:
+    made = told("keys", "create-admin", "ops")
+    assert is_admins(made["value"].encode())
+    assert [each["id"] for each in told("keys", "list-admin")] == [made["id"]]
+    told("keys", "revoke-admin", made["id"])
+    assert told("keys", "list-admin") == []
+
+
+def test_the_audit_log_has_each_change_a_line() -> None:
+    project = told("projects", "create", "Chat")["id"]
+    told("keys", "create", project)
+    told("projects", "create", "Other")
+    lines = [json.loads(line) for line in run("audit", "--json").stdout.splitlines()]
+    assert [each["type"] for each in lines] == [
+        *("project.created", "api_key.created", "service_account.created", "project.created"),
+    ]
+    assert {each["actor"]["api_key"]["id"] for each in lines} == {"command-line"}
+    only = [json.loads(line) for line in run("audit", "--json", "--project", project).stdout.splitlines()]
+    assert only == lines[1:]
+    assert len(run("audit", "--json", "--type", "project.created", "--limit", "1").stdout.splitlines()) == 1
+
+
+def test_limits_of_a_project_are_set_shown_and_taken_away() -> None:
+    project = told("projects", "create", "Chat")["id"]
+    assert told("projects", "limits", project) == []
+    (made,) = told("projects", "limits", project, *("--set", "max_tokens_per_1_day=0"), *("--set", PARALLEL + "=2"))
+    assert (made["model"], made["max_tokens_per_1_day"], made[PARALLEL]) == ("all", 0, 2)
+    assert made["max_requests_per_1_minute"] is None
+    both = told("projects", "limits", project, "--model", MODEL, "--set", "max_requests_per_1_minute=5")
+    assert [each["model"] for each in both] == ["all", MODEL]
+    assert told("projects", "limits", project) == both
+    lines = run("projects", "limits", project).stdout.splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["all", "max_tokens_per_1_day", "0"],
+        ["all", PARALLEL, "2"],
+        [MODEL, "max_requests_per_1_minute", "5"],
+    ]
+    told("projects", "limits", project, "--set", "max_tokens_per_1_day=none")
+    (left,) = told("projects", "limits", project, "--model", MODEL, "--clear")
+    assert (left["max_tokens_per_1_day"], left[PARALLEL]) == (None, 2)
+    types = [json.loads(line)["type"] for line in run("audit", "--json").stdout.splitlines()]
+    assert types[:2] == ["rate_limit.deleted", "rate_limit.updated"]
+
+
+def test_which_models_a_project_may_use_is_said_shown_and_cleared() -> None:
+    project = told("projects", "create", "Chat")["id"]
+    assert told("projects", "models", project) == {"id": project, "mode": "deny_list", "model_ids": []}
+    allowed = told("projects", "models", project, "--allow", "a", "--allow", "b")
+    assert allowed == {"id": project, "mode": "allow_list", "model_ids": ["a", "b"]}
+    assert told("projects", "models", project) == allowed
+    assert told("projects", "models", project, "--deny", "c")["mode"] == "deny_list"
+    assert told("projects", "models", project, "--clear")["model_ids"] == []
+    assert run("projects", "models", project, "--clear", "--allow", "a").exit_code == 1
+
+
+def test_tenants_of_the_settings_are_projects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_API_KEYS", "globex:sk-globex-0123456789,acme:sk-acme-0123456789")
+    assert [(each["id"], each["static"], each["created_at"]) for each in told("projects", "list")] == [
+        ("acme", True, None),
+        ("globex", True, None),
+    ]
+    assert told("projects", "models", "acme", "--deny", "m")["model_ids"] == ["m"]
+    assert "1970" not in run("projects", "list").stdout
+    assert run("keys", "create", "acme").exit_code == 1
+    monkeypatch.setenv("HARMONIUM_API_KEYS", "globex:sk-globex-0123456789")
+    assert run("projects", "models", "acme").exit_code == 1
+
+
+def test_usage_is_what_was_answered_by_project_key_and_model(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path, admin_key=ADMIN)
+    try:
+        project, other = (told("projects", "create", name)["id"] for name in ("Chat", "Other"))
+        key = told("keys", "create", project)
+        with service.client(key["value"]) as client:
+            usages = [client.responses.create(model=MODEL, input="hi", store=store).usage for store in (True, False)]
+    finally:
+        service.stop()
+    tokens = [sum(each.input_tokens for each in usages if each), sum(each.output_tokens for each in usages if each)]
+    (row,) = told("usage")
+    assert [row[name] for name in ("project", "requests", "input_tokens", "output_tokens")] == [project, 2, *tokens]
+    by = told("usage", "--by", "project", "--by", "key", "--by", "model", "--days", "1", "--project", project)
+    assert by == [row | {"key": key["id"], "model": MODEL}]
+    assert told("usage", "--project", other) == []
+    assert project in run("usage").stdout
+    assert run("usage", "--by", "user").exit_code == 2
+
+
+def test_people_read_tables_and_can_copy_a_key_whole() -> None:
+    made = run("projects", "create", "Chat")
+    project = made.stdout.partition("id: ")[2].partition("\n")[0]
+    assert project.startswith("proj_")
+    assert "created at: 20" in made.stdout
+    key = run("keys", "create", project).stdout
+    assert is_whole(key.partition("value: ")[2].partition("\n")[0].encode())
+    assert "name" in run("projects", "list").stdout
+    assert "Chat" in run("projects", "list").stdout
+    assert project in run("audit").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("keys", "list", "proj_nobody"), "No project"),
+        (("keys", "create", "proj_nobody"), "No project"),
+        (("projects", "create", " "), "Invalid value for 'name'"),
+        (("projects", "archive", "proj_nobody"), "No project"),
+        (("keys", "revoke-admin", "key_nobody"), "No admin API key"),
+        (("projects", "models", "proj_nobody", "--allow", "a"), "No project"),
+        (("projects", "limits", "proj_nobody"), "No project"),
+        (("projects", "limits", "proj_nobody", "--clear"), "No project"),
+        (("projects", "limits", "p", "--clear", "--set", "max_parallel_responses=1"), "only one of --set and --clear"),
+        (("projects", "limits", "p", "--set", "max_wibbles=1"), "should be NAME=NUMBER"),
+        (("projects", "limits", "p", "--set", "max_parallel_responses=-1"), "should be NAME=NUMBER"),
+        (("projects", "limits", "p", "--set", "max_parallel_responses=9999999999"), "should be NAME=NUMBER"),
+        (("projects", "limits", "p", "--set", "max_parallel_responses"), "should be NAME=NUMBER"),
+        (("projects", "limits", "p", "--set", ""), "should be one NAME=NUMBER"),
+        (("projects", "limits", "p", "--model", "m" * 257, "--set", "max_parallel_responses=1"), "Invalid value"),
+        (("projects", "models", "proj_nobody", "--allow", "m" * 257), "Invalid value for 'model_ids'"),
+    ],
+)
+def test_what_is_wrong_is_one_line(arguments: tuple[str, ...], words: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert words in result.stderr
+
+
+def test_a_scope_that_there_is_not_is_refused() -> None:
+    project = told("projects", "create", "Chat")["id"]
+    result = run("keys", "create", project, "--scope", "api.everything")
+    assert result.exit_code == 1
+    assert "api.everything" in result.stderr
+
+
+def test_a_service_that_runs_takes_them_at_once(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path, admin_key=ADMIN)  # its data is in the folder of the commands
+    try:
+        project = told("projects", "create", "Chat")["id"]
+        key = told("keys", "create", project)
+        assert service.client(key["value"]).responses.create(model=MODEL, input="hi").output_text
+        administrator = told("keys", "create-admin", "ops")["value"]
+        assert service.http(administrator).get("/v1/organization/projects").json()["data"][0]["id"] == project
+    finally:
+        service.stop()

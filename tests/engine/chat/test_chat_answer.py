@@ -1,0 +1,396 @@
+"""The events of Chat Completions to chunks: counts, ends, calls in the ways of several servers, and faults."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.engine.chat.answer import MOST_CALLS, ChatAnswer
+from service.engine.port import Chunk, EngineBroke, EngineError, EngineOverloaded, EngineRefused, Finish
+from service.harmony.segments import Closed, Opened
+from service.markup.parsers.by_server import ENDED, ByServer
+from tests.support.chat.standin import answer, delta, spoken, usage
+from tests.support.engine.standin_wire import DONE, error_event, event
+from tests.support.markup.writing import Turn
+
+TURN = Turn("They ask for two.", "I look.", [("get_weather", {"city": "Paris"}), ("get_weather", {"city": "Rome"})])
+
+
+def reading(*, logprobs: int | None = None, max_tokens: int = 1000, tells_cached: bool = True) -> ChatAnswer:
+    return ChatAnswer("vLLM", max_tokens=max_tokens, logprobs=logprobs, tells_cached=tells_cached)
+
+
+def chunks_of(answer: ChatAnswer, *data: bytes) -> list[Chunk]:
+    """All chunks of a stream that comes in these pieces, up to its end."""
+    return [*(chunk for each in data for chunk in answer.feed(each)), answer.end()]
+
+
+def said_in(chunks: list[Chunk]) -> list[tuple[str, str]]:
+    """The channel or the name of each segment, and its text."""
+    parser, found = ByServer({}), list[tuple[str, str]]()
+    for segment in [each for chunk in chunks for each in parser.feed(chunk.tokens, chunk.text)] + parser.end():
+        if isinstance(segment, Opened):
+            found.append((segment.header.recipient or segment.header.channel or "", ""))
+        elif not isinstance(segment, Closed):
+            found[-1] = (found[-1][0], found[-1][1] + segment)
+    return found
+
+
+SAID = [
+    ("analysis", "They ask for two."),
+    ("final", "I look."),
+    ("functions.get_weather", '{"city": "Paris"}'),
+    ("functions.get_weather", '{"city": "Rome"}'),
+]
+
+
+@pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_a_whole_turn_is_read_and_counted_however_it_is_cut(size: int, ids: bool) -> None:
+    stream = b"".join(answer(TURN, ids=ids))
+    chunks = chunks_of(reading(), *(stream[at : at + size] for at in range(0, len(stream), size)))
+    assert said_in(chunks) == SAID
+    assert sum(len(chunk.tokens) for chunk in chunks) == len(spoken(TURN))
+    last = chunks[-1]
+    assert (last.finish, last.prompt_tokens, last.cached_tokens, last.tokens[-1]) == (Finish.STOP, 40, 16, ENDED)
+
+
+def test_lines_may_end_as_those_of_any_server_and_comments_are_passed_over() -> None:
+    stream = b": ping\r\n\r\n" + b"".join(answer(TURN)).replace(b"\n", b"\r\n").replace(b"data: ", b"data:")
+    assert said_in(chunks_of(reading(), stream)) == SAID
+
+
+def test_a_stream_without_a_done_or_a_usage_has_ended_with_its_finish() -> None:
+    chunks = chunks_of(reading(), delta({"content": "Hi"}), delta({}, "stop"))
+    assert (chunks[-1].finish, chunks[-1].prompt_tokens) == (Finish.STOP, None)
+    assert sum(len(chunk.tokens) for chunk in chunks) == 2
+
+
+def test_a_finish_of_no_characters_is_none() -> None:
+    chunks = chunks_of(reading(), delta({"content": "Hi"}, ""), delta({"content": "!"}, ""), delta({}, "stop"))
+    assert said_in(chunks) == [("final", "Hi!")]
+
+
+def test_a_done_behind_the_finish_is_the_end() -> None:
+    answer = reading()
+    assert list(answer.feed(DONE)) == []
+    assert not answer.over
+    chunks = list(answer.feed(delta({"content": "Hi"}) + delta({}, "stop") + usage(2) + DONE))
+    assert answer.over
+    assert [chunk.text for chunk in chunks] == ["\x1eaHi"]
+
+
+def test_a_stream_that_breaks_off_has_failed() -> None:
+    with pytest.raises(EngineBroke):
+        chunks_of(reading(), *spoken(TURN))
+
+
+def test_what_comes_with_the_finish_comes_out_with_the_end() -> None:
+    chunks = chunks_of(reading(), delta({"content": "Hello"}, "stop", ids=3) + usage(3) + DONE)
+    assert [(chunk.tokens, chunk.text) for chunk in chunks] == [([0, 0, ENDED], "\x1eaHello\x1ez")]
+
+
+def test_a_delta_may_be_of_two_parts_and_is_counted_once() -> None:
+    both = delta({"reasoning_content": "So.", "content": "Yes"}, ids=1)
+    chunks = chunks_of(reading(), delta({"reasoning_content": "Hm. "}, ids=1), both, delta({}, "stop", ids=1), usage(3))
+    assert said_in(chunks) == [("analysis", "Hm. So."), ("final", "Yes")]
+    assert sum(len(chunk.tokens) for chunk in chunks) == 3
+
+
+def call(index: int | None, id: str | None, name: str | None, arguments: str | None) -> bytes:
+    return delta({"tool_calls": [{"index": index, "id": id, "function": {"name": name, "arguments": arguments}}]})
+
+
+WAYS: dict[str, list[bytes]] = {
+    "whole calls without a number": [call(None, "a", "one", "{}"), call(None, "b", "two", '{"x": 1}')],
+    "the same number for all": [call(0, "a", "one", "{}"), call(0, "b", "two", '{"x": 1}')],
+    "name and id repeated": [call(0, "a", "one", "{"), call(0, "a", "one", "}"), call(1, "b", "two", '{"x": 1}')],
+    "another id with every piece": [
+        call(0, "a", "one", "{"),
+        call(0, "b", None, "}"),
+        call(1, "c", "two", '{"x": '),
+        call(1, "d", None, "1}"),
+    ],
+    "the name behind the arguments": [
+        call(0, "a", None, "{}"),
+        call(0, None, "one", None),
+        call(1, "b", "two", '{"x": 1}'),
+    ],
+    "no arguments at all": [call(0, "a", "one", ""), call(1, "b", "two", '{"x": 1}')],
+    "two in a delta": [
+        delta(
+            {
+                "tool_calls": [
+                    {"index": 0, "id": "a", "function": {"name": "one", "arguments": "{}"}},
+                    {"index": 1, "id": "b", "function": {"name": "two", "arguments": '{"x": 1}'}},
+                ]
+            }
+        )
+    ],
+}
+
+
+WAYS |= {
+    "in turns": [
+        call(0, "a", "one", ""),
+        call(1, "b", "two", ""),
+        call(0, None, None, "{"),
+        call(1, None, None, '{"x": '),
+        call(0, None, None, "}"),
+        call(1, None, None, "1}"),
+    ],
+    "in turns, by their ids": [
+        call(None, "a", "one", ""),
+        call(None, "b", "two", '{"x"'),
+        call(None, "b", None, ": 1}"),
+        call(None, "a", None, ""),
+    ],
+    "in turns, with nothing more of one that has ended": [
+        call(0, "a", "one", "{}"),
+        call(1, "b", "two", '{"x": '),
+        call(0, None, None, ""),
+        call(0, None, None, " "),
+        call(1, None, None, "1}"),
+    ],
+    "the last first": [call(0, "a", "one", None), call(1, "b", "two", '{"x": 1}'), call(0, None, None, "{}")],
+    "named in turns": [
+        call(0, "a", None, "{"),
+        call(1, "b", None, '{"x"'),
+        call(1, None, "two", None),
+        call(0, None, "one", None),
+        call(0, None, None, "}"),
+        call(1, None, None, ": 1}"),
+    ],
+}
+
+
+@pytest.mark.parametrize("events", WAYS.values(), ids=WAYS)
+def test_calls_are_read_in_the_ways_of_several_servers(events: list[bytes]) -> None:
+    chunks = chunks_of(reading(), *events, delta({}, "tool_calls"), DONE)
+    assert said_in(chunks) == [("functions.one", "{}"), ("functions.two", '{"x": 1}')]
+
+
+def test_calls_that_are_told_in_turns_each_count_and_the_first_comes_out_as_it_comes() -> None:
+    reader = reading()
+    first = list(reader.feed(call(0, "a", "one", '{"y": ') + call(1, "b", "two", '{"x": ')))
+    assert said_in(first) == [("functions.one", '{"y": ')]
+    rest = list(reader.feed(call(1, None, None, "1}") + call(0, None, None, "2}")))
+    chunks = [*first, *rest, *reader.feed(call(1, None, None, "") + delta({}, "tool_calls") + usage(9)), reader.end()]
+    assert said_in(chunks) == [("functions.one", '{"y": 2}'), ("functions.two", '{"x": 1}')]
+    assert sum(len(chunk.tokens) for chunk in chunks) == 9
+
+
+def test_of_calls_that_are_cut_off_in_turns_nothing_that_came_is_lost() -> None:
+    events = (call(0, "a", "one", '{"y": '), call(1, "b", "two", '{"x": '), delta({}, "length"))
+    assert said_in(chunks_of(reading(), *events)) == [("functions.one", '{"y": '), ("functions.two", '{"x": ')]
+
+
+def test_no_more_than_so_many_calls_wait() -> None:
+    many = b"".join(call(index, None, "one", "{") for index in range(MOST_CALLS + 1))
+    with pytest.raises(EngineError, match="calls at once"):
+        list(reading(max_tokens=100_000).feed(many))
+
+
+def test_a_name_may_come_behind_the_arguments_of_a_call_behind_words() -> None:
+    events = (delta({"content": "Look."}), call(0, "a", None, "{}"), call(0, None, "one", None), delta({}, "stop"))
+    assert said_in(chunks_of(reading(), *events)) == [("final", "Look."), ("functions.one", "{}")]
+
+
+def told(**said: Any) -> bytes:
+    """An event with nothing but a usage."""
+    return event({"choices": [], "usage": said})
+
+
+ODD: list[Any] = [None, -1, 2.5, 1e300, 10**30, True, "7", [], {}, [[]]]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_an_odd_count_is_not_told_and_what_came_is_counted(odd: Any) -> None:
+    said = (delta({"content": "Hi"}), delta({"content": "!"}), delta({}, "stop"))
+    for usage_event in (
+        told(prompt_tokens=odd, completion_tokens=odd, prompt_tokens_details={"cached_tokens": odd}),
+        told(prompt_tokens=odd, completion_tokens=odd, prompt_tokens_details=odd),
+        event({"choices": None, "usage": odd if odd != {} else {"prompt_tokens": odd}}),
+        event({"usage": [odd]}),
+        b'data: {"usage":{"prompt_tokens":1e999,"completion_tokens":' + b"9" * 5000 + b"}}\n\n",
+    ):
+        chunks = chunks_of(reading(), *said, usage_event)
+        assert said_in(chunks) == [("final", "Hi!")]
+        last = chunks[-1]
+        assert (sum(len(chunk.tokens) for chunk in chunks), last.prompt_tokens, last.cached_tokens) == (3, None, None)
+
+
+def test_of_an_odd_usage_what_is_a_count_is_believed() -> None:
+    odd = told(prompt_tokens=40, completion_tokens=-3, prompt_tokens_details={"cached_tokens": 50})
+    last = chunks_of(reading(), delta({"content": "Hi"}), delta({}, "stop"), odd)[-1]
+    assert (last.prompt_tokens, last.cached_tokens, len(last.tokens)) == (40, 40, 1)
+
+
+def test_what_is_null_says_nothing() -> None:
+    head = {"id": "c", "object": "chat.completion.chunk"}
+    nothing = [
+        event({**head, "choices": [{"index": 0, "delta": None, "finish_reason": None}]}),
+        event({**head, "choices": [{"index": None, "delta": {"content": None, "tool_calls": None, "refusal": None}}]}),
+        event({**head, "choices": [{"delta": {"tool_calls": [None]}, "logprobs": {"content": None}}]}),
+        event({**head, "choices": [None], "usage": None}),
+        event({**head, "choices": None}),
+    ]
+    called = event({**head, "choices": [{"delta": {"tool_calls": [{"index": 0, "id": "a", "function": None}]}}]})
+    end = event({**head, "choices": [{"index": 0, "delta": None, "finish_reason": "stop"}]})
+    assert said_in(chunks_of(reading(), *nothing, delta({"content": "Hi"}), *nothing, end)) == [("final", "Hi")]
+    one = call(0, "a", "one", "{}")
+    assert said_in(chunks_of(reading(), *nothing, called, *nothing, one, end)) == [("functions.one", "{}")]
+
+
+def test_what_a_model_refuses_is_an_answer() -> None:
+    events = (delta({"content": None, "refusal": "I can't "}), delta({"refusal": "do that."}), delta({}, "stop"))
+    assert said_in(chunks_of(reading(), *events)) == [("final", "I can't do that.")]
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+@pytest.mark.parametrize("told_of", [None, 3, 4])
+def test_an_end_exactly_where_it_has_to_be_is_one_of_the_tokens(finish: str, told_of: int | None) -> None:
+    said = [delta({"content": f"{number} "}) for number in range(3)]
+    counted = [] if told_of is None else [usage(told_of)]
+    chunks = chunks_of(reading(max_tokens=3), *said, delta({}, finish), *counted)
+    assert said_in(chunks) == [("final", "0 1 2 ")]
+    assert sum(len(chunk.tokens) for chunk in chunks) == 3
+    assert chunks[-1].finish == finish
+
+
+def test_one_token_that_may_come_is_one() -> None:
+    chunks = chunks_of(reading(max_tokens=1), delta({"reasoning": "Hm.", "content": "Yes"}), delta({}, "stop"))
+    assert said_in(chunks) == [("analysis", "Hm."), ("final", "Yes")]
+    assert sum(len(chunk.tokens) for chunk in chunks) == 1
+
+
+def test_without_ids_an_answer_ends_where_as_much_was_said_as_may_be() -> None:
+    answer = reading(max_tokens=3)
+    chunks = list(answer.feed(b"".join(delta({"content": f"{number} "}) for number in range(9))))
+    assert answer.over
+    chunks.append(answer.end())
+    assert chunks[-1].finish is Finish.LENGTH
+    assert said_in(chunks) == [("final", "0 1 2 ")]
+    assert sum(len(chunk.tokens) for chunk in chunks) == 3
+
+
+def test_an_event_of_several_tokens_fills_what_may_come() -> None:
+    likely = {"content": [{"token": word, "logprob": -0.5, "top_logprobs": []} for word in ("1 ", "2 ")]}
+    answer = reading(max_tokens=3, logprobs=0)
+    said = (delta({"content": "0 "}), delta({"content": "1 2 "}, logprobs=likely), delta({"content": "3 "}))
+    chunks = [*answer.feed(b"".join(said)), answer.end()]
+    assert said_in(chunks) == [("final", "0 1 2 ")]
+    assert sum(len(chunk.tokens) for chunk in chunks) == 3
+    assert [len(chunk.logprobs or ()) for chunk in chunks] == [len(chunk.tokens) for chunk in chunks]
+
+
+def test_a_call_without_arguments_is_closed_by_what_is_said_behind_it() -> None:
+    chunks = chunks_of(reading(), call(0, "a", "one", ""), delta({"content": "Done."}), delta({}, "stop"))
+    assert said_in(chunks) == [("functions.one", "{}"), ("final", "Done.")]
+
+
+@pytest.mark.parametrize("text", ["\u00a0", "\x1e", " " * 100, " "])
+def test_whatever_is_said_behind_a_call_without_arguments_its_object_is_its_own(text: str) -> None:
+    chunks = chunks_of(reading(), call(0, "a", "one", ""), delta({"content": text}), delta({}, "stop"))
+    answered = [] if text == " " else [("final", text)]
+    assert said_in(chunks) == [("functions.one", "{}"), *answered]
+
+
+@pytest.mark.parametrize("text", ["\u00a0", "\x1e", " " * 100])
+def test_arguments_behind_words_that_broke_their_call_off_are_no_answer(text: str) -> None:
+    events = (call(0, "a", "one", '{"x":'), delta({"content": text}), call(0, None, None, "1}"), delta({}, "stop"))
+    with pytest.raises(EngineError, match="without a name"):
+        chunks_of(reading(), *events)
+
+
+def test_a_call_that_nobody_names_is_a_fault() -> None:
+    with pytest.raises(EngineError, match="without a name"):
+        chunks_of(reading(), call(0, "a", None, "{}"), delta({}, "tool_calls"))
+
+
+def test_the_prompt_s_length_comes_with_the_first_chunk_where_its_ids_do() -> None:
+    first, *others, last = chunks_of(reading(), *answer(TURN))
+    assert first.prompt_tokens == last.prompt_tokens == 40
+    assert {chunk.prompt_tokens for chunk in others} == {None}
+
+
+def test_a_count_beyond_what_was_allowed_is_not_believed() -> None:
+    chunks = chunks_of(reading(max_tokens=5), delta({"content": "Hi"}), delta({}, "stop"), usage((1 << 31) - 1))
+    assert sum(len(chunk.tokens) for chunk in chunks) == 5
+
+
+def test_a_call_without_arguments_that_is_the_last_has_an_empty_object() -> None:
+    assert said_in(chunks_of(reading(), call(0, "a", "one", None), delta({}, "stop"))) == [("functions.one", "{}")]
+
+
+def test_an_answer_ends_where_as_much_was_said_as_may_be() -> None:
+    answer = reading(max_tokens=3)
+    chunks = list(answer.feed(b"".join(delta({"content": f"{number} "}, ids=1) for number in range(9))))
+    assert answer.over
+    last = answer.end()
+    assert (last.finish, last.tokens) == (Finish.LENGTH, [])
+    assert said_in(chunks) == [("final", "0 1 2 ")]
+
+
+def test_more_text_than_tokens_can_have_is_a_fault() -> None:
+    with pytest.raises(EngineError, match="more text than 2 tokens"):
+        list(reading(max_tokens=2).feed(delta({"content": "x" * 2000})))
+
+
+def test_arguments_that_wait_for_a_name_are_bounded_too() -> None:
+    answer = reading(max_tokens=2)
+    with pytest.raises(EngineError, match="more text than 2 tokens"):
+        list(answer.feed(b"".join(call(0, "a", None, "x" * 500) for _ in range(3))))
+
+
+def test_log_probabilities_come_with_their_tokens_and_none_where_none_are_told() -> None:
+    def likely(text: str) -> dict[str, Any]:
+        top = [{"token": text, "logprob": -0.5, "bytes": None}, {"token": "No", "logprob": -3.0, "bytes": None}]
+        return {"content": [{"token": text, "logprob": -0.5, "bytes": None, "top_logprobs": top}]}
+
+    said = delta({"content": "Yes"}, ids=1, logprobs=likely("Yes")) + delta({"content": "."}, ids=1)
+    chunks = chunks_of(reading(logprobs=1), said, delta({}, "stop", ids=1), usage(3))
+    assert all(len(chunk.logprobs or ()) == len(chunk.tokens) for chunk in chunks)
+    known = [each for chunk in chunks for each in chunk.logprobs or ()]
+    assert [(each.logprob, each.texts) for each in known[:2]] == [(-0.5, ("Yes", "Yes")), (-9999.0, ("",))]
+
+
+def test_what_was_cached_is_told_to_nobody_where_several_share_it() -> None:
+    assert chunks_of(reading(tells_cached=False), *answer(TURN))[-1].cached_tokens is None
+
+
+FAULTS: dict[str, tuple[bytes, type[EngineError], str]] = {
+    "its own": (error_event(500, "CUDA out of memory"), EngineError, "failed with status 500"),
+    "a refusal": (error_event(400, "too long"), EngineRefused, "too long"),
+    "what it does not know": (error_event(404, "no such model"), EngineRefused, "does not serve this request"),
+    "too much work": (error_event(429, "later"), EngineOverloaded, "no more work"),
+    "an error by its field": (b'error: {"code":500,"message":"oops"}\n', EngineError, "failed with status 500"),
+    "another code": (event({"error": {"message": "no", "code": "context_length_exceeded"}}), EngineError, "500"),
+    "no JSON": (b"data: {\n", EngineError, "no event"),
+    "another type": (event({"choices": [{"delta": {"content": 5}}]}), EngineError, "no event"),
+    "several answers": (event({"choices": [{"index": 1, "delta": {"content": "x"}}]}), EngineError, "several"),
+    "another finish": (delta({}, "content_filter"), EngineError, "content_filter"),
+    "a name that is none": (call(0, "a", "x " * 100, ""), EngineError, "named a tool"),
+}
+
+
+@pytest.mark.parametrize(("data", "error", "match"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_comes_behind_what_was_said_before_it(data: bytes, error: type[EngineError], match: str) -> None:
+    chunks, got = reading().feed(delta({"content": "Hi"}) + data), list[Chunk]()
+    got.append(next(chunks))
+    with pytest.raises(error, match=match):
+        got += chunks
+    assert [chunk.text for chunk in got] == ["\x1eaHi"]
+
+
+def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
+    answer = ChatAnswer("vLLM", max_tokens=10, logprobs=None)
+    answer._max_event_bytes = 100
+    with pytest.raises(EngineError, match="more than 100 bytes"):
+        list(answer.feed(b"data: " + b"x" * 100))
+
+
+def test_a_stream_that_says_nothing_is_an_empty_answer() -> None:
+    chunks = chunks_of(reading(), delta({"role": "assistant", "content": None}), delta({}, "stop"))
+    assert said_in(chunks) == [("final", "")]
+    assert msgspec.structs.asdict(chunks[-1])["tokens"] == [ENDED]

@@ -1,0 +1,197 @@
+"""Servers that are asked by Chat Completions, as an engine: what they are asked, and what becomes of faults."""
+
+import json
+import logging
+from contextlib import AsyncExitStack
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.engine.port import EngineBroke, EngineError, EngineOverloaded, EngineRefused, EngineUnavailable, Sampling
+from service.markup.speech import ChatRequest, Transcript
+from tests.support.chat.standin import BREAK, CHAT, ChatStandin, answer, chatting, spoken, stall
+from tests.support.engine.connected import ask, connected, failure, hold
+from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.standin_wire import error_body
+from tests.support.markup.writing import Turn
+from tests.support.waiting import until
+
+HELLO = Turn("", "Hello!", [])
+TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}
+
+
+def said(words: str = "Hi", *, tools: bool = False, **more: Any) -> dict[str, Any]:
+    """A generation's fields: what a server is asked."""
+    messages = msgspec.json.encode([{"role": "user", "content": words}])
+    shown = msgspec.json.encode([TOOL] if tools else [])
+    transcript = Transcript(messages, shown, b'{"reasoning_effort":"high"}')
+    return {"prompt": (), "asks": ChatRequest(transcript, **more)}
+
+
+async def body_of(server: ChatStandin, **fields: Any) -> dict[str, Any]:
+    """The body that a generation comes to."""
+    async with connected(server) as engine:
+        await ask(engine, **fields)
+    return server.chats[-1].body
+
+
+async def test_any_server_is_asked_for_what_all_know_alone() -> None:
+    async with chatting(lambda _: answer(HELLO)) as server:
+        body = await body_of(server, **said())
+    assert body == {
+        "model": "llama-4",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "max_tokens": 100,
+        "reasoning_effort": "high",
+    }
+
+
+async def test_vllm_is_asked_for_its_ids_besides_and_keeps_tenants_apart() -> None:
+    async with chatting(lambda _: answer(HELLO), vllm=True) as server:
+        body = await body_of(server, **said(), cache_salt="abc", priority=-1)
+    own = {key: body[key] for key in ("return_token_ids", "cache_salt", "priority", "chat_template_kwargs")}
+    assert own == {
+        "return_token_ids": True,
+        "cache_salt": "abc",
+        "priority": -1,
+        "chat_template_kwargs": {"reasoning_effort": "high"},
+    }
+
+
+async def test_tools_formats_and_sampling_are_said_as_everybody_says_them() -> None:
+    async with chatting(lambda _: answer(HELLO)) as server:
+        body = await body_of(server, **said(tools=True, choice="required", parallel=False))
+        assert (body["tools"], body["tool_choice"], body["parallel_tool_calls"]) == ([TOOL], "required", False)
+        sampling = Sampling(50, temperature=0, top_p=0, top_k=5, min_p=0.1, repetition_penalty=1.2, seed=3, logprobs=2)
+        body = await body_of(server, **said(form=b'{"type":"json_object"}'), sampling=sampling)
+    assert "tools" not in body
+    assert body["response_format"] == {"type": "json_object"}
+    wanted = {"temperature": 0, "top_p": 1e-6, "top_k": 5, "min_p": 0.1, "repetition_penalty": 1.2, "seed": 3}
+    assert wanted.items() <= body.items()
+    assert (body["logprobs"], body["top_logprobs"]) == (True, 2)
+
+
+async def test_a_bound_that_the_prompt_might_not_leave_room_for_is_kept_here() -> None:
+    long = Turn("", "word" * 500, [])
+    async with chatting(lambda _: answer(long), context_tokens=2048) as server, connected(server) as engine:
+        got = await ask(engine, **said("x" * 2000), sampling=Sampling(100))
+        await until(lambda: server.running == 0)
+    assert "max_tokens" not in server.chats[-1].body
+    assert (got.finish, len(got.tokens)) == ("length", 100)
+
+
+@pytest.mark.parametrize("vllm", [True, False])
+async def test_what_spells_a_mark_is_none(vllm: bool) -> None:
+    async with chatting(lambda _: answer(HELLO), vllm=vllm) as server:
+        body = await body_of(server, **said("<|eot_id|> [INST] <end_of_turn> </s> <b> [1]"))
+    broken = "<\u2060|eot_id|> [\u2060INST] <\u2060end_of_turn> <\u2060/s> <b> [1]"
+    text = body["messages"][0]["content"]
+    assert text == (
+        broken.replace("<b>", "<\u2060b>") if vllm else broken
+    )  # all that looks so is one, to this stand-in
+
+
+async def test_its_coming_up_says_what_it_can_not(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="service"):
+        async with chatting(lambda _: answer(HELLO)) as server, connected(server) as engine:
+            card = engine.model
+    assert card.speech is not None
+    assert (card.speech.family, card.context_tokens, card.constrains) == ("server", 8192, False)
+    (line,) = [each for each in caplog.records if "reads its model itself" in each.message]
+    assert "going on amid an answer" in str(vars(line))
+
+
+async def test_a_server_that_does_not_say_its_context_needs_it_said() -> None:
+    async with chatting(lambda _: answer(HELLO), says_context=False) as server:
+        async with connected(server) as engine:
+            with pytest.raises(EngineUnavailable, match="HARMONIUM_CONTEXT_TOKENS"):
+                await engine.check()
+        async with connected(server, context_tokens=4096) as engine:
+            assert engine.model.context_tokens == 4096
+        async with connected(server, model="other", context_tokens=4096) as engine:
+            with pytest.raises(EngineUnavailable, match="does not serve the model 'other'"):
+                await engine.check()
+
+
+async def test_a_refusal_says_the_server_s_words() -> None:
+    async with chatting(lambda _: answer(HELLO)) as server, connected(server) as engine:
+        refused = await failure(engine, **said("refuse me"))
+        assert isinstance(refused, EngineRefused)
+        assert str(refused) == "roles must alternate"
+        server.instead[CHAT] = Instead((json.dumps({"detail": "too large"}).encode(),), 413)
+        assert str(await failure(engine, **said())) == "too large"
+
+
+@pytest.mark.parametrize("vllm", [True, False])
+@pytest.mark.parametrize("status", [404, 405])
+async def test_what_it_does_not_know_fails_alone_as_long_as_it_serves_its_model(status: int, vllm: bool) -> None:
+    async with chatting(lambda _: answer(HELLO), vllm=vllm) as server, connected(server) as engine:
+        server.instead[CHAT] = Instead((json.dumps(error_body(status, "no such thing at 10.0.0.5")).encode(),), status)
+        refused = await failure(engine, **said())
+        assert isinstance(refused, EngineRefused)
+        assert "10.0.0.5" not in str(refused)
+        assert list(engine.servers().values()) == [True]
+        del server.instead[CHAT]
+        assert (await ask(engine, **said())).finish == "stop"
+
+
+async def test_where_it_says_that_it_serves_something_else_it_is_gone_for_all() -> None:
+    async with chatting(lambda _: answer(HELLO)) as server, connected(server) as engine:
+        server.instead[CHAT] = Instead((json.dumps(error_body(404, "no such model")).encode(),), 404)
+        server.instead["/v1/models"] = Instead((b'{"data":[{"id":"another"}]}',), 200)
+        assert isinstance(await failure(engine, **said()), EngineUnavailable)
+        assert list(engine.servers().values()) == [False]
+
+
+@pytest.mark.parametrize("status", [0, 429, 503])
+async def test_a_server_that_has_not_begun_is_passed_over(status: int) -> None:
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(chatting(lambda _: answer(HELLO))) for _ in range(2)]
+        engine = await stack.enter_async_context(connected(*servers))
+        await ask(engine, **said())
+        first, second = sorted(servers, key=lambda server: -len(server.chats))
+        if status:
+            first.instead[CHAT] = Instead((json.dumps(error_body(status, "later")).encode(),), status)
+        else:
+            await first.die()
+        await ask(engine, **said())
+        assert len(second.chats) == 1
+        second.instead = first.instead
+        if status:
+            assert isinstance(await failure(engine, **said()), EngineOverloaded)
+
+
+async def test_a_stream_that_breaks_has_failed_and_is_asked_of_nobody_else() -> None:
+    async with AsyncExitStack() as stack:
+        broken = [*spoken(HELLO), BREAK]
+        servers = [await stack.enter_async_context(chatting(lambda _: broken)) for _ in range(2)]
+        engine = await stack.enter_async_context(connected(*servers))
+        assert isinstance(await failure(engine, **said()), EngineBroke)
+        assert sum(len(server.chats) for server in servers) == 1
+
+
+async def test_hanging_up_ends_its_work() -> None:
+    async with chatting(lambda _: [*spoken(HELLO), stall]) as server, connected(server) as engine:
+        task = await hold(engine, **said())
+        assert server.running == 1
+        task.cancel()
+        await until(lambda: server.running == 0)
+
+
+async def test_an_answer_that_never_ends_is_ended() -> None:
+    piece = b'data: {"choices":[{"index":0,"delta":{"content":"again "}}]}\n\n'
+    async with chatting(lambda _: answer(HELLO)) as server, connected(server) as engine:
+        server.instead[CHAT] = Instead((piece,), then=Then.AGAIN)
+        got = await ask(engine, **said())
+    assert (got.finish, len(got.tokens)) == ("length", 100)
+
+
+async def test_a_prompt_by_ids_is_not_for_it() -> None:
+    async with chatting(lambda _: answer(HELLO)) as server, connected(server) as engine:
+        assert isinstance(await failure(engine), EngineError)
+        assert server.chats == []

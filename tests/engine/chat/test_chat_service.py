@@ -1,0 +1,302 @@
+"""The Responses API over servers that are asked by Chat Completions, with the official SDK."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, BadRequestError, InternalServerError
+
+from service.background.timing import Timing
+from service.backoff import Backoff
+from service.engine.servers.engine import Access, ServersEngine
+from service.settings.settings import Settings
+from tests.support.chat.standin import BREAK, CHAT, ChatStandin, Say, answer, chatting, delta, spoken, stall
+from tests.support.engine.misbehaviour import Instead
+from tests.support.engine.standin_wire import DONE, error_event
+from tests.support.markup.writing import Turn
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.service import inside
+from tests.support.service.background import ended
+from tests.support.tools.server import McpServer, mcp_server
+from tests.support.waiting import until
+
+serving = partial(inside.serving, timing=Timing(poll_seconds=0.02, engine_away=Backoff(0.01, 0.02)))
+
+PLACE: Any = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+WEATHER: Any = {"type": "function", "name": "get_weather", "description": "Looks", "parameters": PLACE, "strict": True}
+LOOKING = Turn("I need both.", "", [("get_weather", {"city": city}) for city in ("Paris", "Rome")])
+HELLO = Turn("They greet me.", "Hello, friend \U0001f600!", [])
+IN_FORM: Any = {"format": {"type": "json_schema", "name": "place", "schema": PLACE, "strict": True}}
+
+
+def says(*turns: Turn) -> list[Say]:
+    """What a server answers, one after another."""
+    return [lambda _, turn=turn: answer(turn) for turn in turns]
+
+
+@asynccontextmanager
+async def asked(settings: Settings, *answers: Say, **traits: Any) -> Any:
+    """A client of a service before such a server, and the server."""
+    async with chatting(*answers, **traits) as server:
+        engine = ServersEngine(server.kind, Access((server.url,)))
+        async with serving(settings, engine) as service, service.client() as client:
+            yield client, server
+
+
+async def ask(client: AsyncOpenAI, words: Any, after: Any = None, **more: Any) -> Any:
+    previous = after.id if after else None
+    return await client.responses.create(model="llama-4", input=words, previous_response_id=previous, **more)
+
+
+async def streamed(client: AsyncOpenAI, words: str, **more: Any) -> dict[str, Any]:
+    """The response of a stream whose events are in order."""
+    stream = await ask(client, words, stream=True, **more)
+    return check_stream([event.to_dict() async for event in stream])
+
+
+def kinds(response: Any) -> list[str]:
+    return [item.type for item in response.output]
+
+
+def messages(server: ChatStandin) -> list[dict[str, Any]]:
+    """What it was last told."""
+    return server.chats[-1].body["messages"]
+
+
+@pytest.mark.parametrize("vllm", [True, False])
+async def test_turns_are_streams_of_items_and_the_next_one_has_them(settings: Settings, vllm: bool) -> None:
+    async with asked(settings, *says(HELLO), vllm=vllm) as (client, server):
+        first = await streamed(client, "Hello!", instructions="Be kind.")
+        assert [item["type"] for item in first["output"]] == ["reasoning", "message"]
+        usage = first["usage"]
+        assert (usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]) == (40, 16)
+        assert usage["output_tokens"] == len(spoken(HELLO))
+        assert usage["output_tokens_details"]["reasoning_tokens"] in range(4, 6)
+        second = await client.responses.create(model="llama-4", input="Again.", previous_response_id=first["id"])
+    assert second.output_text == HELLO.text
+    assert messages(server) == [
+        {"role": "user", "content": "Hello!"},
+        {"role": "assistant", "reasoning_content": HELLO.reasoning, "content": HELLO.text},
+        {"role": "user", "content": "Again."},
+    ]
+
+
+async def test_functions_are_called_in_parallel_and_their_outputs_go_round(settings: Settings) -> None:
+    async with asked(settings, *says(LOOKING, HELLO)) as (client, server):
+        called = await ask(client, "Both?", tools=[WEATHER], tool_choice="required")
+        assert kinds(called) == ["reasoning", "function_call", "function_call"]
+        assert [json.loads(call.arguments) for call in called.output[1:]] == [value for _, value in LOOKING.calls]
+        body = server.chats[-1].body
+        assert (body["tool_choice"], body["parallel_tool_calls"]) == ("required", True)
+        assert body["tools"][0]["function"]["strict"]
+        calls = called.output[1:]
+        outputs = [{"type": "function_call_output", "call_id": call.call_id, "output": "21"} for call in calls]
+        told = await ask(client, outputs, called, tools=[WEATHER])
+    assert told.output_text == HELLO.text
+    user, assistant, *tools = messages(server)
+    assert user["role"] == "user"
+    assert assistant["reasoning_content"] == LOOKING.reasoning
+    assert [call["id"] for call in assistant["tool_calls"]] == [call.call_id for call in calls]
+    assert [each["tool_call_id"] for each in tools] == [call.call_id for call in calls]
+
+
+async def test_one_call_alone_where_no_more_are_wanted_and_a_named_one_is_the_only_one_shown(
+    settings: Settings,
+) -> None:
+    other = {"type": "function", "name": "other", "parameters": {"type": "object", "properties": {}}}
+    async with asked(settings, *says(LOOKING)) as (client, server):
+        one = await ask(
+            client,
+            "Both?",
+            tools=[WEATHER, other],
+            tool_choice={"type": "function", "name": "get_weather"},
+            parallel_tool_calls=False,
+        )
+        assert kinds(one) == ["reasoning", "function_call"]
+        body = server.chats[-1].body
+        assert [tool["function"]["name"] for tool in body["tools"]] == ["get_weather"]
+        assert (body["tool_choice"], body["parallel_tool_calls"]) == ("required", False)
+        await ask(client, "None.", tools=[WEATHER], tool_choice="none")
+        assert "tools" not in server.chats[-1].body
+
+
+async def test_what_was_asked_for_and_did_not_come_fails_at_the_end(settings: Settings) -> None:
+    wrong = Turn("", "", [("get_weather", {"town": "Paris"})])
+    async with asked(settings, *says(HELLO, wrong)) as (client, _):
+        none = await ask(client, "Both?", tools=[WEATHER], tool_choice="required")
+        assert (none.status, none.error.message) == ("failed", "The model called no tool, although it had to.")
+        other = await ask(client, "Both?", tools=[WEATHER])
+        assert other.status == "failed"
+        assert "does not match the format" in other.error.message
+
+
+async def test_an_answer_in_a_format_is_asked_for_and_checked(settings: Settings) -> None:
+    held, wrong = Turn("", '{"city": "Paris"}', []), Turn("", '{"town": 5}', [])
+    async with asked(settings, *says(held, wrong)) as (client, server):
+        assert (await ask(client, "Where?", text=IN_FORM)).output_text == '{"city": "Paris"}'
+        form = server.chats[-1].body["response_format"]
+        assert (form["type"], form["json_schema"]["strict"]) == ("json_schema", True)
+        assert form["json_schema"]["schema"]["required"] == ["city"]
+        failed = await ask(client, "And?", text=IN_FORM, tools=[WEATHER])
+        assert "response_format" not in server.chats[-1].body
+    assert failed.status == "failed"
+
+
+async def test_an_undeclared_tool_is_answered_and_it_goes_on(settings: Settings) -> None:
+    async with asked(settings, *says(Turn("", "", [("rob_bank", {})]), HELLO)) as (client, server):
+        response = await ask(client, "Go.", tools=[WEATHER])
+    assert (response.status, response.output_text) == ("completed", HELLO.text)
+    assert "rob_bank can't be called here" in messages(server)[-1]["content"]
+    assert response.usage.input_tokens == 80
+
+
+async def test_log_probabilities_are_shown_where_the_server_gives_them(settings: Settings) -> None:
+    def likely(text: str) -> dict[str, Any]:
+        return {"content": [{"token": text, "logprob": -0.5, "top_logprobs": [{"token": text, "logprob": -0.5}]}]}
+
+    def say(_: object) -> Iterator[bytes]:
+        for move in answer(Turn("", "Hello, friend!", [])):
+            found = json.loads(move[6:]) if b"content" in move else {}
+            text = found["choices"][0]["delta"].get("content") if found.get("choices") else ""
+            if text:
+                found["choices"][0]["logprobs"] = likely(text)
+            yield b"data: " + json.dumps(found).encode() + b"\n\n" if text else move
+
+    async with asked(settings, say) as (client, _):
+        told = await ask(client, "Hi", include=["message.output_text.logprobs"], top_logprobs=1)
+    shown = told.output[0].content[0].logprobs
+    assert "".join(each.token for each in shown) == "Hello, friend!"
+    assert all(each.logprob == -0.5 and len(each.top_logprobs) == 1 for each in shown)
+
+
+async def test_the_reasoning_is_sealed_and_comes_back(settings: Settings) -> None:
+    include: Any = ["reasoning.encrypted_content"]
+    async with asked(settings, *says(HELLO)) as (client, server):
+        first = await ask(client, "Hello!", store=False, include=include)
+        await ask(client, [{"role": "user", "content": "Hello!"}, *(each.to_dict() for each in first.output)])
+    assert messages(server)[1]["reasoning_content"] == HELLO.reasoning
+
+
+async def test_what_the_server_refuses_is_the_caller_s_to_mend(settings: Settings) -> None:
+    async with asked(settings, *says(HELLO)) as (client, _):
+        with pytest.raises(BadRequestError, match="roles must alternate") as error:
+            await ask(client, "refuse me")
+    assert (error.value.type, error.value.code) == ("invalid_request_error", "engine_refused")
+
+
+async def test_a_stream_that_fails_keeps_what_was_said(settings: Settings) -> None:
+    async with asked(settings, lambda _: [*spoken(HELLO), error_event(500, "out of memory")]) as (client, _):
+        failed = await ask(client, "Hello!")
+    assert failed.status == "failed"
+    assert "failed with status 500" in failed.error.message
+    assert failed.output_text == HELLO.text
+
+
+async def test_a_server_that_is_gone_is_unavailable(settings: Settings) -> None:
+    async with asked(settings, *says(HELLO)) as (client, server):
+        await ask(client, "Hello!")
+        await server.die()
+        with pytest.raises(InternalServerError) as error:
+            await ask(client, "Hello!")
+    assert error.value.status_code == 503
+
+
+async def test_a_prompt_that_the_server_forbids_keeps_nobody_else_from_it(settings: Settings) -> None:
+    async with asked(settings, *says(HELLO)) as (client, server):
+        server.instead[CHAT] = Instead((b'{"error": {"message": "flagged; your key is sk-1"}}',), 403)
+        with pytest.raises(BadRequestError, match="forbids it") as error:
+            await ask(client, "Something bad.")
+        failed = await ended(client, (await ask(client, "Something bad.", background=True)).id)
+        assert (failed.status, len(server.chats)) == ("failed", 2)  # one for each, as it was never down
+        assert "sk-1" not in f"{error.value} {failed.error}"
+        del server.instead[CHAT]
+        assert (await ask(client, "Hello!")).output_text == HELLO.text
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_where_nobody_tells_the_prompt_s_length_it_is_what_was_thought(
+    settings: Settings, background: bool
+) -> None:
+    untold = [*spoken(HELLO, ids=False), delta({}, "stop"), DONE]
+    async with asked(settings, lambda _: untold) as (client, _):
+        response = await ask(client, "Hello!", background=background)
+        response = await ended(client, response.id)
+        estimate = await client.responses.input_tokens.count(model="llama-4", input="Hello!")
+    assert response.usage.input_tokens == estimate.input_tokens > 0
+
+
+async def test_in_the_background_it_is_the_same(settings: Settings) -> None:
+    async with asked(settings, *says(LOOKING)) as (client, _):
+        queued = await ask(client, "Both?", tools=[WEATHER], background=True)
+        response = await ended(client, queued.id)
+    assert kinds(response) == ["reasoning", "function_call", "function_call"]
+    assert response.usage is not None
+    assert response.usage.input_tokens == 40
+
+
+async def test_what_had_shown_nothing_begins_anew_and_what_had_fails(settings: Settings) -> None:
+    before: Sequence[Any] = [*spoken(HELLO)[:1], BREAK]
+    behind: Sequence[Any] = [*spoken(HELLO)[:4], BREAK]
+    async with asked(settings, lambda _: before, *says(HELLO)) as (client, server):
+        anew = await ended(client, (await ask(client, "Hello!", background=True)).id)
+        assert (anew.status, anew.output_text, len(server.chats)) == ("completed", HELLO.text, 2)
+    async with asked(settings, lambda _: behind, *says(HELLO)) as (client, server):
+        failed = await ended(client, (await ask(client, "Hello!", background=True)).id)
+        assert (failed.status, len(server.chats)) == ("failed", 1)
+        assert failed.error is not None
+        assert "broke" in failed.error.message
+
+
+async def test_it_is_cancelled_and_the_server_is_hung_up_on(settings: Settings) -> None:
+    async with asked(settings, lambda _: [*spoken(HELLO), stall]) as (client, server):
+        id = (await ask(client, "Hello!", background=True)).id
+        await until(lambda: client.responses.retrieve(id), wanted=lambda found: found.output_text == HELLO.text)
+        assert (await client.responses.cancel(id)).status == "cancelled"
+        await until(lambda: server.running == 0)
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
+    with mcp_server(tmp_path_factory.mktemp("mcp")) as server:
+        yield server
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_tools_that_the_service_runs_are_further_requests(
+    settings: Settings, tools: McpServer, background: bool
+) -> None:
+    add = Turn("I add.", "", [("add", {"a": 2, "b": 40})])
+    declared: Any = {
+        "type": "mcp",
+        "server_label": "maths",
+        "server_url": tools.url,
+        "allowed_tools": ["add"],
+        "require_approval": "never",
+    }
+    given = settings.model_copy(update={"mcp_allow": (tools.url,)})
+    async with asked(given, *says(add, HELLO)) as (client, server):
+        response = await ask(client, "2 + 40?", tools=[declared], background=background)
+        response = await ended(client, response.id)
+        assert kinds(response) == ["mcp_list_tools", "reasoning", "mcp_call", "reasoning", "message"]
+    call, output = messages(server)[-2:]
+    assert call["tool_calls"][0]["function"]["name"] == "add"
+    assert (output["role"], output["content"]) == ("tool", "42")
+    assert response.usage.input_tokens == 80
+    assert response.usage.output_tokens_details.tool_output_tokens == 1  # the stand-in says the same of each prompt
+    assert response.usage.output_tokens == len(spoken(add)) + len(spoken(HELLO))
+
+
+async def test_the_list_of_models_says_who_reads_them(settings: Settings) -> None:
+    async with asked(settings, *says(HELLO)) as (client, _):
+        (model,) = (await client.models.list()).data
+    assert model.model_extra is not None
+    assert model.model_extra["markup"] == "server"
+    assert "tool_choice" not in model.model_extra["supported_parameters"]

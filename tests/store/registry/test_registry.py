@@ -1,0 +1,158 @@
+"""The registry: records and lists that change together, once, of what was read; and the audit log."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from store.errors import RegistryFull, RegistryMoved
+from store.fsck.check import Fsck, Report
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from store.redis.listening import Listening
+from store.registry.registry import TRIES, Change, Place, Registry, repeated
+from tests.support.store.audit import dump
+
+ONE = Change("project/one", b"", b'{"name":"\\u00e9\\n"}')
+
+
+@pytest.fixture
+def registry(store: ConversationHistoryStore) -> Registry:
+    """The registry of an empty store."""
+    return Registry(store, most_entries=100)
+
+
+async def test_what_was_written_is_read(registry: Registry) -> None:
+    await registry.change([ONE], places=[Place("projects", "one", 5)], entries=[b"made"])
+    assert await registry.read("project/one", "project/other") == [ONE.after, b""]
+    assert await registry.page("projects") == ["one"]
+    assert [each.record for each in await registry.entries()] == [b"made"]
+
+
+async def test_a_change_may_have_several_entries(registry: Registry) -> None:
+    await registry.change([ONE], entries=[b"first", b"second"])
+    assert [each.record for each in await registry.entries()] == [b"second", b"first"]
+
+
+async def test_a_change_of_what_is_otherwise_by_now_changes_nothing(registry: Registry) -> None:
+    await registry.change([ONE])
+    other = Change("project/other", b"", b"{}")
+    with pytest.raises(RegistryMoved):
+        await registry.change(
+            [other, Change("project/one", b"{}", b"[]")], places=[Place("projects", "other", 5)], entries=[b"x"]
+        )
+    assert await registry.read("project/one", "project/other") == [ONE.after, b""]
+    assert await registry.page("projects") == []
+    assert await registry.entries() == []
+
+
+async def test_a_full_list_takes_nothing_more_but_for_what_is_in_it(registry: Registry) -> None:
+    for name in ("a", "b"):
+        await registry.change((), places=[Place("keys", name, 2)])
+    with pytest.raises(RegistryFull) as full:
+        await registry.change([ONE], places=[Place("keys", "c", 2)], entries=[b"x"])
+    assert full.value.name == "keys"
+    assert await registry.read("project/one") == [b""]
+    await registry.change((), places=[Place("keys", "a", 2)])
+    await registry.change((), places=[Place("keys", "a", 0)])
+    await registry.change((), places=[Place("keys", "c", 2)])
+    assert await registry.page("keys") == ["b", "c"]
+
+
+@pytest.mark.usefixtures("lost_replies")
+async def test_a_change_whose_reply_is_lost_happens_once(registry: Registry) -> None:
+    await registry.change([ONE], places=[Place("projects", "one", 5)], entries=[b"made"])
+    await registry.change([Change(ONE.name, ONE.after, b"")], places=[Place("projects", "one", 0)], entries=[b"gone"])
+    assert [each.record for each in await registry.entries()] == [b"gone", b"made"]
+    assert await registry.read(ONE.name) == [b""]
+
+
+async def test_a_list_is_read_from_both_ends_page_by_page(registry: Registry) -> None:
+    names = [f"n{number}" for number in range(7)]
+    for name in names:
+        await registry.change((), places=[Place("keys", name, 100)])
+    for ascending in (True, False):
+        found: list[str] = []
+        while page := await registry.page("keys", after=found[-1] if found else None, limit=3, ascending=ascending):
+            found += page
+        assert found == (names if ascending else names[::-1])
+    assert await registry.page("keys", after="nobody") is None
+
+
+async def test_of_many_who_change_the_same_each_one_counts(registry: Registry) -> None:
+    async def add(name: str) -> None:
+        async def once() -> None:
+            (before,) = await registry.read("count")
+            await registry.change([Change("count", before, before + name.encode())])
+
+        await repeated(once)
+
+    await asyncio.gather(*(add(each) for each in "abcd"))
+    (count,) = await registry.read("count")
+    assert sorted(count.decode()) == list("abcd")
+
+
+async def test_who_never_finds_what_it_read_gives_up() -> None:
+    tries: list[int] = []
+
+    async def never() -> None:
+        tries.append(1)
+        raise RegistryMoved("it")
+
+    with pytest.raises(RegistryMoved):
+        await repeated(never)
+    assert len(tries) == TRIES
+
+
+async def test_the_audit_log_keeps_about_as_many_as_it_is_told_to(store: ConversationHistoryStore) -> None:
+    registry = Registry(store, most_entries=10)
+    for number in range(500):
+        await registry.note(str(number).encode())
+    kept = [int(each.record) for each in await registry.entries(limit=500)]
+    assert kept == list(range(499, 499 - len(kept), -1))
+    assert 10 <= len(kept) <= 210  # Redis drops whole nodes, of 100 entries each
+
+
+async def test_the_log_is_read_between_two_of_its_ids(registry: Registry) -> None:
+    for number in range(5):
+        await registry.note(str(number).encode())
+    newest, *others = await registry.entries()
+    assert [each.record for each in await registry.entries(last=f"({newest.id}")] == [each.record for each in others]
+    assert await registry.entries(first=f"({newest.id}") == []
+
+
+async def test_the_last_use_of_a_key_goes_with_it(registry: Registry) -> None:
+    await registry.change([ONE])
+    await registry.used({ONE.name: 7})
+    assert await registry.last_used([ONE.name, "nobody"]) == [7, None]
+    await registry.change([Change(ONE.name, ONE.after, b"")])
+    assert await registry.last_used([ONE.name]) == [None]
+    await registry.used({ONE.name: 8})  # by a process that has yet to hear of it
+    assert await registry.last_used([ONE.name]) == [None]
+    assert await registry.last_used([]) == []
+
+
+async def test_whoever_listens_is_told(registry: Registry, server_url: str) -> None:
+    client = connect(server_url)
+    listening = Listening(client)
+    async with listening.channel(registry.news) as listener:
+        await registry.change([ONE], tell="one")
+        messages = await listener.messages(10)
+        while not messages:
+            messages = await listener.messages(10)
+        assert messages == [b"one"]
+    await listening.close()
+    await client.aclose()
+
+
+async def test_fsck_leaves_it_as_it_is(registry: Registry, redis: Redis, server_url: str, prefix: str) -> None:
+    await registry.change([ONE], places=[Place("projects", "one", 5), Place("keys/one", "k", 5)], entries=[b"made"])
+    await registry.used({ONE.name: 7})
+    before = await dump(redis, prefix)
+    fsck = Fsck(connect(server_url), prefix=prefix)
+    *_, report = [step async for step in fsck.run(repair=True)]
+    await fsck.close()
+    assert isinstance(report, Report)
+    assert (report.found, report.unknown) == (0, 0)
+    after = await dump(redis, prefix)
+    assert {name: after[name] for name in before} == before

@@ -1,0 +1,304 @@
+"""The key ring: keys are remembered, given up at once when somebody says so, and by their time when nobody can."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from service.errors import ApiError
+from service.settings.settings import Settings
+from service.tenants.audit import Actor
+from service.tenants.directory import Directory, Most, Wish
+from service.tenants.keyring import LOOKED_UP_AT_ONCE, MEMORY_SECONDS, KeyRing
+from service.tenants.models import ModelPermissions
+from service.tenants.values import new_value
+from store.errors import StoreUnavailable
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from store.redis.listening import Listening
+from store.registry.registry import MOST_A_PAGE, Change, Registry
+from tests.support.waiting import until
+
+OPS = Actor("ops")
+DENIED = ModelPermissions("deny_list", ("gpt-oss-20b",))
+
+
+class CountedRegistry(Registry):
+    """A registry that says how often it was read, and may be away."""
+
+    reads = 0
+    away = False
+    gate: asyncio.Event | None = None
+    at_the_end: Callable[[], Awaitable[object]] | None = None
+    """What happens once, behind the end of a list."""
+
+    async def read(self, *names: str) -> list[bytes]:
+        """As a registry does."""
+        self.reads += 1
+        if self.away:
+            raise StoreUnavailable("away")
+        found = await super().read(*names)
+        if self.gate is not None:
+            await self.gate.wait()
+        return found
+
+    async def page(
+        self, name: str, *, after: str | None = None, limit: int = MOST_A_PAGE, ascending: bool = True
+    ) -> list[str] | None:
+        """As a registry does."""
+        found = await super().page(name, after=after, limit=limit, ascending=ascending)
+        if not found and self.at_the_end is not None:
+            then, self.at_the_end = self.at_the_end, None
+            await then()
+        return found
+
+
+class Times:
+    """Clocks that stand still."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        """What time it is."""
+        return self.now
+
+
+class Room(NamedTuple):
+    """A ring over a registry with one project and one key."""
+
+    ring: KeyRing
+    registry: CountedRegistry
+    directory: Directory
+    times: Times
+    listening: Listening
+    project: str
+    account: str
+    key: str
+    value: bytes
+
+
+@pytest.fixture
+async def room(settings: Settings) -> AsyncIterator[Room]:
+    """A project, a service account and a key."""
+    client = connect(settings.redis_url)
+    history = ConversationHistoryStore(client, prefix=settings.key_prefix)
+    listening, registry, times = Listening(client), CountedRegistry(history), Times()
+    directory = Directory(registry, times, Most(10, 10, 10))
+    project = await directory.create_project(OPS, "Chat")
+    account = await directory.create_account(OPS, project.id, "web")
+    made = await directory.create_key(OPS, project.id, account.id, Wish("key"))
+    ring = KeyRing(registry, listening, times, times)
+    registry.reads = 0
+    yield Room(ring, registry, directory, times, listening, project.id, account.id, made.key.id, made.value.encode())
+    await listening.close()
+    await history.close()
+
+
+async def test_a_key_that_was_presented_before_is_not_looked_up_again(room: Room) -> None:
+    for _ in range(5):
+        holder = await room.ring.holder(room.value)
+        assert holder is not None
+        assert (holder.project.id if holder.project else None, holder.key.id) == (room.project, room.key)
+    assert room.registry.reads == 2  # the key, and its project
+
+
+async def test_what_is_no_whole_key_is_not_looked_up(room: Room) -> None:
+    for value in (b"", b"sk-hm-", room.value[:-1], room.value[:-1] + b"!", b"x" * 1000, b"\xff" * 55):
+        assert await room.ring.holder(value) is None
+    assert room.registry.reads == 0
+
+
+async def test_a_strangers_whole_key_opens_nothing_and_is_not_remembered(room: Room) -> None:
+    stranger = new_value().encode()
+    assert await room.ring.holder(stranger) is None
+    assert await room.ring.holder(stranger) is None
+    assert room.registry.reads == 2
+
+
+async def test_without_messages_a_deleted_key_opens_for_as_long_as_it_is_remembered(room: Room) -> None:
+    assert await room.ring.holder(room.value)
+    await room.directory.delete_key(OPS, room.project, room.key)
+    room.times.now += MEMORY_SECONDS - 1
+    assert await room.ring.holder(room.value)
+    room.times.now += 1
+    assert await room.ring.holder(room.value) is None
+
+
+async def test_while_the_store_is_away_what_is_remembered_holds_and_then_nobody_enters(room: Room) -> None:
+    assert await room.ring.holder(room.value)
+    room.registry.away = True
+    room.times.now += MEMORY_SECONDS - 1
+    assert await room.ring.holder(room.value)
+    room.times.now += 1
+    with pytest.raises(StoreUnavailable):
+        await room.ring.holder(room.value)
+
+
+async def test_who_listens_hears_of_a_deleted_key_and_of_an_archived_project(room: Room) -> None:
+    other = await room.directory.create_key(OPS, room.project, room.account, Wish("other"))
+    listening = asyncio.create_task(room.ring.run())
+    try:
+        await room.ring.holder(room.value)
+        await room.ring.holder(other.value.encode())
+        await until(lambda: room.ring.listens, 10)
+        assert await room.ring.holder(room.value)
+        await room.directory.delete_key(OPS, room.project, room.key)
+        await until(lambda: room.ring.remembered == 0, 10)
+        assert await room.ring.holder(room.value) is None
+        assert await room.ring.holder(other.value.encode())
+        await room.directory.archive_project(OPS, room.project)
+        await until(lambda: room.ring.remembered == 0, 10)
+        assert await room.ring.holder(other.value.encode()) is None
+    finally:
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+
+
+async def test_what_was_read_before_a_change_is_not_remembered_behind_it(room: Room) -> None:
+    room.registry.gate = asyncio.Event()
+    looking = asyncio.create_task(room.ring.holder(room.value))
+    await until(lambda: room.registry.reads == 1, 10)
+    room.ring.forget(room.project)
+    room.registry.gate.set()
+    assert await looking
+    assert room.ring.remembered == 0
+
+
+async def test_a_key_ends_when_it_was_told_to(room: Room) -> None:
+    made = await room.directory.create_key(OPS, room.project, room.account, Wish("short", seconds=10))
+    assert await room.ring.holder(made.value.encode())
+    room.times.now += 9
+    assert await room.ring.holder(made.value.encode())
+    room.times.now += 1
+    assert await room.ring.holder(made.value.encode()) is None
+
+
+async def test_of_strangers_only_so_many_are_looked_up_at_once(room: Room) -> None:
+    assert await room.ring.holder(room.value)
+    room.registry.gate, room.registry.reads = asyncio.Event(), 0
+    strangers = [asyncio.create_task(room.ring.holder(new_value().encode())) for _ in range(LOOKED_UP_AT_ONCE)]
+    await until(lambda: room.registry.reads == LOOKED_UP_AT_ONCE, 10)
+    with pytest.raises(ApiError) as refusal:
+        await room.ring.holder(new_value().encode())
+    assert refusal.value.status == 503
+    assert await room.ring.holder(room.value)  # others are not in the way of who is known
+    room.registry.gate.set()
+    assert await asyncio.gather(*strangers) == [None] * LOOKED_UP_AT_ONCE
+
+
+async def test_however_many_present_one_key_at_once_it_is_looked_up_once(room: Room) -> None:
+    holders = await asyncio.gather(*(room.ring.holder(room.value) for _ in range(2 * LOOKED_UP_AT_ONCE)))
+    assert all(holders)
+    assert room.registry.reads == 2
+
+
+async def test_one_of_them_who_goes_takes_the_look_up_from_nobody(room: Room) -> None:
+    room.registry.gate = asyncio.Event()
+    first, second = (asyncio.create_task(room.ring.holder(room.value)) for _ in range(2))
+    await until(lambda: room.registry.reads == 1, 10)
+    first.cancel()
+    room.registry.gate.set()
+    assert await second
+    assert first.cancelled()
+
+
+async def test_who_comes_behind_a_change_does_not_share_what_was_read_before_it(room: Room) -> None:
+    room.registry.gate = asyncio.Event()
+    before = asyncio.create_task(room.ring.holder(room.value))
+    await until(lambda: room.registry.reads == 1, 10)
+    room.ring.forget(room.project)
+    behind = asyncio.create_task(room.ring.holder(room.value))
+    await until(lambda: room.registry.reads == 2, 10)
+    room.registry.gate.set()
+    assert await before
+    assert await behind
+
+
+async def test_strangers_are_not_in_the_way_of_a_key_whose_time_to_be_looked_up_again_has_come(room: Room) -> None:
+    assert await room.ring.holder(room.value)
+    room.times.now += MEMORY_SECONDS
+    room.registry.gate, room.registry.reads = asyncio.Event(), 0
+    tasks = [asyncio.create_task(room.ring.holder(new_value().encode())) for _ in range(LOOKED_UP_AT_ONCE)]
+    await until(lambda: room.registry.reads == LOOKED_UP_AT_ONCE, 10)
+    known = asyncio.create_task(room.ring.holder(room.value))
+    await until(lambda: room.registry.reads == LOOKED_UP_AT_ONCE + 1, 10)
+    room.registry.gate.set()
+    assert await known
+    await asyncio.gather(*tasks)
+
+
+async def test_a_key_whose_account_is_gone_opens_nothing(room: Room) -> None:
+    account = await room.directory.account(room.project, room.account)
+    await room.registry.change([Change(account.place, msgspec.json.encode(account), b"")])
+    assert await room.ring.holder(room.value) is None
+
+
+async def test_a_key_that_is_made_while_its_account_is_deleted_is_deleted_too(room: Room) -> None:
+    async def make() -> None:
+        await room.directory.create_key(OPS, room.project, room.account, Wish("late"))
+
+    room.registry.at_the_end = make
+    await room.directory.delete_account(OPS, room.project, room.account)
+    assert (await room.directory.keys(room.project, after=None, limit=10)).records == []
+
+
+async def test_a_record_of_another_digest_opens_nothing(room: Room) -> None:
+    """Two keys with the same id are not to be found; if they were, only one of them would open anything."""
+    made = await room.directory.key(room.project, room.key)
+    assert made.digest.startswith(room.key.removeprefix("key_"))
+    holder = await room.ring.holder(room.value)
+    assert holder is not None
+    assert holder.key.digest == made.digest
+
+
+async def test_it_is_noted_when_a_key_was_used(room: Room) -> None:
+    key = await room.directory.key(room.project, room.key)
+    assert await room.directory.last_used([key]) == [None]
+    await room.ring.holder(room.value)
+    await room.ring.note_used()
+    assert await room.directory.last_used([key]) == [1_000]
+
+
+async def test_what_a_project_is_said_to_be_is_remembered_and_given_up_as_keys_are(room: Room) -> None:
+    for _ in range(5):
+        found = await room.ring.project(room.project)
+        assert found is not None
+        assert (found.id, await room.ring.project("nobody")) == (room.project, None)
+    assert room.registry.reads == 2
+    await room.directory.permit_models(OPS, room.project, DENIED)
+    room.registry.reads = 0
+    assert (await room.ring.project(room.project)) == found, "nobody told it"
+    room.ring.forget(room.project)
+    changed = await room.ring.project(room.project)
+    assert changed is not None
+    assert changed.models == DENIED
+    assert room.registry.reads == 1
+    room.times.now += MEMORY_SECONDS
+    await room.ring.project(room.project)
+    assert room.registry.reads == 2
+
+
+async def test_while_the_store_is_away_a_project_is_what_it_was_and_one_that_nobody_knew_is_refused(room: Room) -> None:
+    known = await room.ring.project(room.project)
+    room.registry.away = True
+    room.times.now += 10 * MEMORY_SECONDS
+    assert await room.ring.project(room.project) == known
+    with pytest.raises(StoreUnavailable):
+        await room.ring.project("nobody")
+
+
+async def test_what_was_read_of_a_project_before_a_change_is_not_remembered_behind_it(room: Room) -> None:
+    room.registry.gate = asyncio.Event()
+    looking = asyncio.create_task(room.ring.project(room.project))
+    await until(lambda: room.registry.reads == 1, 10)
+    room.ring.forget(room.project)
+    room.registry.gate.set()
+    assert await looking
+    room.registry.reads = 0
+    await room.ring.project(room.project)
+    assert room.registry.reads == 1

@@ -1,0 +1,113 @@
+"""Limits as values: which hold, what headers and refusals say."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.settings.core import LIMITS, parse_limits
+from service.tenants.limits import ALL_MODELS, Allowance, Limit, duration, filled, headers_of, refusal_of, spoken
+from store.limits.limits import Admission, Check, Left, Refused
+
+NOW = 1_790_000_000.0  # 2026-09-21T13:33:20Z
+TPM = Check("all", "tokens", "minute", 10_000)
+
+
+def test_limits_of_project_model_and_key_all_hold() -> None:
+    limits = {ALL_MODELS: Limit(max_requests_per_1_minute=5), "m": Limit(max_tokens_per_1_day=7)}
+    allowance = Allowance("acme", limits, "key_1", Limit(max_parallel_responses=2))
+    of_model, other = allowance.checks("m"), allowance.checks("other/model")
+    assert [check[1:] for check in of_model] == [("requests", "minute", 5), ("tokens", "day", 7), ("parallel", "", 2)]
+    assert [check.scope for check in of_model][::2] == ["all", "key_1"]
+    assert [check.what for check in other] == ["requests", "parallel"]
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]+", check.scope) for check in of_model)
+    assert Allowance("acme", {}).checks("m") == []
+
+
+def test_a_projects_own_limit_takes_the_place_of_the_default() -> None:
+    default = Limit(max_requests_per_1_minute=5, max_tokens_per_1_day=100)
+    assert filled({}, default)[ALL_MODELS] == default
+    own = filled({ALL_MODELS: Limit(max_requests_per_1_minute=9)}, default)[ALL_MODELS]
+    assert (own.max_requests_per_1_minute, own.max_tokens_per_1_day) == (9, 100)
+    assert filled({}, Limit()) == {}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (0.0001, "1ms"), (0.12, "120ms"), (1, "1s"), (8.64, "8.64s"), (360, "6m0s"), (3661.5, "1h1m1.5s")],
+)
+def test_durations_are_gos(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@given(st.floats(0, 5_000_000))
+def test_a_duration_is_never_shorter_than_what_it_stands_for(seconds: float) -> None:
+    parts = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:(\d+)ms)?", duration(seconds))
+    assert parts is not None
+    hours, minutes, rest, ms = (float(part or 0) for part in parts.groups())
+    told = hours * 3600 + minutes * 60 + rest + ms / 1000
+    assert seconds <= told + 1e-6
+    assert told - seconds <= 0.001 + 1e-6
+
+
+@given(st.floats(0.0001, 5_000_000))
+def test_a_delay_is_spoken_without_exponents(seconds: float) -> None:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)s", spoken(seconds))
+    assert found is not None
+    assert float(found[1]) >= seconds - 1e-3
+
+
+def test_headers_are_of_what_has_least_left() -> None:
+    checks = [TPM, TPM._replace(limit=100), Check("all", "tokens", "month", 10), Check("k", "requests", "day", 8)]
+    shown = dict(headers_of(checks, [Left(9000, 6), Left(50, 30), Left(0, 9e5), Left(3, 7200)]))
+    assert shown[b"x-ratelimit-limit-tokens"] == b"100"
+    assert shown[b"x-ratelimit-remaining-tokens"] == b"50"
+    assert shown[b"x-ratelimit-reset-tokens"] == b"30s"
+    assert shown[b"x-ratelimit-limit-requests"] == b"8"
+    assert shown[b"x-ratelimit-reset-requests"] == b"2h0m0s"
+    assert headers_of([Check("all", "parallel", "", 2)], [Left(1, 0)]) == []
+
+
+def test_a_refusal_says_whose_limit_it_is_and_when_to_come_back() -> None:
+    allowance = Allowance("proj_x", {}, "key_1")
+    found = Admission([Left(1218, 5)], Refused(0, 41.7236, 8172))
+    error = refusal_of(allowance, "gpt-oss-20b", [TPM], found, NOW)
+    assert error.message == (
+        "Rate limit reached for gpt-oss-20b in project proj_x on tokens per min (TPM): Limit 10000, Used 8782, "
+        "Requested 8172. Please try again in 41.724s."
+    )
+    assert (error.status, error.type, error.code) == (429, "tokens", "rate_limit_exceeded")
+    assert (error.retry_after, error.retry_after_ms, error.retry) == (42, 41_724, True)
+    error = refusal_of(allowance, "m", [TPM._replace(scope="key_1")], found, NOW)
+    assert "for m with API key key_1 on" in error.message
+
+
+def test_who_would_wait_for_hours_is_not_to_try_again() -> None:
+    day = Check("all", "requests", "day", 5)
+    error = refusal_of(Allowance("acme", {}), "m", [day], Admission([Left(0, 7200)], Refused(0, 7200.0, 1)), NOW)
+    assert "Please try again in 7200s." in error.message
+    assert (error.type, error.retry, error.retry_after) == ("requests", False, 7200)
+
+
+def test_a_quota_that_is_gone_says_when_it_begins_anew() -> None:
+    month = Check("all", "tokens", "month", 500)
+    found = Admission([Left(100, 0)], Refused(0, 86_400.0, 200))
+    error = refusal_of(Allowance("acme", {}), "m", [month], found, NOW)
+    assert (error.type, error.code, error.retry, error.retry_after) == ("insufficient_quota",) * 2 + (False, None)
+    assert "Limit 500, Used 400, Requested 200" in error.message
+    assert "begins anew at 2026-09-22T" in error.message
+
+
+def test_the_setting_names_limits_once() -> None:
+    assert parse_limits(" max_parallel_responses=3,max_tokens_per_1_day=0, ") == {
+        "max_parallel_responses": 3,
+        "max_tokens_per_1_day": 0,
+    }
+    assert parse_limits("") == {}
+    for wrong in ("rpm=3", "max_parallel_responses", "max_parallel_responses=-1", "max_parallel_responses=1e3"):
+        with pytest.raises(ValueError, match="NAME=NUMBER"):
+            parse_limits(wrong)
+    with pytest.raises(ValueError, match="once"):
+        parse_limits("max_parallel_responses=1,max_parallel_responses=2")
+    assert set(LIMITS) == set(Limit.__struct_fields__)

@@ -1,0 +1,64 @@
+"""Scopes: which one a request needs, and what a key with some of them may do."""
+
+import pytest
+
+from service.errors import ApiError, InvalidRequest
+from service.tenants.scopes import READ_ALL, SCOPES, check_scope, read_scopes, scope_of
+from service.web.auth import ADMINISTRATION, behind_version
+from tests.support.service.routes import served
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "needed"),
+    [
+        ("POST", "/responses", "api.responses.write"),
+        ("GET", "/responses/resp_1/input_items", "api.responses.read"),
+        ("DELETE", "/responses/resp_1", "api.responses.write"),
+        ("POST", "/conversations/conv_1/items", "api.conversations.write"),
+        ("GET", "/containers", "api.containers.read"),
+        ("GET", "/models/openai/gpt-oss-20b", "api.model.read"),
+        ("POST", "/chat/completions", "api.model.request"),
+        ("GET", "/responsesx", "api.model.request"),
+        ("PROPFIND", "/models", "api.model.write"),
+    ],
+)
+def test_a_request_needs_the_scope_of_what_it_asks_for(method: str, path: str, needed: str) -> None:
+    assert scope_of(method, path) == needed
+
+
+def test_every_route_needs_a_scope_that_there_is() -> None:
+    found = {
+        path: scope_of(method, behind_version(path))
+        for method, path in served()
+        if "/v1/" in path and not path.startswith(ADMINISTRATION)
+    }
+    assert set(found.values()) == set(SCOPES) - {READ_ALL}
+    assert {path for path, scope in found.items() if scope == "api.model.request"} == {
+        *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/traces/ingest")
+    }
+
+
+@pytest.mark.parametrize("needed", SCOPES)
+def test_a_key_with_a_scope_does_that_and_nothing_else(needed: str) -> None:
+    check_scope((), needed)
+    check_scope((needed,), needed)
+    others = tuple(each for each in SCOPES if each not in (needed, READ_ALL))
+    with pytest.raises(ApiError) as refusal:
+        check_scope(others, needed)
+    assert refusal.value.status == 403
+    assert needed in refusal.value.message
+
+
+def test_reading_all_is_reading_all_and_changing_nothing() -> None:
+    for each in SCOPES:
+        if each.endswith(".read"):
+            check_scope((READ_ALL,), each)
+        else:
+            with pytest.raises(ApiError):
+                check_scope((READ_ALL,), each)
+
+
+def test_a_scope_that_there_is_not_is_refused_by_its_name() -> None:
+    assert read_scopes([READ_ALL, READ_ALL]) == (READ_ALL,)
+    with pytest.raises(InvalidRequest, match=r"api\.everything"):
+        read_scopes(["api.everything"])

@@ -1,0 +1,86 @@
+"""The tally: what isn't stored is counted, in an outage of the store once that is over, and in bounds."""
+
+import logging
+
+import pytest
+
+from service.tenants.tally import WAIT_SECONDS, Tally
+from store.errors import StoreUnavailable
+from store.registry.spending import Spending
+from store.turn import Expense
+
+SPENT = Expense("", "m", 5, 0, 1)
+
+
+class Outage(Spending):
+    """A store that may be away."""
+
+    def __init__(self) -> None:
+        self.counted: list[str] = []
+        self.away = False
+        self.tries = 0
+
+    async def count(self, tenant: str, id: str, expense: Expense) -> None:
+        """Count it, unless this is away."""
+        self.tries += 1
+        if self.away:
+            raise StoreUnavailable("away")
+        self.counted.append(id)
+
+
+@pytest.fixture
+def store() -> Outage:
+    return Outage()
+
+
+async def test_what_can_be_counted_is_at_once(store: Outage) -> None:
+    await Tally(store, lambda: False).count("acme", "one", SPENT)
+    assert store.counted == ["one"]
+
+
+async def test_what_the_store_misses_is_counted_once_that_is_back(store: Outage) -> None:
+    known = Tally(store, lambda: False)
+    store.away = True
+    for id in ("one", "two"):
+        await known.count("acme", id, SPENT)
+    await known.settle()
+    assert store.counted == []
+    store.away = False
+    await known.settle()
+    await known.settle()
+    assert store.counted == ["one", "two"]
+
+
+async def test_the_next_answer_that_is_counted_takes_some_that_wait_along(store: Outage) -> None:
+    known = Tally(store, lambda: False, settled_at_once=2)
+    store.away = True
+    for id in ("one", "two", "three"):
+        await known.count("acme", id, SPENT)
+    store.away = False
+    await known.count("acme", "four", SPENT)
+    assert store.counted == ["four", "one", "two"]
+
+
+async def test_a_store_that_is_known_to_be_away_is_not_asked(store: Outage) -> None:
+    known = Tally(store, lambda: store.away)
+    store.away = True
+    await known.count("acme", "one", SPENT)
+    await known.settle()
+    assert store.tries == 0
+    store.away = False
+    await known.settle()
+    assert store.counted == ["one"]
+
+
+async def test_only_so_many_wait_and_not_for_ever(store: Outage, caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    known = Tally(store, lambda: store.away, lambda: now, most_waiting=2)
+    store.away = True
+    with caplog.at_level(logging.WARNING):
+        for id in ("one", "two", "three"):
+            await known.count("acme", id, SPENT)
+            now += 0.6 * WAIT_SECONDS
+        store.away = False
+        await known.settle()
+    assert store.counted == ["three"]
+    assert [record.message for record in caplog.records] == ["usage is not counted"] * 2

@@ -1,0 +1,31 @@
+"""A receiver of traces, and the settings of a service that sends them there at once."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from service.settings.settings import Settings
+from tests.support.tools.server import McpServer, mcp_server
+from tests.support.tracing.receiver import Receiver, receiving
+
+DELAY_SECONDS = 0.02
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """Where spans go."""
+    with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def traced(settings: Settings, receiver: Receiver) -> Settings:
+    """Settings of a service that is traced, with a store of its own."""
+    return settings.model_copy(update={"traces_url": receiver.url, "traces_delay_seconds": DELAY_SECONDS})
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
+    """A server of tools."""
+    with mcp_server(tmp_path_factory.mktemp("mcp")) as server:
+        yield server

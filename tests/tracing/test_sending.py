@@ -1,0 +1,124 @@
+"""What a receiver can do to the service: nothing. Spans are bounded, and lost where they can't be sent."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from pydantic import SecretStr
+
+from service.settings.settings import Settings
+from service.tracing.otel import CLOSE_SECONDS, Bounds, OtelTracer
+from service.tracing.sending import SAID_SECONDS, Sending
+from tests.support.ports import free_port
+from tests.support.service.inside import answer, scripted, serving
+from tests.support.service.process import MODEL
+from tests.support.tracing.receiver import Receiver
+from tests.support.waiting import until
+
+CREATE = "POST /v1/responses"
+BOUNDS = Bounds(ratio=1.0, queue=10, batch=10, delay_seconds=60.0, send_seconds=1.0, text_bytes=0)
+
+
+class Kept(SpanExporter):
+    """An exporter that keeps what it gets, or fails as it is told."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.result = SpanExportResult.SUCCESS
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.names += [span.name for span in spans]
+        return self.result
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What a log line says besides its message."""
+    return record.__dict__["fields"]
+
+
+async def test_headers_and_the_service_s_name_go_with_the_spans(traced: Settings, receiver: Receiver) -> None:
+    changes = {"traces_headers": SecretStr("authorization=Basic%20YTpi,x-scope=1"), "traces_name": "chat"}
+    async with serving(traced.model_copy(update=changes), scripted([answer("hi")])) as inside:
+        async with inside.client() as client:
+            await client.responses.create(model=MODEL, input="hi")
+        (request,) = await receiver.until(CREATE)
+    assert request.service == "chat"
+    assert receiver.headers[0]["authorization"] == "Basic YTpi"
+    assert receiver.headers[0]["x-scope"] == "1"
+
+
+async def test_a_receiver_that_refuses_or_is_away_is_said_once_and_keeps_nobody_waiting(
+    traced: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = traced.model_copy(
+        update={"traces_url": f"http://127.0.0.1:{free_port()}/v1/traces", "traces_send_seconds": 0.1}
+    )
+    async with serving(away, scripted([answer("hi")])) as inside, inside.client() as client:
+        for _ in range(5):
+            await client.responses.create(model=MODEL, input="secret words")
+        await until(lambda: [each for each in caplog.records if each.getMessage() == "spans could not be sent"])
+    (said,) = [each for each in caplog.records if each.getMessage() == "spans could not be sent"]
+    assert fields(said)["url"] == away.traces_url.removesuffix("/v1/traces")
+    assert not [each for each in caplog.records if each.name.startswith("opentelemetry")]
+
+
+async def test_a_receiver_that_never_answers_holds_no_stop_up(traced: Settings, receiver: Receiver) -> None:
+    receiver.gate.clear()
+    slow = traced.model_copy(update={"traces_send_seconds": 60.0})
+    async with serving(slow, scripted([answer("hi")])) as inside, inside.client() as client:
+        for _ in range(3):
+            await client.responses.create(model=MODEL, input="hi")
+    assert not receiver.spans
+    assert CLOSE_SECONDS < 5
+
+
+async def test_of_too_many_spans_the_oldest_are_dropped() -> None:
+    exporter = Kept()
+    tracer = OtelTracer(exporter, BOUNDS._replace(queue=4, batch=4, delay_seconds=60), name="x", version="1")
+    whole = tracer.request("GET", ())
+    exporter.result = SpanExportResult.SUCCESS
+    for number in range(4):
+        whole.child(f"part {number}").end()
+    await until(lambda: len(exporter.names) == 4)
+    await tracer.close()
+    whole.end()
+    assert exporter.names == ["part 0", "part 1", "part 2", "part 3"]
+
+
+async def test_what_waits_is_sent_at_the_end() -> None:
+    exporter = Kept()
+    tracer = OtelTracer(exporter, BOUNDS, name="x", version="1")
+    tracer.request("GET", ()).end()
+    assert exporter.names == []
+    await tracer.close()
+    assert exporter.names == ["GET"]
+
+
+def test_lost_spans_are_counted_until_it_is_said_again(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    exporter = Kept()
+    sending = Sending(exporter, "http://phoenix", lambda: now[0])
+    caplog.set_level(logging.INFO)
+    exporter.result = SpanExportResult.FAILURE
+    spans = [ReadableSpan("x")] * 3
+    for at in (0.0, 1.0, 2.0, SAID_SECONDS):
+        now[0] = at
+        sending.export(spans)
+    exporter.result = SpanExportResult.SUCCESS
+    for _ in range(2):
+        sending.export(spans)
+    said = [(each.getMessage(), fields(each).get("spans")) for each in caplog.records]
+    assert said == [("spans could not be sent", 3), ("spans could not be sent", 9), ("spans are sent again", None)]
+
+
+def test_a_span_has_no_more_than_so_many_facts_and_ends_once() -> None:
+    exporter = Kept()
+    tracer = OtelTracer(exporter, BOUNDS, name="x", version="1")
+    span = tracer.request("GET", ())
+    span.note({f"fact.{number}": number for number in range(1000)})
+    span.end()
+    span.end()
+    assert not span.headers[0][1].endswith("00")

@@ -1,0 +1,248 @@
+"""The admin API over HTTP with the official SDK: projects, service accounts, keys, administrators, the audit log."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+from pydantic import SecretStr
+
+from service.settings.core import parse_api_keys
+from service.settings.settings import Settings
+from tests.support.service.background import changed
+from tests.support.service.inside import Inside, answer, scripted, serving
+from tests.support.service.process import MODEL
+
+ADMIN = "an-administrators-key-of-the-settings"
+STATIC = "sk-static-0123456789abcdef"
+
+
+@asynccontextmanager
+async def administered(settings: Settings) -> AsyncIterator[tuple[Inside, AsyncOpenAI]]:
+    """A service with projects in its store, and a client that administers it."""
+    settings = changed(settings, admin_key=SecretStr(ADMIN), api_keys=parse_api_keys(f"acme:{STATIC}"))
+    async with serving(settings, scripted([answer("Hello.")])) as inside, admin(inside) as client:
+        yield inside, client
+
+
+def admin(inside: Inside, key: str = ADMIN) -> AsyncOpenAI:
+    """The SDK as administrators use it."""
+    return AsyncOpenAI(base_url=f"{inside.url}/v1", admin_api_key=key, api_key="none", max_retries=0, timeout=30)
+
+
+async def new_key(client: AsyncOpenAI, project: str, **wish: object) -> tuple[str, str]:
+    """A key's id and value, of a service account of its own."""
+    accounts = client.admin.organization.projects.service_accounts
+    account = await accounts.create(project, name="app", create_service_account_only=True)
+    made = await accounts.api_keys.create(account.id, project_id=project, **wish)
+    return made.id, made.value
+
+
+async def test_the_sdk_makes_a_project_whose_key_makes_responses(settings: Settings) -> None:
+    async with administered(settings) as (inside, client):
+        projects = client.admin.organization.projects
+        project = await projects.create(name="Chat")
+        account = await projects.service_accounts.create(project.id, name="web")
+        assert account.api_key is not None
+        async with inside.client(account.api_key.value) as user:
+            made = await user.responses.create(model=MODEL, input="Hi")
+            assert (await user.responses.retrieve(made.id)).output_text == "Hello."
+        assert await inside.store.get(project.id, made.id)
+        assert project.id.startswith("proj_")
+        assert project.status == "active"
+        assert [each.id async for each in projects.list()] == ["acme", project.id]
+        (key,) = [each async for each in projects.api_keys.list(project.id)]
+        assert key.id == account.api_key.id
+        assert key.owner.service_account is not None
+        assert key.owner.service_account.id == account.id
+        assert account.api_key.value not in key.model_dump_json()
+        assert key.redacted_value.endswith(account.api_key.value[-4:])
+
+
+async def test_a_key_that_is_deleted_opens_nothing_any_more(settings: Settings) -> None:
+    async with administered(settings) as (inside, client):
+        project = await client.admin.organization.projects.create(name="Chat")
+        id, value = await new_key(client, project.id)
+        _, other = await new_key(client, project.id)
+        async with inside.client(value) as user, inside.client(other) as another:
+            await user.models.list()
+            await client.admin.organization.projects.api_keys.delete(id, project_id=project.id)
+            await refused(user, "invalid_api_key")
+            await another.models.list()
+
+
+async def test_an_account_whose_key_has_no_room_is_not_made_either(settings: Settings) -> None:
+    async with administered(changed(settings, max_project_keys=2)) as (_, client):
+        organization = client.admin.organization
+        project = await organization.projects.create(name="Chat")
+        first = await organization.projects.service_accounts.create(project.id, name="one")
+        await organization.projects.service_accounts.api_keys.create(first.id, project_id=project.id)
+        with pytest.raises(openai.BadRequestError) as refusal:
+            await organization.projects.service_accounts.create(project.id, name="two")
+        assert refusal.value.code == "limit_reached"
+        assert [each.id async for each in organization.projects.service_accounts.list(project.id)] == [first.id]
+        created = [each async for each in organization.audit_logs.list(event_types=["service_account.created"])]
+        assert len(created) == 1
+
+
+async def test_an_archived_projects_keys_open_nothing(settings: Settings) -> None:
+    async with administered(settings) as (inside, client):
+        projects = client.admin.organization.projects
+        project = await projects.create(name="Chat")
+        _, value = await new_key(client, project.id)
+        async with inside.client(value) as user:
+            await user.models.list()
+            archived = await projects.archive(project.id)
+            assert archived.status == "archived"
+            assert archived.archived_at is not None
+            await refused(user, "invalid_api_key")
+        assert [each.id async for each in projects.list()] == ["acme"]
+        assert [each.id async for each in projects.list(include_archived=True)] == ["acme", project.id]
+        with pytest.raises(openai.BadRequestError, match="archived"):
+            await projects.service_accounts.create(project.id, name="web")
+
+
+async def test_a_service_accounts_end_is_the_end_of_its_keys(settings: Settings) -> None:
+    async with administered(settings) as (inside, client):
+        projects = client.admin.organization.projects
+        project = await projects.create(name="Chat")
+        account = await projects.service_accounts.create(project.id, name="web")
+        assert account.api_key is not None
+        async with inside.client(account.api_key.value) as user:
+            await user.models.list()
+            gone = await projects.service_accounts.delete(account.id, project_id=project.id)
+            assert gone.deleted
+            await refused(user, "invalid_api_key")
+        assert [each async for each in projects.api_keys.list(project.id)] == []
+        with pytest.raises(openai.NotFoundError):
+            await projects.service_accounts.retrieve(account.id, project_id=project.id)
+
+
+async def test_a_key_does_what_its_scopes_say(settings: Settings) -> None:
+    async with administered(settings) as (inside, client):
+        project = await client.admin.organization.projects.create(name="Chat")
+        id, value = await new_key(client, project.id, scopes=["api.all.read"])
+        keys = client.admin.organization.projects.api_keys
+        async with inside.client(value) as user:
+            await user.models.list()
+            with pytest.raises(openai.PermissionDeniedError, match=r"Missing scopes: api\.responses\.write"):
+                await user.responses.create(model=MODEL, input="Hi")
+            await keys.update(id, project_id=project.id, scopes=["api.responses.write"])
+            await user.responses.create(model=MODEL, input="Hi")
+            with pytest.raises(openai.PermissionDeniedError, match=r"Missing scopes: api\.model\.read"):
+                await user.models.list()
+            await keys.update(id, project_id=project.id, scopes=[])
+            await user.models.list()
+
+
+async def test_an_administrators_key_does_nothing_else_and_no_other_administers(settings: Settings) -> None:
+    async with administered(settings) as (inside, client):
+        organization = client.admin.organization
+        made = await organization.admin_api_keys.create(name="ops")
+        project = await organization.projects.create(name="Chat")
+        _, value = await new_key(client, project.id)
+        async with admin(inside, made.value) as ops:
+            assert [each.id async for each in ops.admin.organization.projects.list()] == ["acme", project.id]
+            for each in (ADMIN, made.value):
+                async with inside.client(each) as user:
+                    with pytest.raises(openai.PermissionDeniedError):
+                        await user.responses.create(model=MODEL, input="Hi")
+            for each in (STATIC, value):
+                async with admin(inside, each) as user:
+                    with pytest.raises(openai.PermissionDeniedError, match=r"api\.management"):
+                        await user.admin.organization.projects.list()
+            assert [each.id async for each in organization.admin_api_keys.list()] == [made.id]
+            await organization.admin_api_keys.delete(made.id)
+            with pytest.raises(openai.AuthenticationError):
+                await ops.admin.organization.projects.list()
+
+
+async def test_what_is_in_one_project_is_not_found_in_another(settings: Settings) -> None:
+    async with administered(settings) as (_, client):
+        projects = client.admin.organization.projects
+        one, other = await projects.create(name="one"), await projects.create(name="other")
+        account = await projects.service_accounts.create(one.id, name="web")
+        assert account.api_key is not None
+        for attempt in (
+            projects.service_accounts.retrieve(account.id, project_id=other.id),
+            projects.service_accounts.delete(account.id, project_id=other.id),
+            projects.service_accounts.update(account.id, project_id=other.id, name="mine"),
+            projects.service_accounts.api_keys.create(account.id, project_id=other.id),
+            projects.api_keys.retrieve(account.api_key.id, project_id=other.id),
+            projects.api_keys.update(account.api_key.id, project_id=other.id, scopes=[]),
+            projects.api_keys.delete(account.api_key.id, project_id=other.id),
+        ):
+            with pytest.raises(openai.NotFoundError):
+                await attempt
+        assert [each async for each in projects.api_keys.list(other.id)] == []
+
+
+async def test_the_audit_log_says_who_did_what(settings: Settings) -> None:
+    async with administered(settings) as (_, client):
+        organization = client.admin.organization
+        project = await organization.projects.create(name="Chat")
+        id, value = await new_key(client, project.id, scopes=["api.responses.read"])
+        await organization.projects.api_keys.delete(id, project_id=project.id)
+        log = [each async for each in organization.audit_logs.list(limit=2)]
+        kinds = [each.type for each in log]
+        assert kinds == ["api_key.deleted", "api_key.created", "service_account.created", "project.created"]
+        assert log[1].api_key_created is not None
+        assert log[1].api_key_created.data is not None
+        assert log[1].api_key_created.data.scopes == ["api.responses.read"]
+        assert log[0].actor is not None
+        assert log[0].actor.api_key is not None
+        assert log[0].actor.api_key.id == "settings"
+        assert all(value not in each.model_dump_json() for each in log)
+        deleted = [each async for each in organization.audit_logs.list(event_types=["api_key.deleted"])]
+        assert [each.id for each in deleted] == [log[0].id]
+        of_project = [each async for each in organization.audit_logs.list(project_ids=[project.id], limit=1)]
+        assert [each.type for each in of_project] == kinds
+        before = [each async for each in organization.audit_logs.list(effective_at={"lt": log[-1].effective_at - 5})]
+        assert before == []
+
+
+async def test_a_page_behind_a_later_entry_has_none_of_after_the_time_asked_for(settings: Settings) -> None:
+    async with administered(settings) as (_, client):
+        logs = client.admin.organization.audit_logs
+        await client.admin.organization.projects.create(name="Chat")
+        (entry,) = [each async for each in logs.list()]
+        later = f"audit_log-{(entry.effective_at + 3600) * 1000}-0"
+        before: Any = {"effective_at": {"lt": entry.effective_at}}
+        assert [each async for each in logs.list(**before)] == []
+        assert [each async for each in logs.list(after=later, **before)] == []
+        assert [each.id async for each in logs.list(after=later)] == [entry.id]
+        assert [each async for each in logs.list(after=entry.id)] == []
+
+
+async def test_lists_are_read_page_by_page(settings: Settings) -> None:
+    async with administered(settings) as (_, client):
+        projects = client.admin.organization.projects
+        made = [(await projects.create(name=f"p{number}")).id for number in range(7)]
+        for id in made[1::2]:
+            await projects.archive(id)
+        for limit in (1, 2, 3, 100):
+            assert [each.id async for each in projects.list(limit=limit)] == ["acme", *made[::2]]
+            assert [each.id async for each in projects.list(limit=limit, include_archived=True)] == ["acme", *made]
+        assert [each.id async for each in projects.list(after="acme")] == made[::2]
+        with pytest.raises(openai.BadRequestError, match="after"):
+            await projects.list(after="proj_nobody")
+
+
+async def test_a_key_of_one_project_is_not_for_a_request_that_names_another(settings: Settings) -> None:
+    async with administered(settings) as (inside, client):
+        project = await client.admin.organization.projects.create(name="Chat")
+        _, value = await new_key(client, project.id)
+        async with inside.client(value) as user:
+            await user.with_options(project=project.id).models.list()
+            with pytest.raises(openai.AuthenticationError) as refusal:
+                await user.with_options(project="proj_other").models.list()
+            assert refusal.value.code == "mismatched_project"
+
+
+async def refused(user: AsyncOpenAI, code: str) -> None:
+    """Within a second."""
+    with pytest.raises(openai.AuthenticationError) as refusal:
+        await user.models.list()
+    assert refusal.value.code == code

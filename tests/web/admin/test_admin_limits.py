@@ -1,0 +1,127 @@
+"""Limits of projects and keys by the admin API, with the official SDK."""
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from service.settings.settings import Settings
+from tests.support.service.background import changed
+from tests.support.service.inside import Inside
+from tests.support.service.process import MODEL
+from tests.support.waiting import until
+from tests.web.admin.test_admin import ADMIN, STATIC, administered, new_key
+
+HEAD = {"authorization": f"Bearer {ADMIN}"}
+
+
+async def answered(client: AsyncOpenAI) -> bool:
+    """Whether a response is made; False where a limit is reached."""
+    try:
+        await client.responses.create(model=MODEL, input="Hi")
+    except openai.RateLimitError:
+        return False
+    return True
+
+
+async def limited(inside: Inside, client: AsyncOpenAI, project: str, id: str, **limits: int) -> str:
+    """A key of a project that has a limit."""
+    _, value = await new_key(client, project)
+    await client.admin.organization.projects.rate_limits.update_rate_limit(id, project_id=project, **limits)
+    return value
+
+
+async def test_a_project_is_limited_and_no_other(settings: Settings) -> None:
+    async with administered(settings) as (inside, client):
+        projects = client.admin.organization.projects
+        one, other = await projects.create(name="one"), await projects.create(name="other")
+        value = await limited(inside, client, one.id, f"rl-{MODEL}", max_requests_per_1_minute=2)
+        _, others = await new_key(client, other.id)
+        async with inside.client(value) as user, inside.client(others) as another:
+            assert [await answered(user) for _ in range(3)] == [True, True, False]
+            assert all([await answered(another) for _ in range(3)])
+            with pytest.raises(openai.RateLimitError, match=f"in project {one.id} on requests per min"):
+                await user.responses.create(model=MODEL, input="Hi")
+            await projects.rate_limits.update_rate_limit(
+                f"rl-{MODEL}", project_id=one.id, max_requests_per_1_minute=1000
+            )
+            assert await until(lambda: answered(user))
+
+
+async def test_limits_are_listed_by_model(settings: Settings) -> None:
+    async with administered(changed(settings, tenant_limits={"max_parallel_responses": 9})) as (inside, client):
+        projects = client.admin.organization.projects
+        project = await projects.create(name="one")
+        made = await projects.rate_limits.update_rate_limit(
+            f"rl-{MODEL}", project_id=project.id, max_tokens_per_1_minute=5000, max_requests_per_1_day=7
+        )
+        assert (made.id, made.model, made.object) == (f"rl-{MODEL}", MODEL, "project.rate_limit")
+        assert (made.max_tokens_per_1_minute, made.max_requests_per_1_day) == (5000, 7)
+        assert made.max_requests_per_1_minute is None
+        listed = [each async for each in projects.rate_limits.list_rate_limits(project.id, limit=1)]
+        assert [each.id for each in listed] == ["rl-all", f"rl-{MODEL}"]
+        assert listed[0].model_extra is not None
+        assert listed[0].model_extra["max_parallel_responses"] == 9
+        assert listed[1] == made
+        async with inside.http() as http:
+            path = f"/v1/organization/projects/{project.id}/rate_limits/rl-{MODEL}"
+            assert (await http.delete(path, headers=HEAD)).json()["deleted"] is True
+        listed = [each async for each in projects.rate_limits.list_rate_limits(project.id)]
+        assert listed[1].max_tokens_per_1_minute is None
+        types = [each.type async for each in client.admin.organization.audit_logs.list()]
+        assert types[:3] == ["rate_limit.deleted", "rate_limit.updated", "project.created"]
+
+
+async def test_a_key_is_limited_and_no_other_of_its_project(settings: Settings) -> None:
+    async with administered(settings) as (inside, client):
+        projects = client.admin.organization.projects
+        project = await projects.create(name="one")
+        id, value = await new_key(client, project.id, extra_body={"limits": {"max_requests_per_1_day": 1}})
+        _, other = await new_key(client, project.id)
+        async with inside.client(value) as user, inside.client(other) as another:
+            assert [await answered(user) for _ in range(2)] == [True, False]
+            assert [await answered(another) for _ in range(2)] == [True, True]
+            with pytest.raises(openai.RateLimitError, match=f"with API key {id} on requests per day"):
+                await user.responses.create(model=MODEL, input="Hi")
+            async with inside.http() as http:
+                path = f"/v1/organization/projects/{project.id}/api_keys/{id}"
+                await http.post(path, json={"limits": None}, headers=HEAD)
+            assert await until(lambda: answered(user))
+
+
+async def test_a_tenant_of_the_settings_is_limited(settings: Settings) -> None:
+    async with administered(settings) as (inside, client):
+        rate_limits = client.admin.organization.projects.rate_limits
+        await rate_limits.update_rate_limit("rl-all", project_id="acme", max_requests_per_1_day=1)
+        async with inside.client(STATIC) as user:
+            assert [await answered(user) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("id", "body", "status", "param"),
+    [
+        ("rl-none", {"max_requests_per_1_minute": 1}, 404, None),
+        (MODEL, {"max_requests_per_1_minute": 1}, 404, None),
+        ("rl-all", {}, 400, "max_requests_per_1_minute"),
+        ("rl-all", {"max_requests_per_1_minute": -1}, 400, "max_requests_per_1_minute"),
+        ("rl-all", {"max_tokens_per_1_month": 10**10}, 400, "max_tokens_per_1_month"),
+        ("rl-all", {"max_tokens_per_1_month": 10**40}, 400, "max_tokens_per_1_month"),
+        ("rl-all", {"max_tokens_per_1_month": "5"}, 400, "max_tokens_per_1_month"),
+        ("rl-all", {"max_tokens_per_1_month": 1.5}, 400, "max_tokens_per_1_month"),
+        ("rl-all", {"max_tokens_per_1_month": [[[]]]}, 400, "max_tokens_per_1_month"),
+        ("rl-all", {"max_images_per_1_minute": 5}, 400, "max_images_per_1_minute"),
+        ("rl-all", {"rpm": 5}, 400, "rpm"),
+        ("rl-all", [], 400, None),
+    ],
+)
+async def test_what_is_no_limit_is_refused(
+    settings: Settings, id: str, body: object, status: int, param: str | None
+) -> None:
+    async with administered(settings) as (inside, client):
+        project = await client.admin.organization.projects.create(name="one")
+        async with inside.http() as http:
+            path = f"/v1/organization/projects/{project.id}"
+            refused = await http.post(f"{path}/rate_limits/{id}", json=body, headers=HEAD)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (status, param)
+            listed = await http.get(f"{path}/rate_limits/{id}", headers=HEAD)
+            assert listed.status_code == (404 if status == 404 else 200)
+            assert status == 404 or listed.json()["max_tokens_per_1_month"] is None

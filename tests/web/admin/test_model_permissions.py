@@ -1,0 +1,172 @@
+"""Which models a project may use, over HTTP with the official SDK: what it may not use is, for it, not there."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+from pydantic import SecretStr
+
+from service.settings.settings import Settings, load_settings
+from tests.support.service.background import changed, ended, submitted
+from tests.support.service.inside import Inside, opened, scripted, serving
+from tests.support.service.process import MODEL
+from tests.support.service.sockets import socket
+from tests.support.waiting import until
+from tests.web.admin.test_admin import ADMIN, admin, new_key
+from tests.web.socket.test_steering import Answers, Paused
+from tests.web.test_several_models import A, B, two_servers
+
+Asks = Callable[[AsyncOpenAI, str], Awaitable[Any]]
+
+MESSAGES: Any = [{"role": "user", "content": "hi"}]
+
+
+@asynccontextmanager
+async def two_models(settings: Settings, tmp_path: Path) -> AsyncIterator[tuple[Inside, AsyncOpenAI, str, AsyncOpenAI]]:
+    """A service with two models, an administrator of it, a project, and a client with a key of that."""
+    async with two_servers(tmp_path) as (path, _, _):
+        where = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+        given = load_settings(**where, engines=str(path), engine_probe_seconds=0.1, admin_key=ADMIN)
+        async with serving(given) as inside, admin(inside) as client:
+            project = await client.admin.organization.projects.create(name="Chat")
+            _, value = await new_key(client, project.id)
+            async with inside.client(value) as user:
+                yield inside, client, project.id, user
+
+
+async def websocket(user: AsyncOpenAI, model: str) -> None:
+    """A response over a WebSocket. Raises as the SDK does."""
+    headers = {"authorization": f"Bearer {user.api_key}"}
+    async with socket(str(user.base_url).removesuffix("/v1/"), additional_headers=headers) as ws:
+        await ws.send(model=model, input="hi")
+        last = (await ws.rest())[-1]
+        if last["type"] == "error":
+            raise LookupError(last["error"]["code"], last["error"]["message"])
+
+
+def dialect(user: AsyncOpenAI) -> AsyncOpenAI:
+    """The same client, in the other dialect."""
+    return user.with_options(base_url=str(user.base_url).replace("/v1", "/open-responses/v1"))
+
+
+WAYS: dict[str, Asks] = {
+    "create": lambda user, model: user.responses.create(model=model, input="hi"),
+    "stream": lambda user, model: user.responses.create(model=model, input="hi", stream=True),
+    "background": lambda user, model: user.responses.create(model=model, input="hi", background=True),
+    "count": lambda user, model: user.responses.input_tokens.count(model=model, input="hi"),
+    "compact": lambda user, model: user.responses.compact(model=model, input="hi"),
+    "chat": lambda user, model: user.chat.completions.create(model=model, messages=MESSAGES),
+    "complete": lambda user, model: user.completions.create(model=model, prompt="hi"),
+    "embed": lambda user, model: user.embeddings.create(model=model, input="hi"),
+    "retrieve": lambda user, model: user.models.retrieve(model),
+    "other dialect": lambda user, model: dialect(user).responses.create(model=model, input="hi"),
+    "other dialect's model": lambda user, model: dialect(user).models.retrieve(model),
+    "websocket": websocket,
+}
+
+
+async def refusal(asks: Asks, user: AsyncOpenAI, model: str) -> tuple[object, str]:
+    """The code and the words with which a model is refused, whatever its name is."""
+    try:
+        await asks(user, model)
+    except openai.NotFoundError as error:
+        return error.code, error.body["message"].replace(model, "MODEL")  # type: ignore[index]
+    except LookupError as error:
+        return error.args[0], error.args[1].replace(model, "MODEL")
+    pytest.fail(f"{model} is there")
+
+
+async def test_a_model_that_a_project_may_not_use_is_not_there_for_it(settings: Settings, tmp_path: Path) -> None:
+    async with two_models(settings, tmp_path) as (_, client, project, user):
+        permissions = client.admin.organization.projects.model_permissions
+        set_to = await permissions.update(project, mode="deny_list", model_ids=[A])
+        assert (set_to.mode, set_to.api_model_ids) == ("deny_list", [A])
+        for name, asks in WAYS.items():
+            unknown = await refusal(asks, user, "gpt-9")
+            assert unknown[0] == "model_not_found", name
+            assert await refusal(asks, user, A) == unknown, name
+            if name in ("create", "chat", "retrieve"):
+                for other in (f"openai/{A}", "gpt-4o-mini"):
+                    assert await refusal(asks, user, other) == unknown, name
+        assert f"serves '{B}'." in (await refusal(WAYS["create"], user, A))[1]
+        for each in (user, dialect(user)):
+            assert [model.id async for model in each.models.list()] == [B, f"openai/{B}"]
+        for name in ("create", "count", "chat", "retrieve", "websocket", "background"):
+            await WAYS[name](user, B)
+        assert (await user.responses.create(input="hi", model=f"openai/{B}")).output_text == "I am large."
+
+
+async def test_with_a_list_only_those_on_it_are_there_and_without_one_all(settings: Settings, tmp_path: Path) -> None:
+    async with two_models(settings, tmp_path) as (_, client, project, user):
+        permissions = client.admin.organization.projects.model_permissions
+        at_first = await permissions.retrieve(project)
+        assert (at_first.mode, at_first.api_model_ids) == ("deny_list", [])
+        everything = [model.id async for model in user.models.list()]
+        await permissions.update(project, mode="allow_list", model_ids=["gpt-4o-mini", "gpt-6"])
+        assert (await permissions.retrieve(project)).api_model_ids == ["gpt-4o-mini", "gpt-6"]
+        assert [model.id async for model in user.models.list()] == [A, f"openai/{A}", "gpt-4o-mini"]
+        with pytest.raises(openai.NotFoundError):
+            await user.responses.create(model=B, input="hi")
+        await permissions.update(project, mode="allow_list", model_ids=[])
+        assert [model.id async for model in user.models.list()] == []
+        with pytest.raises(openai.NotFoundError, match="serves you none"):
+            await user.responses.create(model=A, input="hi")
+        gone = await permissions.delete(project)
+        assert (gone.deleted, gone.object) == (True, "project.model_permissions.deleted")
+        assert [model.id async for model in user.models.list()] == everything
+
+
+async def test_one_projects_list_is_not_anothers_and_the_audit_log_has_it(settings: Settings, tmp_path: Path) -> None:
+    async with two_models(settings, tmp_path) as (inside, client, project, _):
+        organization = client.admin.organization
+        other = await organization.projects.create(name="Other")
+        _, value = await new_key(client, other.id)
+        await organization.projects.model_permissions.update(project, mode="deny_list", model_ids=[A, B])
+        async with inside.client(value) as user:
+            await user.responses.create(model=A, input="hi")
+        (entry,) = [each async for each in organization.audit_logs.list(event_types=["project.updated"])]
+        about: Any = entry.project_updated
+        assert about.id == project
+        assert about.changes_requested.model_permissions == {"mode": "deny_list", "model_ids": [A, B]}
+
+
+async def test_what_names_no_model_gets_the_first_that_its_project_may_use(settings: Settings, tmp_path: Path) -> None:
+    async with two_models(settings, tmp_path) as (_, client, project, user):
+        await client.admin.organization.projects.model_permissions.update(project, mode="deny_list", model_ids=[A])
+        assert (await user.responses.input_tokens.count(input="hi")).input_tokens > 0
+        await client.admin.organization.projects.model_permissions.update(project, mode="deny_list", model_ids=[A, B])
+        with pytest.raises(openai.NotFoundError):
+            await user.responses.input_tokens.count(input="hi")
+
+
+async def test_an_open_web_socket_has_the_list_of_now(settings: Settings, tmp_path: Path) -> None:
+    async with two_models(settings, tmp_path) as (inside, client, project, user):
+        headers = {"authorization": f"Bearer {user.api_key}"}
+        async with socket(inside.url, additional_headers=headers) as ws:
+            assert (await ws.answer("hi"))["status"] == "completed"
+            await client.admin.organization.projects.model_permissions.update(project, mode="deny_list", model_ids=[A])
+            await ws.ask()
+            error = await ws.next()
+            assert (error["status"], error["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_what_would_go_on_from_a_steered_response_is_refused_as_any_other(settings: Settings) -> None:
+    paused = Paused(opened("One, two"))
+    closed = changed(settings, admin_key=SecretStr(ADMIN))
+    async with serving(closed, scripted(paused, Answers())) as inside, admin(inside) as client:
+        project = await client.admin.organization.projects.create(name="Chat")
+        _, value = await new_key(client, project.id)
+        async with inside.client(value) as user:
+            made = await submitted(user)
+            await until(paused.reached.is_set)
+            permissions = client.admin.organization.projects.model_permissions
+            await permissions.update(project.id, mode="deny_list", model_ids=[MODEL])
+            await user.post(f"/responses/{made.id}/steer", body={"input": "Be brief."}, cast_to=object)
+            back: Any = (await ended(user, made.id)).to_dict()["harmonium"]
+            assert [each["error"]["code"] for each in back["failed_steers"]] == ["successor_creation_failed"]
+            assert "does not exist here" in back["failed_steers"][0]["error"]["message"]
+            assert (await user.responses.retrieve(made.id)).model == MODEL, "what was made before stays"

@@ -1,0 +1,154 @@
+"""A service whose slots are all taken: who waits is served in turn, and nobody else waits for that."""
+
+import asyncio
+import socket as sockets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from openai import InternalServerError, OpenAI
+
+from service.settings.settings import Settings
+from tests.support.engine.scripted import ScriptedEngine, Stall
+from tests.support.service.inside import answer, scripted, serving
+from tests.support.service.process import MODEL, ServiceProcess, raw_request
+from tests.support.service.scraped import Scraped, scraped
+from tests.support.service.sockets import socket
+from tests.support.waiting import until, wait_until
+
+HI: dict[str, Any] = {"model": MODEL, "input": "hi"}
+LONG = "Count to 5000."
+WAITING = "harmonium_requests_waiting"
+
+
+def full(settings: Settings, **others: object) -> Settings:
+    """Settings with which one request at a time is served."""
+    return settings.model_copy(update={"max_concurrent_requests": 1, **others})
+
+
+def held(service: ServiceProcess, **body: object) -> sockets.socket:
+    """A connection with a request that takes the one slot, and has begun to be answered."""
+    connection = sockets.create_connection(("127.0.0.1", service.port), timeout=30)
+    connection.sendall(raw_request(stream=True, **body))
+    assert connection.recv(1)
+    return connection
+
+
+def waiting(service: ServiceProcess, how_many: int) -> None:
+    """Return once so many requests wait."""
+    http = service.http()
+    wait_until(lambda: scraped(http).value(WAITING), 20, wanted=lambda found: found == how_many)
+
+
+async def waiting_inside(http: httpx.AsyncClient, how_many: int) -> None:
+    """Return once so many requests wait."""
+
+    async def found() -> float:
+        return Scraped((await http.get("/metrics")).text).value(WAITING)
+
+    await until(found, 20, wanted=lambda found: found == how_many)
+
+
+def asked(service: ServiceProcess) -> OpenAI:
+    """A client with connections of its own, so that it may wait beside others."""
+    return OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    process = ServiceProcess(
+        tmp_path_factory.mktemp("full"), max_concurrent_requests=1, queue_seconds=60, demo_tokens_per_second=50
+    )
+    yield process
+    process.stop()
+
+
+def test_a_request_waits_for_a_slot_while_others_look_and_cancel(service: ServiceProcess) -> None:
+    client = service.client()
+    made = client.responses.create(model=MODEL, input=LONG, background=True)
+    with ThreadPoolExecutor(1) as aside, asked(service) as patient, held(service, input=LONG) as connection:
+        last = aside.submit(lambda: patient.responses.create(**HI))
+        waiting(service, 1)
+        assert client.responses.retrieve(made.id).id == made.id
+        assert client.responses.cancel(made.id).status == "cancelled"
+        assert client.models.list().data
+        assert client.responses.input_tokens.count(**HI).input_tokens
+        assert not last.done()
+        connection.close()
+        assert last.result(30).status == "completed"
+    lines = [line for line in service.log.splitlines() if "waited_ms=" in line and " request " in line]
+    assert len(lines) == 1
+    assert "status=200" in lines[0]
+    found = scraped(service.http())
+    assert found.value(WAITING) == 0
+    assert found.value("harmonium_request_wait_seconds_count") == 1
+
+
+def test_a_client_that_leaves_while_it_waits_is_seen_at_once(service: ServiceProcess) -> None:
+    with held(service, input=LONG):
+        with sockets.create_connection(("127.0.0.1", service.port), timeout=30) as impatient:
+            impatient.sendall(raw_request())
+            waiting(service, 1)
+        waiting(service, 0)
+        wait_until(lambda: "status=499" in service.log)
+    (line,) = [line for line in service.log.splitlines() if "status=499" in line]
+    assert "client=gone" in line
+    assert "waited_ms=" in line
+    assert service.client().responses.create(**HI).status == "completed"
+    assert "Traceback" not in service.log
+
+
+def test_a_service_that_stops_refuses_those_that_wait_and_ends_what_is_under_way(
+    start: Callable[..., ServiceProcess],
+) -> None:
+    service = start(max_concurrent_requests=1, queue_seconds=600, demo_tokens_per_second=50)
+    with ThreadPoolExecutor(1) as aside, asked(service) as patient, held(service, input="Count to 30.") as connection:
+        last = aside.submit(lambda: patient.responses.create(**HI))
+        waiting(service, 1)
+        service.ask_to_stop()
+        with pytest.raises(InternalServerError, match="is stopping") as refused:
+            last.result(20)
+        assert refused.value.status_code == 503
+        assert refused.value.response.headers["retry-after"] == "1"
+        assert b"response.completed" in connection.makefile("rb").read()
+    assert service.wait() == 0
+    assert "Traceback" not in service.log
+
+
+async def test_who_waits_in_vain_is_a_503_that_says_for_how_long(settings: Settings) -> None:
+    engine, brief = scripted([Stall()]), full(settings, queue_seconds=0.2)
+    async with serving(brief, engine) as inside, inside.client() as client, inside.http() as http:
+        first = await begun(http, engine)
+        with pytest.raises(InternalServerError, match=r"None came free for this one in 0\.2 s") as refused:
+            await client.responses.create(**HI)
+        assert (refused.value.status_code, refused.value.code) == (503, "service_unavailable")
+        assert int(refused.value.response.headers["retry-after"]) >= 1
+        await engine.close()
+        assert (await first).json()["status"] == "cancelled"
+
+
+async def test_over_a_websocket_a_response_waits_too_and_goes_with_its_client(settings: Settings) -> None:
+    release = asyncio.Event()
+    engine = scripted([Stall(release), answer("Done.")], [answer("Next.")])
+    async with serving(full(settings), engine) as inside, inside.http() as http:
+        first = await begun(http, engine)
+        async with socket(inside.url) as one, socket(inside.url) as other:
+            await one.ask()
+            await waiting_inside(http, 1)
+            await other.ask()
+            await waiting_inside(http, 2)
+            one.connection.transport.abort()
+            await waiting_inside(http, 1)
+            release.set()
+            assert (await other.rest())[-1]["type"] == "response.completed"
+        assert (await first).status_code == 200
+        await waiting_inside(http, 0)
+
+
+async def begun(http: httpx.AsyncClient, engine: ScriptedEngine) -> asyncio.Task[httpx.Response]:
+    """A request that takes the one slot, and has reached the engine."""
+    first = asyncio.create_task(http.post("/v1/responses", json=HI))
+    await until(lambda: engine.running == 1)
+    return first

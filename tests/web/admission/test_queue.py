@@ -1,0 +1,304 @@
+"""Whose turn it is: of a tenant first in, first out; of tenants, who was served least over its weight."""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from itertools import count
+from random import Random
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.web.admission.queue import Queue
+from service.web.admission.served import LEAST, LEAST_A_SECOND, MOST, OUTPUT, Bill, Served
+
+SLOTS = 8
+WAITING = 3
+
+
+def any_of_them(tenant: str) -> bool:
+    return True
+
+
+def ordered(queue: Queue[str]) -> list[str]:
+    """What those that wait are told, in the order in which it is their turn, where none of them takes anything."""
+    found: list[str] = []
+    while (place := queue.take(any_of_them)) is not None:
+        found.append(place.answer)
+    return found
+
+
+def test_of_one_tenant_who_came_first_goes_first() -> None:
+    queue = Queue[str](Served())
+    for each in "abc":
+        queue.join("acme", each)
+    assert ordered(queue) == ["a", "b", "c"]
+    assert len(queue) == 0
+
+
+def test_who_was_served_least_goes_first() -> None:
+    served = Served()
+    queue = Queue[str](served)
+    for tenant in ("acme", "globex"):
+        queue.join(tenant, tenant)
+    served.add("acme", 10)
+    assert ordered(queue) == ["globex", "acme"]
+
+
+def test_who_weighs_more_counts_less() -> None:
+    served = Served({"acme": 3.0, "globex": 1.0}.__getitem__)
+    for tenant, tokens in (("acme", 30), ("globex", 11)):
+        bill = served.begin(tenant)
+        bill.note(tokens, 0)
+        bill.settle()
+    assert served.of("acme") == 10 < served.of("globex") == 11
+
+
+def only_globex(tenant: str) -> bool:
+    return tenant == "globex"
+
+
+def test_who_finds_no_room_is_passed_by_who_counts_no_more_and_keeps_its_place() -> None:
+    queue = Queue[str](Served())
+    queue.join("acme", "a")
+    queue.join("globex", "b")
+    place = queue.take(only_globex)
+    assert place is not None
+    assert place.answer == "b"
+    assert queue.take(only_globex) is None
+    assert ordered(queue) == ["a"]
+
+
+def test_who_was_served_more_does_not_pass_who_finds_no_room() -> None:
+    served = Served()
+    queue = Queue[str](served)
+    queue.join("acme", "a")
+    queue.join("globex", "b")
+    served.add("globex", 1)
+    assert queue.take(only_globex) is None
+    served.add("acme", 1)
+    assert queue.take(only_globex) is not None
+
+
+def test_who_leaves_is_passed_over() -> None:
+    queue = Queue[str](Served())
+    places = [queue.join("acme", each) for each in "abc"]
+    for place in (places[0], places[0], places[2]):
+        queue.leave(place)
+    assert ordered(queue) == ["b"]
+    queue.leave(places[1])
+    assert len(queue) == 0
+
+
+def test_who_comes_back_counts_no_less_than_those_that_wait() -> None:
+    served = Served()
+    queue = Queue[str](served)
+    served.begin("acme").settle()
+    queue.join("globex", "b")
+    served.add("globex", 5000)
+    queue.join("acme", "a")
+    assert served.of("acme") == served.of("globex")
+    served.add("globex", 1)
+    queue.join("acme", "c")  # it has something waiting: nothing is added
+    assert served.of("acme") < served.of("globex")
+
+
+def test_who_comes_back_where_nobody_waits_counts_no_less_than_who_went_last() -> None:
+    served = Served()
+    bill = served.begin("acme")
+    bill.note(3000, 1000)
+    bill.settle()
+    served.begin("acme")
+    served.come("globex", ())
+    assert served.of("globex") == 3000 + OUTPUT * 1000
+
+
+def test_who_was_served_more_keeps_that_while_it_is_away() -> None:
+    served = Served()
+    served.add("acme", 5000)
+    served.come("globex", ())
+    served.come("acme", ["globex"])
+    assert served.of("acme") == 5000 > served.of("globex")
+
+
+def test_a_request_counts_as_what_its_tenants_took_until_it_has_ended() -> None:
+    served = Served()
+    for _ in range(100):
+        bill = served.begin("acme")
+        bill.note(100, 50)
+        bill.settle()
+    before = served.of("acme")
+    assert before == 100 * (100 + OUTPUT * 50)
+    bill = served.begin("acme")
+    assert served.of("acme") - before == pytest.approx(200, rel=0.05)
+    bill.note(100, 400)
+    assert served.of("acme") == before + 900
+    bill.note(100, 500)
+    bill.settle()
+    bill.settle()
+    bill.note(100, 900)
+    assert served.of("acme") == before + 1100
+
+
+def test_a_request_that_took_nothing_counts_as_little_as_there_is_and_changes_no_mean() -> None:
+    served = Served()
+    expected = served.begin("acme")
+    before = served.of("acme")
+    expected.settle()
+    assert served.of("acme") == LEAST
+    again = served.begin("acme")
+    assert served.of("acme") == LEAST + before
+    again.settle(10)
+    assert served.of("acme") == 2 * LEAST + 10 * LEAST_A_SECOND
+
+
+@pytest.mark.parametrize(("seconds", "turns"), [(0.0, 2000 / LEAST), (60.0, 2000 / (60 * LEAST_A_SECOND))])
+def test_nobody_starves_beside_a_tenant_whose_requests_take_nothing(seconds: float, turns: float) -> None:
+    served = Served()
+    queue = Queue[str](served)
+    for tenant in ("acme", "globex"):
+        queue.join(tenant, tenant)
+    served.add("globex", 2000)
+    for turn in count():
+        place = queue.take(any_of_them)
+        assert place is not None
+        if place.tenant == "globex":
+            break
+        assert turn <= turns
+        queue.join("acme", "acme")
+        served.begin("acme").settle(seconds)
+
+
+def test_not_more_tenants_are_remembered_than_so_many_and_those_that_were_served_most() -> None:
+    served = Served()
+    for number in range(3 * MOST):
+        served.add(str(number), number)
+        assert len(served) <= MOST
+    last = str(3 * MOST - 1)
+    assert served.of(last) == 3 * MOST - 1
+    assert served.of("0") == 0
+
+
+class Size(NamedTuple):
+    """About how many tokens a tenant's requests have of prompt and of output."""
+
+    prompt: int
+    output: int
+
+    def some(self, random: Random) -> "Size":
+        """Those of one request."""
+        return Size(random.randint(1, 2 * self.prompt), random.randint(1, 2 * self.output))
+
+    @property
+    def virtual(self) -> int:
+        """Its virtual tokens."""
+        return self.prompt + OUTPUT * self.output
+
+
+class UnderWay:
+    """A request in a slot."""
+
+    def __init__(self, tenant: str, size: Size, bill: Bill) -> None:
+        self.tenant = tenant
+        self.size = size
+        self.bill = bill
+        self.sampled = 0
+
+
+class Server:
+    """SLOTS slots, which tenants that always have WAITING requests keep busy. Each makes a token a step."""
+
+    def __init__(self, sizes: Mapping[str, Size], weights: Mapping[str, float]) -> None:
+        self.served = Served(weights.__getitem__)
+        self.took = Counter[str]()
+        """Virtual tokens."""
+        self.largest = Counter[str]()
+        """Those of the largest request."""
+        self._sizes = sizes
+        self._random = Random(7)
+        self._queue = Queue[int](self.served)
+        self._numbers = count()
+        self._order = {tenant: deque[int]() for tenant in sizes}
+        self._under_way: list[UnderWay] = []
+        for _ in range(WAITING):
+            for tenant in sizes:
+                self._ask(tenant)
+
+    def _ask(self, tenant: str) -> None:
+        number = next(self._numbers)
+        self._queue.join(tenant, number)
+        self._order[tenant].append(number)
+
+    def step(self) -> None:
+        """Let those begin for whom there are slots, and each make a token."""
+        while len(self._under_way) < SLOTS:
+            self._begin()
+        for each in self._under_way:
+            each.sampled += 1
+            each.bill.note(each.size.prompt, each.sampled)
+            self.took[each.tenant] += OUTPUT
+            if each.sampled == each.size.output:
+                each.bill.settle()
+        self._under_way = [each for each in self._under_way if each.sampled < each.size.output]
+
+    def _begin(self) -> None:
+        place = self._queue.take(any_of_them)
+        assert place is not None
+        tenant = place.tenant
+        assert self._order[tenant].popleft() == place.answer, "first in, first out"
+        self._ask(tenant)
+        size = self._sizes[tenant].some(self._random)
+        self.largest[tenant] = max(self.largest[tenant], size.virtual)
+        self.took[tenant] += size.prompt
+        self._under_way.append(UnderWay(tenant, size, self.served.begin(tenant)))
+
+
+SIZES = st.builds(Size, st.integers(1, 200), st.integers(1, 60))
+TENANTS = st.dictionaries(st.sampled_from("abcde"), st.tuples(SIZES, st.sampled_from([0.5, 1, 2, 3])), min_size=2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TENANTS)
+def test_tenants_that_always_wait_are_served_by_their_weights_whatever_they_ask_for(
+    tenants: dict[str, tuple[Size, float]],
+) -> None:
+    weights = {tenant: weight for tenant, (_, weight) in tenants.items()}
+    server = Server({tenant: size for tenant, (size, _) in tenants.items()}, weights)
+    for _ in range(300):
+        server.step()
+    counts = {tenant: server.took[tenant] / weights[tenant] for tenant in tenants}
+    bound = 2 * SLOTS * max(server.largest[tenant] / weights[tenant] for tenant in tenants)  # what is under way
+    assert max(counts.values()) - min(counts.values()) <= bound, (counts, bound)
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+@pytest.mark.parametrize(("small", "large"), [(Size(20, 10), Size(20, 10)), (Size(20, 10), Size(300, 80))])
+def test_in_the_long_run_tokens_are_within_a_twentieth_of_the_weights(small: Size, large: Size, weight: float) -> None:
+    server = Server({"acme": small, "globex": large}, {"acme": 1.0, "globex": weight})
+    for _ in range(5_000):
+        server.step()
+    share = server.took["globex"] / server.took.total()
+    assert share == pytest.approx(weight / (1 + weight), rel=0.05)
+
+
+@given(st.lists(st.integers(0, 3), max_size=40))
+def test_nobody_starves_however_many_newcomers_there_are(comings: list[int]) -> None:
+    served = Served()
+    queue, names = Queue[str](served), count()
+
+    def come(tenant: str) -> None:
+        queue.join(tenant, tenant)
+
+    for _ in range(3):
+        come(f"tenant {next(names)}")
+    come("acme")
+    before = len(queue)
+    for turn, newcomers in enumerate(comings):
+        for _ in range(newcomers):
+            come(f"tenant {next(names)}")
+        place = queue.take(any_of_them)
+        if place is None or place.tenant == "acme":
+            assert turn < before
+            return
+        served.begin(place.tenant)

@@ -1,0 +1,497 @@
+"""Requests that come again with their key, through the official SDK: made once, and told again."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from service.engine.port import EngineUnavailable, Generation
+from service.settings.settings import Settings, load_settings
+from store.history.history import ConversationHistoryStore
+from store.history.idempotency import KeyedRequests
+from store.keys import NO_RESPONSES, mark_of
+from store.turn import Status, Turn
+from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
+from tests.support.service.inside import Inside, answer, opened, scripted, serving
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
+from tests.support.waiting import until
+
+KEY = "the key of a test"
+DEAD = "d" * 24
+"""Who makes a request and is never heard of."""
+
+SECONDS = 20.0
+
+
+def body_of(**more: object) -> bytes:
+    return json.dumps({"model": MODEL, "input": "hi", **more}).encode()
+
+
+BODY = body_of()
+
+
+def keyed(key: str = KEY) -> dict[str, str]:
+    return {"Idempotency-Key": key}
+
+
+async def ask(client: AsyncOpenAI, key: str = KEY, **body: Any) -> Any:
+    """A response to a request with a key."""
+    body = {"model": MODEL, "input": "hi", **body}
+    return await client.responses.create(extra_headers=keyed(key), **body)
+
+
+async def streamed(client: AsyncOpenAI, key: str = KEY, **body: Any) -> list[Any]:
+    """The events of a stream for a request with a key."""
+    stream = await ask(client, key, stream=True, **body)
+    async with stream:
+        return [event async for event in stream]
+
+
+async def stored(inside: Inside) -> list[str]:
+    """The digits of all responses, and of all that was added by hand."""
+    async with inside.store.server.operation() as operation:
+        _, keys = await operation.command("SCAN", 0, "MATCH", f"{inside.store.keyspace.prefix}:*:node:*", "COUNT", 9999)
+    return [key.rpartition(b":")[2].decode() for key in keys]
+
+
+async def responses(inside: Inside) -> list[str]:
+    """The ids of all responses."""
+    return [f"resp_{digits}" for digits in await stored(inside) if mark_of(digits) not in NO_RESPONSES]
+
+
+async def known(inside: Inside) -> int:
+    """How many requests with a key are known."""
+    async with inside.store.server.operation() as operation:
+        return await operation.command("HLEN", f"{inside.store.keyspace.prefix}:{{00}}:keyed:default")
+
+
+class Held:
+    """A script that says something, and the rest once it may."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.may = asyncio.Event()
+
+    def __call__(self, generation: Generation) -> Script:
+        self.begun.set()
+        return [opened("Said "), Stall(self.may), *([token] for token in answer("so far.")[3:])]
+
+
+@asynccontextmanager
+async def one(settings: Settings, *scripts: Any) -> AsyncIterator[tuple[Inside, AsyncOpenAI, ScriptedEngine]]:
+    """A service, its client and its engine."""
+    engine = scripted(*scripts or ([answer("Hello.")],))
+    async with serving(settings, engine) as inside, inside.client() as client:
+        yield inside, client, engine
+
+
+async def test_a_repeat_gets_the_stored_answer_byte_for_byte(settings: Settings) -> None:
+    async with one(settings) as (inside, client, engine):
+        first, second = [
+            await client.responses.with_raw_response.create(model=MODEL, input="hi", extra_headers=keyed())
+            for _ in range(2)
+        ]
+        assert first.http_response.content == second.http_response.content
+        assert "idempotent-replayed" not in first.headers
+        assert second.headers["idempotent-replayed"] == "true"
+        assert len(engine.generations) == 1
+        assert await responses(inside) == [first.parse().id]
+
+
+async def test_a_repeat_of_a_stream_gets_its_response_as_a_stream(settings: Settings) -> None:
+    async with one(settings) as (inside, client, engine):
+        first, second = await streamed(client), await streamed(client)
+
+        assert [event.type for event in second] == ["response.created", "response.completed"]
+        assert [event.sequence_number for event in second] == [0, 1]
+        assert second[-1].response == first[-1].response
+        assert len(engine.generations) == 1
+        assert await responses(inside) == [first[-1].response.id]
+
+
+async def test_a_repeat_of_a_background_response_gets_it_as_it_stands(settings: Settings) -> None:
+    held = Held()
+    async with one(settings, held) as (inside, client, _):
+        first = await ask(client, background=True)
+        await asyncio.wait_for(held.begun.wait(), SECONDS)
+        under_way = await until(
+            lambda: ask(client, background=True), SECONDS, wanted=lambda found: found.output_text == "Said "
+        )
+        held.may.set()
+        ended = await until(
+            lambda: ask(client, background=True), SECONDS, wanted=lambda found: found.status == "completed"
+        )
+
+        assert (first.status, under_way.status) == ("queued", "in_progress")
+        assert {first.id, under_way.id, ended.id} == {*await responses(inside)}
+
+
+async def test_a_repeat_of_a_background_stream_gets_all_its_events(settings: Settings) -> None:
+    held = Held()
+    async with one(settings, held) as (inside, client, _):
+        stream = await ask(client, background=True, stream=True)
+        async with stream:
+            async for event in stream:
+                if event.type == "response.output_text.delta":
+                    break
+        again = asyncio.create_task(streamed(client, background=True))
+        held.may.set()
+        events, after = await again, await streamed(client, background=True)
+
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        assert events[-1].type == "response.completed"
+        assert after == events
+        assert await responses(inside) == [events[-1].response.id]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_many_at_once_at_two_services_get_one_response(settings: Settings, stream: bool) -> None:
+    held = Held()
+    async with one(settings, held) as (inside, here, engine), one(settings, held) as (_, there, other):
+        asking = [asyncio.create_task(streamed(client) if stream else ask(client)) for client in (here, there) * 10]
+        await asyncio.wait_for(held.begun.wait(), SECONDS)
+        held.may.set()
+        found = [each[-1].response if stream else each for each in await asyncio.gather(*asking)]
+
+        assert len(engine.generations) + len(other.generations) == 1
+        assert {each.id for each in found} == {*await responses(inside)}
+        assert {each.output_text for each in found} == {"Said so far."}
+        assert all(each == found[0] for each in found)
+
+
+async def test_a_key_with_another_body_is_refused_and_no_sdk_tries_again(settings: Settings) -> None:
+    async with one(settings) as (inside, client, _):
+        await ask(client)
+        answers: list[httpx.Response] = []
+        patient = client.with_options(max_retries=2)
+        patient._client.event_hooks["response"].append(_noting(answers))
+        with pytest.raises(openai.UnprocessableEntityError) as refusal:
+            await ask(patient, input="something else")
+        assert (refusal.value.code, refusal.value.param) == ("idempotency_key_reused", None)
+        assert len(answers) == 1
+        assert len(await responses(inside)) == 1
+
+
+def _noting(answers: list[httpx.Response]) -> Any:
+    async def note(response: httpx.Response) -> None:
+        answers.append(response)
+
+    return note
+
+
+async def test_tenants_see_nothing_of_each_others_keys(settings: Settings) -> None:
+    keys = f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"
+    settings = load_settings(**settings.model_dump(include=settings.model_fields_set), api_keys=keys)
+    async with (
+        serving(settings, scripted([answer("Hello.")])) as inside,
+        inside.client(ACME_KEY) as acme,
+        inside.client(GLOBEX_KEY) as globex,
+    ):
+        first, other = await ask(acme), await ask(globex, input="another body")
+        assert (await ask(acme)).id == first.id
+        assert (await ask(globex, input="another body")).id == other.id != first.id
+
+
+async def test_each_route_has_keys_of_its_own(settings: Settings) -> None:
+    async with one(settings) as (inside, _, _):
+        routes = ("/v1/responses", "/open-responses/v1/responses")
+        first, again = [[(await post(inside, BODY, route)).json() for route in routes] for _ in range(2)]
+
+        assert first == again
+        assert len({each["id"] for each in first}) == 2
+
+
+async def test_what_was_refused_is_not_known(settings: Settings) -> None:
+    async with one(settings) as (inside, client, _):
+        with pytest.raises(openai.NotFoundError):
+            await ask(client, model="another-model")
+        with pytest.raises(openai.BadRequestError):
+            await ask(client, temperature=7)
+        assert await known(inside) == 0
+
+        assert (await ask(client)).output_text == "Hello."
+
+
+async def test_what_failed_before_anything_was_said_is_made_again(settings: Settings) -> None:
+    async with one(settings, [Die(EngineUnavailable("away"))], [answer("Hello.")]) as (inside, client, _):
+        with pytest.raises(openai.APIStatusError):
+            await ask(client)
+        assert await known(inside) == 0
+
+        assert (await ask(client)).output_text == "Hello."
+        assert len(await responses(inside)) == 1
+
+
+async def test_a_stream_that_failed_is_told_as_it_failed(settings: Settings) -> None:
+    async with one(settings, [opened("Said "), Die(EngineUnavailable("away"))]) as (_, client, engine):
+        first, second = await streamed(client), await streamed(client)
+
+        assert first[-1].type == second[-1].type == "response.failed"
+        assert first[-1].response == second[-1].response
+        assert len(engine.generations) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_is_not_stored_is_not_told_again_and_says_so(settings: Settings, stream: bool) -> None:
+    held = Held()
+    async with one(settings, held) as (inside, client, engine):
+        asking = asyncio.create_task(
+            streamed(client, store=False) if stream else ask(client, store=False)  # type: ignore[arg-type]
+        )
+        await asyncio.wait_for(held.begun.wait(), SECONDS)
+        for ended in (False, True):
+            if ended:
+                held.may.set()
+                await asking
+            with pytest.raises(openai.UnprocessableEntityError) as refusal:
+                await ask(client, store=False, **({"stream": True} if stream else {}))
+            assert refusal.value.code == "idempotency_response_not_stored"
+        assert await responses(inside) == []
+        assert len(engine.generations) == 1
+
+
+@asynccontextmanager
+async def unheard(inside: Inside, body: bytes) -> AsyncIterator[asyncio.StreamWriter]:
+    """A request with a key, whose client hangs up at the end of the block."""
+    _, writer = await asyncio.open_connection("127.0.0.1", inside.port)
+    head = f"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nidempotency-key: {KEY}"
+    writer.write(f"{head}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+    yield writer
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_is_stored_is_made_to_its_end_though_its_client_hangs_up(settings: Settings, stream: bool) -> None:
+    held, body = Held(), body_of(stream=stream)
+    async with one(settings, held) as (inside, _, engine):
+        async with unheard(inside, body):
+            await asyncio.wait_for(held.begun.wait(), SECONDS)
+        again = asyncio.create_task(post(inside, body))
+        held.may.set()
+        text = (await again).text
+
+        assert "Said so far." in text
+        assert '"status":"completed"' in text
+        assert engine.aborted == {}
+        assert len(engine.generations) == len(await responses(inside)) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_is_not_stored_ends_with_its_client_and_may_be_made_again(settings: Settings, stream: bool) -> None:
+    held, body = Held(), body_of(stream=stream, store=False)
+    async with one(settings, held) as (inside, _, engine):
+        async with unheard(inside, body):
+            await asyncio.wait_for(held.begun.wait(), SECONDS)
+        await until(lambda: engine.aborted)
+        await until(lambda: known(inside), wanted=lambda found: found == 0)
+        held.may.set()
+
+        assert "Said so far." in (await post(inside, body)).text
+        assert len(engine.generations) == 2
+
+
+async def test_a_client_that_hangs_up_while_it_waits_gives_its_place_back(settings: Settings) -> None:
+    held = Held()
+    async with one(settings, held) as (inside, _, _), inside.http() as raw:
+        making = asyncio.create_task(post(inside))
+        await asyncio.wait_for(held.begun.wait(), SECONDS)
+        async with unheard(inside, BODY):
+            await until(lambda: under_way(raw), wanted=lambda found: found == 2)
+        await until(lambda: under_way(raw), wanted=lambda found: found == 1)
+        held.may.set()
+        assert (await making).status_code == 200
+
+
+async def under_way(raw: httpx.AsyncClient) -> int:
+    """How many requests are under way."""
+    lines = (await raw.get("/metrics")).text.splitlines()
+    (found,) = [line for line in lines if line.startswith("harmonium_requests_in_progress ")]
+    return int(float(found.split()[1]))
+
+
+async def test_who_waits_for_too_long_is_told_to_come_again(settings: Settings) -> None:
+    held = Held()
+    brief = load_settings(**settings.model_dump(include=settings.model_fields_set), request_seconds=1.0)
+    async with one(settings, held) as (_, client, _), one(brief) as (_, other, engine):
+        making = asyncio.create_task(ask(client))
+        await asyncio.wait_for(held.begun.wait(), SECONDS)
+        with pytest.raises(openai.InternalServerError) as refusal:
+            await ask(other)
+        assert refusal.value.status_code == 503
+        assert "still under way" in refusal.value.message
+        held.may.set()
+        assert (await ask(other)).id == (await making).id
+        assert engine.generations == []
+
+
+async def test_a_service_that_stops_lets_nobody_wait_there(settings: Settings) -> None:
+    held = Held()
+    async with one(settings, held) as (_, client, _):
+        making = asyncio.create_task(ask(client))
+        await asyncio.wait_for(held.begun.wait(), SECONDS)
+        async with one(settings) as (leaving, other, _), leaving.http() as raw:
+            waiting = asyncio.create_task(ask(other))
+            await until(lambda: under_way(raw), wanted=lambda found: found == 1)
+        with pytest.raises((openai.InternalServerError, openai.APIConnectionError)):
+            await waiting
+        held.may.set()
+        assert (await making).output_text == "Said so far."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_service_that_stops_cuts_off_is_made_by_another_for_who_asks_again(
+    settings: Settings, stream: bool
+) -> None:
+    held, body = Held(), body_of(stream=stream)
+    async with one(settings) as (inside, _, engine):
+        async with one(settings, held) as (stopping, _, _):
+            making = asyncio.create_task(post(stopping, body))
+            await asyncio.wait_for(held.begun.wait(), SECONDS)
+            waiting = asyncio.create_task(post(inside, body))
+            async with inside.http() as raw:
+                await until(lambda: under_way(raw), wanted=lambda found: found == 1)
+        with pytest.raises(httpx.RemoteProtocolError) if stream else nullcontext():
+            assert (await making).status_code == 503
+        told = (await waiting).text
+
+        assert "Hello." in told
+        assert '"status":"completed"' in told
+        assert len(engine.generations) == len(await responses(inside)) == 1
+
+
+async def died(inside: Inside, body: bytes, *, named: str = "", route: str = "/v1/responses") -> None:
+    """Somebody took a request, perhaps said as what it will be stored, and died."""
+    them = KeyedRequests(inside.store, lease_seconds=0.5)
+    request = await them.request("default", route, KEY.encode(), body)
+    await them.take(request, DEAD)
+    if named:
+        assert await them.name(request, DEAD, named, kept=True)
+
+
+async def post(inside: Inside, body: bytes = BODY, route: str = "/v1/responses") -> httpx.Response:
+    """The answer to a request with a key, of just these bytes."""
+    async with inside.http() as raw:
+        return await raw.post(route, content=body, headers=keyed() | {"content-type": "application/json"})
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_who_takes_over_from_a_dead_one_makes_the_same_response(settings: Settings, named: bool) -> None:
+    async with one(settings) as (inside, _, engine):
+        id = inside.store.new_id()
+        await died(inside, BODY, named=id.removeprefix("resp_") if named else "")
+        found = (await post(inside)).json()
+
+        assert (found["id"] == id) == named
+        assert (await post(inside)).json() == found
+        assert await responses(inside) == [found["id"]]
+        assert len(engine.generations) == 1
+
+
+async def test_what_a_dead_one_has_stored_is_told(settings: Settings) -> None:
+    async with one(settings) as (inside, client, engine):
+        first = await client.responses.create(model=MODEL, input="hi")
+        await died(inside, BODY, named=first.id.removeprefix("resp_"))
+        found = await post(inside)
+
+        assert found.json()["id"] == first.id
+        assert found.headers["idempotent-replayed"] == "true"
+        assert len(engine.generations) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_comes_second_with_its_turn_is_told_to_ask_for_the_first(settings: Settings, stream: bool) -> None:
+    """As one that was silent for so long that another took over, and was quicker."""
+    held, body = Held(), body_of(stream=stream)
+    async with one(settings, held, [answer("Hello.")]) as (inside, client, _):
+        making = asyncio.create_task(post(inside, body))
+        await asyncio.wait_for(held.begun.wait(), SECONDS)
+        id = f"resp_{await named_as(inside.store)}"
+        other = (await client.responses.create(model=MODEL, input="hi")).id
+        response = (await inside.store.get("default", other)).replace(other.encode(), id.encode())
+        await inside.store.append("default", Turn(id, None, Status.COMPLETED, (), response))
+        await inside.store.forget("default", other)
+        held.may.set()
+        second = await making
+
+        if stream:
+            assert '"type":"response.failed"' in second.text
+        else:
+            assert (second.status_code, second.headers["x-should-retry"]) == (503, "true")
+        assert (await post(inside, body)).headers["idempotent-replayed"] == "true"
+        assert await responses(inside) == [id]
+
+
+async def named_as(store: ConversationHistoryStore) -> str:
+    """As what the only request with a key will be stored."""
+    async with store.server.operation() as operation:
+        (record,) = await operation.command("HVALS", f"{store.keyspace.prefix}:{{00}}:keyed:default")
+    return json.loads(record)["named"]
+
+
+async def test_a_response_that_was_deleted_since_is_not_found_and_not_made_again(settings: Settings) -> None:
+    async with one(settings) as (inside, client, engine):
+        first = await ask(client)
+        await client.responses.delete(first.id)
+        for stream in (False, True):
+            with pytest.raises(openai.NotFoundError):
+                await (streamed(client, "streamed") if stream else ask(client))
+            if not stream:
+                await client.responses.delete((await streamed(client, "streamed"))[-1].response.id)
+        assert await responses(inside) == []
+        assert len(engine.generations) == 2
+
+
+async def test_headers_that_clients_send_by_themselves_are_no_keys(settings: Settings) -> None:
+    headers = {"x-client-request-id": "thread_1", "x-stainless-retry-count": "1", "x-request-id": "req_1"}
+    async with one(settings) as (inside, client, _):
+        for _ in range(2):
+            await client.responses.create(model=MODEL, input="hi", extra_headers=headers)
+        assert len(await responses(inside)) == 2
+        assert await known(inside) == 0
+
+
+async def test_what_can_be_no_key_is_refused_by_each_route_that_takes_one(settings: Settings) -> None:
+    routes = ("/v1/responses", "/v1/conversations", f"/v1/conversations/conv_{'0' * 48}/items")
+    async with serving(settings) as inside, inside.http() as raw:
+        for route in routes:
+            for keys in (["a" * 256], ["a\tb"], [""], ["a", "a"]):
+                headers = [("content-type", "application/json"), *(("idempotency-key", key) for key in keys)]
+                refused = await raw.post(route, content=BODY, headers=headers)
+                error = refused.json()["error"]
+                assert (refused.status_code, error["code"], error["param"]) == (400, "invalid_idempotency_key", None)
+
+
+async def test_without_a_key_the_store_is_asked_for_nothing_more(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(KeyedRequests, "take", lambda *_: asked.append("take"))
+    async with one(settings) as (_, client, _):
+        await client.responses.create(model=MODEL, input="hi")
+        await client.conversations.create()
+    assert asked == []
+
+
+async def test_repeats_are_counted_and_in_the_log_without_their_keys(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with one(settings) as (inside, client, _), inside.http() as raw:
+        await ask(client)
+        await ask(client)
+        with pytest.raises(openai.UnprocessableEntityError):
+            await ask(client, input="something else")
+        metrics = (await raw.get("/metrics")).text
+    found = [record.fields.get("repeat") for record in caplog.records if hasattr(record, "fields")]
+
+    assert [each for each in found if each] == ["told", "refused"]
+    assert 'harmonium_repeats_total{outcome="told"} 1.0' in metrics
+    assert 'harmonium_repeats_total{outcome="refused"} 1.0' in metrics
+    assert KEY not in caplog.text
+    assert KEY not in str([record.__dict__ for record in caplog.records])
