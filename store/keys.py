@@ -34,7 +34,9 @@
     PREFIX:{SHARD}:registry                hash, the records of projects, service accounts and keys; in shard 00 alone
     PREFIX:{SHARD}:registry:LIST           zset, their names, in the order in which they were added
     PREFIX:{SHARD}:registry-used           hash, when a key was last used, in seconds, by its record's name
-    PREFIX:{SHARD}:audit                   stream, who changed what of them
+    PREFIX:{SHARD}:audit-entries           zset, the audit log: who changed what, by the µs of that
+    PREFIX:{SHARD}:audit-of:SHARE          zset, the µs of the entries in one share of it
+    PREFIX:{SHARD}:audit-shares            zset, the shares of tenants, by how many entries each has
     PREFIX:{SHARD}:limits:TENANT/SCOPE     hash, what is used of a tenant's limits (lua/limits.lua); expires
     PREFIX:{SHARD}:parallel:TENANT/SCOPE   zset DIGITS of its work under way, by the ms until it counts; expires
     PREFIX:{SHARD}:reserved:TENANT         hash, what is reserved for its work under way, by DIGITS; expires
@@ -124,7 +126,8 @@ class ShardKeys:
     registry: Key
     registry_used: Key
     registry_news: Key
-    audit: Key
+    audit_entries: Key
+    audit_shares: Key
     reservations: Key
     control: Key
     turns: str

@@ -23,6 +23,7 @@ from service.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
 from store.fsck.check import Fsck, Progress, Report
 from store.fsck.faults import MEANINGS
 from store.redis.connection import connect
+from store.registry.registry import ADMINISTRATORS
 
 SHOWN = 100
 """The most faults that are shown one by one; JSON has them all."""
@@ -133,7 +134,7 @@ async def _note(settings: Settings, report: Report) -> None:
     )
     store = open_store(settings)
     try:
-        await note(open_directory(settings, store).registry, Actor(COMMAND_LINE), repaired)
+        await note(open_directory(settings, store).registry, ADMINISTRATORS, Actor(COMMAND_LINE), repaired)
     finally:
         await store.close()
 

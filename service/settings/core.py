@@ -126,8 +126,9 @@ class CoreSettings(BaseSettings):
     tenant_limits: Annotated[dict[str, int], NoDecode] = {}
     """What each tenant may have that no administrator has given another limit, comma-separated, such as
     max_requests_per_1_minute=60,max_tokens_per_1_day=1000000. docs/tenants.md names all. Empty is no limit."""
-    audit_entries: int = Field(100_000, ge=1, le=10_000_000)
-    """About how many entries the audit log has; the oldest are deleted for new ones. One takes some 300 bytes."""
+    audit_entries: int = Field(100_000, ge=2, le=10_000_000)
+    """How many entries the audit log has, some 700 bytes each: half of them of administrators, half of tenants. Where a
+    half is full the oldest goes, of the tenant that has the most."""
     usage_days: int = Field(90, ge=0, le=3_660)
     """For how many days it is known what each project, key and model used in each hour; 0 counts nothing. An hour takes
     some 200 bytes for each project, key and model in it, in each shard, and at most 200 KB."""

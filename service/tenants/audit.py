@@ -20,7 +20,9 @@ from store.registry.registry import MOST_A_PAGE, Entry, Registry
 logger = logging.getLogger("harmonium.audit")
 
 ENTRY_PREFIX = "audit_log-"
-_ENTRY = re.compile(r"audit_log-(?!0+-0+$)([0-9]{1,15}-[0-9]{1,10})", re.ASCII)
+_ENTRY = re.compile(r"audit_log-([1-9][0-9]{0,15})", re.ASCII)
+
+SECOND_US = 1_000_000
 
 MOST_LOOKED_AT = 2_000
 """The most entries that one request looks at."""
@@ -88,13 +90,13 @@ class AuditEvent(msgspec.Struct, frozen=True):
         event(logger, logging.INFO, self.type, id=self.id, project=project, actor=actor.address or actor.id)
 
 
-async def note(registry: Registry, actor: Actor, happened: AuditEvent) -> None:
-    """Add what was done already to the log, and say it. Where the store takes no entry, that is said, and nothing else
-    comes of it.
+async def note(registry: Registry, share: str, actor: Actor, happened: AuditEvent) -> None:
+    """Add what was done already to a share of the log (`Registry.note`), and say it. Where the store takes no entry,
+    that is said, and nothing else comes of it.
     """
     happened.log(actor)
     try:
-        await registry.note(happened.record(actor))
+        await registry.note(share, happened.record(actor))
     except StoreError as error:
         reason = type(error).__name__
         event(
@@ -154,10 +156,11 @@ async def page_of_entries(registry: Registry, wanted: Wanted, *, after: str | No
     It ends after MOST_LOOKED_AT entries, wherever it is by then. Raises InvalidRequest for an `after` that is no
     entry's id, StoreUnavailable.
     """
-    first = "-" if wanted.first is None else str(wanted.first * 1000)
-    last = "+" if wanted.last is None else str(wanted.last * 1000 + 999)
-    if after is not None and (wanted.last is None or _second(_place(after)) <= wanted.last):
-        last = f"({_place(after)}"
+    first = 0 if wanted.first is None else wanted.first * SECOND_US
+    ends = [] if wanted.last is None else [wanted.last * SECOND_US + SECOND_US - 1]
+    if after is not None:
+        ends.append(_us_of(after) - 1)
+    last = min(ends, default=None)
     found: list[dict[str, Any]] = []
     looked_at, seen = 0, after
     while looked_at < MOST_LOOKED_AT:
@@ -169,7 +172,7 @@ async def page_of_entries(registry: Registry, wanted: Wanted, *, after: str | No
                 if len(found) == limit:
                     return Entries(found, True, seen)
                 found.append(shown)
-            seen, last = shown["id"], f"({entry.id}"
+            seen, last = shown["id"], entry.us - 1
         looked_at += len(entries)
         if len(entries) < size:
             return Entries(found, False, seen)
@@ -178,20 +181,16 @@ async def page_of_entries(registry: Registry, wanted: Wanted, *, after: str | No
 
 def _shown(entry: Entry) -> dict[str, Any]:
     return {
-        "id": ENTRY_PREFIX + entry.id,
+        "id": f"{ENTRY_PREFIX}{entry.us}",
         "object": "organization.audit_log",
-        "effective_at": _second(entry.id),
+        "effective_at": entry.us // SECOND_US,
         **msgspec.json.decode(entry.record),
     }
 
 
-def _second(place: str) -> int:
-    """When an entry was made, by its place in the log."""
-    return int(place.partition("-")[0]) // 1000
-
-
-def _place(id: str) -> str:
+def _us_of(id: str) -> int:
+    """When an entry was made, in µs, by its id."""
     match = _ENTRY.fullmatch(id)
     if match is None:
         raise invalid_value("after", id, "Give the last_id of the page before.")
-    return match[1]
+    return int(match[1])

@@ -6,7 +6,7 @@ from time import monotonic
 
 from service.logs import Ration
 from service.tenants.audit import NOBODY, Actor, AuditEvent, note
-from store.registry.registry import Registry
+from store.registry.registry import STRANGERS, Registry
 
 SECONDS = 60.0
 """In so long a process notes one wrong key, and how many there were besides since the last one that it noted."""
@@ -28,6 +28,6 @@ class FailedLogins:
             return
         about = {"error_code": "invalid_api_key", "error_message": "Incorrect API key provided.", "others": others}
         happened = AuditEvent("login.failed", request_id, about=about)
-        noting = asyncio.create_task(note(self._registry, Actor(NOBODY, address=address), happened))
+        noting = asyncio.create_task(note(self._registry, STRANGERS, Actor(NOBODY, address=address), happened))
         self._noting.add(noting)
         noting.add_done_callback(self._noting.discard)

@@ -21,8 +21,9 @@ _OWN = re.compile(rb"(line:[0-3]|leaves|conversations):([A-Za-z0-9_.-]{1,64})")
 """What a tenant has of its own: a line of jobs at a level, the order of its leaves, its conversations."""
 
 _LIMIT = rb"(?:limits|parallel):[A-Za-z0-9_.-]{1,64}/[A-Za-z0-9_-]+"
-_REGISTRY = rb"registry:[a-z-]+(?:/[A-Za-z0-9_.-]{1,64})?"
-"""What is counted of a limit, and a list of the registry: they have nothing to do with turns."""
+_REGISTRY = rb"registry:[a-z-]+(?:/[A-Za-z0-9_.-]{1,64})?|audit-of:@?[A-Za-z0-9_.-]{1,64}"
+"""What is counted of a limit, a list of the registry, and a share of the audit log: they have nothing to do with turns.
+"""
 
 _NOTE = re.compile(
     rb"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]{1,9}|"

@@ -36,7 +36,7 @@ KINDS = {
     **dict.fromkeys((f"{name}:{level}" for name in ("queued", "turn") for level in range(LEVELS)), "zset"),
     **dict.fromkeys(("usage", "sweeps", "waiting-bytes", "outbox-tries", "store"), "hash"),
     **dict.fromkeys(("registry", "registry-used"), "hash"),
-    "audit": "stream",
+    **dict.fromkeys(("audit-entries", "audit-shares"), "zset"),
 }
 """What all trees of a shard share, by the names of the keys, and which types of value they hold."""
 

@@ -598,9 +598,17 @@ def keep_keyed(turn: TurnKeys, *, owner: str, named: str, kept: str, lease_ms: i
 def end_keyed(turn: TurnKeys, *, owner: str, made: str, kept_ms: int) -> None: ...
 
 
-@script("registry registry_used audit registry_news", out_of_memory=True)
+@script("registry registry_used audit_entries audit_shares registry_news", "clock", "auditing", out_of_memory=True)
 def change_registry(
-    shard: ShardKeys, *, changes: bytes, places: bytes, mark: str, entries: bytes, most_entries: int, tell: str
+    shard: ShardKeys,
+    *,
+    changes: bytes,
+    places: bytes,
+    mark: str,
+    entries: bytes,
+    share: str,
+    most_entries: int,
+    tell: str,
 ) -> None: ...
 
 

@@ -18,6 +18,12 @@ from store.redis import scripts
 
 T = TypeVar("T")
 
+ADMINISTRATORS = "@administrators"
+"""The share of the audit log that has a room of its own (lua/auditing.lua); no tenant is called so."""
+
+STRANGERS = "@strangers"
+"""The share of those who are no tenant."""
+
 TRIES = 8
 """How often a change is made again because somebody else's came in between."""
 
@@ -42,9 +48,9 @@ class Place(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of the audit log: its id there, and what the log was given."""
+    """An entry of the audit log: when it was made, in µs, which no other was; and what the log was given."""
 
-    id: str
+    us: int
     record: bytes
 
 
@@ -52,9 +58,9 @@ class Registry:
     """The registry of a store."""
 
     def __init__(self, history: ConversationHistoryStore, *, most_entries: int = 100_000) -> None:
-        """`most_entries` is about how many entries the audit log keeps; the oldest go."""
+        """`most_entries` is how many entries the audit log keeps: one half of administrators, one of all others."""
         self._history = history
-        self._most_entries = most_entries
+        self._most_entries = most_entries // 2
 
     @property
     def _shard(self) -> ShardKeys:
@@ -84,9 +90,15 @@ class Registry:
         return [name.decode() for name in names] if word == b"ok" else None
 
     async def change(
-        self, changes: Sequence[Change], *, places: Sequence[Place] = (), entries: Sequence[bytes] = (), tell: str = ""
+        self,
+        changes: Sequence[Change],
+        *,
+        places: Sequence[Place] = (),
+        entries: Sequence[bytes] = (),
+        share: str = ADMINISTRATORS,
+        tell: str = "",
     ) -> None:
-        """Change records and lists, with `entries` in the audit log, and `tell` whoever listens.
+        """Change records and lists, with `entries` in a share of the audit log, and `tell` whoever listens.
 
         When it returns, that is as safe as turns are to be. Raises RegistryMoved where a record isn't as it was,
         RegistryFull, StoreUnconfirmed, StoreUnavailable.
@@ -99,6 +111,7 @@ class Registry:
                 places=msgspec.json.encode(places),
                 mark=secrets.token_hex(16),
                 entries=msgspec.json.encode([_text(each) for each in entries]),
+                share=share,
                 most_entries=self._most_entries,
                 tell=tell,
             )
@@ -108,15 +121,23 @@ class Registry:
             raise RegistryFull(details[0].decode())
         await self._history.confirmer.prove(self._shard)
 
-    async def note(self, entry: bytes) -> None:
-        """Add an entry to the audit log. Raises StoreUnavailable."""
-        await self.change((), entries=[entry])
+    async def note(self, share: str, entry: bytes) -> None:
+        """Add an entry to the audit log, in the share of a tenant, of ADMINISTRATORS or of STRANGERS. Where there is no
+        room, the oldest of the share with the most entries goes. Raises StoreUnavailable.
+        """
+        await self.change((), entries=[entry], share=share)
 
-    async def entries(self, *, first: str = "-", last: str = "+", limit: int = MOST_A_PAGE) -> list[Entry]:
-        """Entries of the audit log from id `last` down to id `first`, the newest first. Raises StoreUnavailable."""
+    async def entries(self, *, first: int = 0, last: int | None = None, limit: int = MOST_A_PAGE) -> list[Entry]:
+        """Entries of the audit log of all shares, from that of the µs `last` down to that of `first`, the newest first.
+        Raises StoreUnavailable.
+        """
+        newest = "+inf" if last is None else last
         async with self._history.server.operation() as operation:
-            found = await operation.command("XREVRANGE", self._shard.audit, last, first, "COUNT", limit)
-        return [Entry(id.decode(), fields[1]) for id, fields in found]
+            found: list[bytes] = await operation.command(
+                "ZRANGE", self._shard.audit_entries, newest, first, "BYSCORE", "REV", "LIMIT", 0, limit
+            )
+        parts = [each.partition(b" ") for each in found]
+        return [Entry(int(us), record) for us, _, record in parts]
 
     async def used(self, names: dict[str, int]) -> None:
         """Note when keys were last used, by their names, in seconds; of those that were deleted nothing. Raises

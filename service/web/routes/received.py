@@ -51,7 +51,7 @@ async def noted(request: Request, type: str, id: str, **data: object) -> None:
         return
     actor = Actor(entry.tenant) if entry.key is None else Actor.of(entry.key)
     project = entry.project or static_project(entry.tenant)
-    await note(service.directory.registry, actor, AuditEvent(type, id, project, data or None))
+    await note(service.directory.registry, entry.tenant, actor, AuditEvent(type, id, project, data or None))
 
 
 async def body_of(request: Request, *, text: bool = True) -> bytes:

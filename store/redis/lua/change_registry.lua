@@ -1,13 +1,14 @@
 -- Change records and lists of the registry if all records are what the caller made the change of, with entries in the
 -- audit log.
 --
--- Keys:      registry, registry_used, audit, registry_news
+-- Keys:      registry, registry_used, audit_entries, audit_shares, registry_news
 -- Arguments: changes       NAME, BEFORE and AFTER of each record, empty where there is none; JSON
 --            places        LIST, NAME and MOST of each name in a list: added if that has fewer than MOST, or taken out if
 --                          MOST is 0; JSON
 --            mark          what only this call has
 --            entries       what the audit log is given, in its order; JSON
---            most_entries  about how many entries the log keeps
+--            share         whose share of the log they are of
+--            most_entries  how many entries administrators have there, and all others together
 --            tell          what those are told who listen; '' for nothing
 -- Result:    {'ok'} | {'moved', name} of a record that isn't BEFORE | {'full', list}
 -- Invariant: all happens, or nothing. A retry changes nothing, and is 'ok'.
@@ -46,7 +47,7 @@ for _, place in ipairs(places) do
   end
 end
 for _, entry in ipairs(cjson.decode(entries)) do
-  redis.call('XADD', audit, 'MAXLEN', '~', most_entries, '*', 'b', entry)
+  note_in_log(entry, share, most_entries)
 end
 if tell ~= '' then
   redis.call('SPUBLISH', registry_news, tell)

@@ -26,7 +26,8 @@ SINGLES = {
     "sweeps",
     "registry",
     "registry-used",
-    "audit",
+    "audit-entries",
+    "audit-shares",
     "reservations",
 }
 COUNTERS = ("responses", "tombstones", "trees", "bytes")

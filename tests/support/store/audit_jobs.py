@@ -30,7 +30,11 @@ _PLACES = re.compile(r"(?:queued|turn):[0-3]|line:[0-3]:[A-Za-z0-9_.-]+")
 
 def is_known(name: str) -> bool:
     """Whether a shard's key is one of those that jobs and webhooks share."""
-    return name in SHARED or name.startswith("registry:") or bool(NOTES.fullmatch(name) or _PLACES.fullmatch(name))
+    return (
+        name in SHARED
+        or name.startswith(("registry:", "audit-of:"))
+        or bool(NOTES.fullmatch(name) or _PLACES.fullmatch(name))
+    )
 
 
 def under_way(node: dict[str, str]) -> bool:

@@ -208,7 +208,7 @@ async def test_a_page_behind_a_later_entry_has_none_of_after_the_time_asked_for(
         logs = client.admin.organization.audit_logs
         await client.admin.organization.projects.create(name="Chat")
         (entry,) = [each async for each in logs.list()]
-        later = f"audit_log-{(entry.effective_at + 3600) * 1000}-0"
+        later = f"audit_log-{(entry.effective_at + 3600) * 1_000_000}"
         before: Any = {"effective_at": {"lt": entry.effective_at}}
         assert [each async for each in logs.list(**before)] == []
         assert [each async for each in logs.list(after=later, **before)] == []

@@ -10,6 +10,7 @@ from openai import AsyncOpenAI
 from service.settings.settings import Settings
 from service.tenants.values import new_value
 from store.registry.registry import Registry
+from tests.support.service.background import changed
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
 from tests.support.waiting import until
@@ -84,12 +85,39 @@ async def test_a_tenant_of_the_settings_is_named_and_nothing_is_noted_without_pr
         assert len(await Registry(inside.store).entries()) == 1
 
 
+async def test_a_project_that_deletes_much_pushes_out_no_entry_of_others(settings: Settings) -> None:
+    async with administered(changed(settings, audit_entries=40)) as (inside, client):
+        attacker, victim = [await client.admin.organization.projects.create(name=name) for name in ("One", "Other")]
+        values = [(await new_key(client, each.id))[1] for each in (attacker, victim)]
+        of_administrators = await entries(client)
+        async with inside.client(values[0]) as noisy, inside.client(values[1]) as quiet, inside.client(STATIC) as acme:
+            for user in (quiet, acme):
+                await user.responses.delete(await made(user))
+            async with inside.client(new_value()) as stranger:
+                with pytest.raises(openai.AuthenticationError):
+                    await stranger.models.list()
+            await until(lambda: entries(client, "login.failed"), 10)
+            deleted = [await made(noisy) for _ in range(100)]
+            for id in deleted:
+                await noisy.responses.delete(id)
+        log = await entries(client)
+        assert log[: len(of_administrators)] == of_administrators
+        others = [each for each in log[len(of_administrators) :] if each.get("project", {}).get("id") != attacker.id]
+        assert [(each["type"], each.get("project", {}).get("id")) for each in others] == [
+            ("response.deleted", victim.id),
+            ("response.deleted", "acme"),
+            ("login.failed", None),
+        ]
+        own = [each["response.deleted"]["id"] for each in log if each["type"] == "response.deleted"][2:]
+        assert own == deleted[-17:]  # half of the log, but for those three
+
+
 async def test_a_log_that_takes_no_entry_fails_no_request(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     async with administered(settings) as (inside, _), inside.client(STATIC) as user:
         id = await made(user)
         keys = inside.store.keyspace.all_shards()[0]
         async with inside.store.server.operation() as operation:
-            await operation.command("SET", keys.audit, "no stream")
+            await operation.command("SET", keys.audit_entries, "no stream")
         assert await user.responses.delete(id) is None
         with pytest.raises(openai.NotFoundError):
             await user.responses.retrieve(id)
