@@ -19,6 +19,17 @@ examples.register_profile("busy machines", deadline=None, suppress_health_check=
 examples.load_profile("busy machines")  # how long one example takes says nothing there
 
 
+SECOND_SERVER = "valkey"
+"""On which of the two servers heavy tests run in the long form alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave heavy tests on the second server to the long form."""
+    for item in items:
+        if item.get_closest_marker("heavy") and SECOND_SERVER in item.name:
+            item.add_marker(pytest.mark.full)
+
+
 @pytest.fixture(scope="session")
 def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder in which tests run, which they leave empty."""

@@ -26,12 +26,12 @@ CITY: Any = {
     "additionalProperties": False,
 }
 ASKED: dict[str, dict[str, Any]] = {
-    "an answer": {"input": "Tell me a long story of a fox.", "max_output_tokens": 150},
+    "an answer": {"input": "Tell me a long story of a fox.", "max_output_tokens": 80},
     "the arguments of a call": {
         "input": "Where should I go, and why? Give many reasons.",
         "tools": [{"type": "function", "name": "travel", "parameters": CITY}],
         "tool_choice": "required",
-        "max_output_tokens": 150,
+        "max_output_tokens": 80,
     },
 }
 

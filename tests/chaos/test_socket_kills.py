@@ -21,7 +21,7 @@ from tests.support.chaos.talker import Talker
 from tests.support.service.listed import said
 from tests.support.waiting import until
 
-NUMBERS, MANY_NUMBERS = 12, 70
+NUMBERS, MANY_NUMBERS = 12, 150
 """How far is counted in a turn: in a moment, and for longer than a service that stops waits (STOP_SECONDS)."""
 
 STOP_SECONDS = 1

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -83,6 +83,9 @@ REQUESTS: dict[str, Json] = {
 }
 """Bodies whose plans, journals and turns have something of their own in them. All have a parent."""
 
+FEW = ("counting", "sealed", "compaction", "with all its fields")
+"""Those of the short form."""
+
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -118,9 +121,9 @@ async def created(api: Member, **body: Any) -> Json:
 class Both:
     """Every request at both releases, each continuing a turn of the other one and followed at either."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        """Nothing is asked yet."""
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, names: Iterable[str]) -> None:
+        """Of the requests with these names. Nothing is asked yet."""
+        self._fleet, self._names = fleet, names
         self.followers: dict[tuple[str, str], Follower] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -129,10 +132,10 @@ class Both:
         long = "Say something. " + "word " * 1500
         for api, other in (self._fleet.apis, reversed(self._fleet.apis)):
             parent = await created(other, input=long, max_output_tokens=20)
-            for name, body in REQUESTS.items():
+            for name in self._names:
                 follower = Follower(partial(self._urls, api, name), self._fleet.chance, older=True)
                 self.followers[api.name, name] = follower
-                asked = follower.create(previous_response_id=parent["id"], **body)
+                asked = follower.create(previous_response_id=parent["id"], **REQUESTS[name])
                 self._tasks.append(asyncio.create_task(asked))
         await self._until(lambda: all(each.id for each in self.followers.values()), "some aren't queued")
 
@@ -168,9 +171,9 @@ class Both:
 
 
 @asynccontextmanager
-async def asked(fleet: Fleet) -> AsyncIterator[Both]:
+async def asked(fleet: Fleet, names: Iterable[str]) -> AsyncIterator[Both]:
     """What is under way, until the end of the block."""
-    both = Both(fleet)
+    both = Both(fleet, names)
     try:
         await both.ask()
         yield both
@@ -242,12 +245,15 @@ async def age(redis: Redis) -> None:
     await redis.delete("harmonium-ids")
 
 
-async def test_workers_of_two_releases_take_over_from_each_other(older: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [FEW, pytest.param(tuple(REQUESTS), marks=pytest.mark.full)], ids=["few", "all"])
+async def test_workers_of_two_releases_take_over_from_each_other(
+    older: Path, tmp_path: Path, names: tuple[str, ...]
+) -> None:
     settings = SETTINGS | {"demo_tokens_per_second": 25, "max_attempts": 5}
     async with running(tmp_path, seed=8, older=older, **settings) as fleet:
         for worker in fleet.workers:
             fleet.kill(worker)
-        async with asked(fleet) as both:
+        async with asked(fleet, names) as both:
             for worker in (*fleet.workers, *fleet.workers):  # each takes over from the other, and is taken over from
                 fleet.launch(worker)
                 await both.progress()

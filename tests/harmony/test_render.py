@@ -29,7 +29,7 @@ from store.turn import StoredMessage
 from tests.support.oracles.harmony import Oracle, Said
 from tests.support.steps import timed_steps
 
-thousands = settings(max_examples=2000, derandomize=True, deadline=None)
+many = settings(max_examples=700, derandomize=True, deadline=None)
 hundreds = settings(max_examples=500, derandomize=True, deadline=None)
 
 STEP_SECONDS = 0.25
@@ -78,7 +78,7 @@ def rendered(said: Said) -> StoredMessage:
 # --- one message ---
 
 
-@thousands
+@many
 @given(said=messages)
 def test_any_message_has_the_ids_of_openai_harmony(oracle: Oracle, said: Said) -> None:
     assert unpack(rendered(said).tokens).tolist() == oracle.message(said)

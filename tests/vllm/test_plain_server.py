@@ -26,7 +26,7 @@ from tests.support.service.streams import Event, parsed
 from tests.support.vllm.server import MODEL, VllmProcess
 from tests.support.vllm.talker import TalkerConformance, endpoint_of, found
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.full]
 
 MOST = 12
 """How many generations the server takes at once; the conformance suite has eight of them."""

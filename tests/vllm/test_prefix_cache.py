@@ -25,7 +25,7 @@ from tests.support.vllm.own_responses import prompt_of, sampled_of
 from tests.support.vllm.reuse import Recorder, Step, reuse
 from tests.support.vllm.server import MODEL, block_tokens
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.full]
 
 TURNS = 20
 SAID = ("What is the weather in Paris?", "Count to 40.", "What is the weather in Rome?", "Thank you.")

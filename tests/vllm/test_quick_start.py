@@ -11,7 +11,7 @@ import pytest
 from tests.support.documents import blocks, read, section, shows
 from tests.support.service.process import ServiceProcess
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.full]
 
 ADDRESS = "http://localhost:8000"
 SECONDS = 60

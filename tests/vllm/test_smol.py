@@ -24,7 +24,7 @@ from tests.support.vllm.reuse import Recorder, reuse
 from tests.support.vllm.server import SMOL, block_tokens, metric
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.full]
 
 TURNS = 12
 LEAST_SHARE = 0.99

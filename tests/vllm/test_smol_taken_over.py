@@ -19,7 +19,7 @@ from tests.support.chaos.storm import QUICK
 from tests.support.vllm.server import SMOL
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.full]
 
 THINKING = "smol-thinking"
 ENGINES = """

@@ -95,7 +95,7 @@ async def test_a_background_response_outlives_its_server(settings: Settings) -> 
     server = LlamaProcess()
     engine = ServersEngine(Llama(shared=False), Access((server.url,), api_key=KEY, probe_seconds=0.1))
     async with serving(settings, engine) as inside, inside.client() as client:
-        submitted = await ask(client, "Count to 300.", background=True)
+        submitted = await ask(client, "Count to 100.", background=True)
         await until(lambda: _sampled(client, submitted.id), START_SECONDS)
         server.kill()
         again = LlamaProcess(port=int(server.url.rpartition(":")[2]))

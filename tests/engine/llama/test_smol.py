@@ -52,7 +52,7 @@ async def test_it_knows_a_capital_and_what_was_said_before(client: AsyncOpenAI) 
 
 async def test_of_a_long_conversation_all_is_cached_but_what_is_new(client: AsyncOpenAI) -> None:
     last, read, compared = None, 0, 0
-    for turn in range(12):
+    for turn in range(7):
         last = await ask(
             client,
             f"Say one short sentence with the number {turn} and a sign such as \u2713 or \U0001f600.",
@@ -65,7 +65,7 @@ async def test_of_a_long_conversation_all_is_cached_but_what_is_new(client: Asyn
         assert cached >= 0.99 * read - 1, turn
         compared += read > 0
         read = last.usage.total_tokens if last.status == "completed" else 0
-    assert compared > 5
+    assert compared > 2
 
 
 async def test_nothing_that_is_said_becomes_a_mark(engine: LlamaLocalEngine) -> None:

@@ -1,7 +1,7 @@
 """VllmLocalEngine on the talker, the toy model of scripts/vllm-cpu: the conformance suite, and what befalls processes.
 
-It runs in .venv-vllm, the only environment with vLLM: `scripts/test --vllm` takes care of that. A load takes half a
-minute and 4 GB. So one engine serves all tests, and a test that closes it, or kills its core, costs a load.
+It runs in .venv-vllm, the only environment with vLLM: `scripts/test --vllm --full` takes care of that. A load takes
+half a minute and 4 GB. So one engine serves all tests, and a test that closes it, or kills its core, costs a load.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from tests.support.vllm.talker import TalkerConformance
 from tests.support.waiting import until
 
 if not is_installed():
-    pytest.skip("vLLM is not installed here; scripts/test --vllm runs this where it is", allow_module_level=True)
+    pytest.skip("vLLM is not installed here; scripts/test --vllm --full runs this where it is", allow_module_level=True)
 
 import psutil  # comes with vLLM
 

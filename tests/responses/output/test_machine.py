@@ -13,7 +13,7 @@ from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.samples import ANSWER, NOW, as_json, harmony, run, sampled, split
 
-thousands = settings(max_examples=2000, derandomize=True, deadline=None)
+many = settings(max_examples=700, derandomize=True, deadline=None)
 ten_thousand = settings(max_examples=10_000, derandomize=True, deadline=None)
 hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 
@@ -27,7 +27,7 @@ def check_any_stream(ids: list[int], ending: Ending) -> None:
     check_stream([as_json(event) for event in run(samples.machine(), [ids], ending)])
 
 
-@thousands
+@many
 @given(ids=samples.streams, ending=endings)
 def test_any_tokens_give_a_stream_that_keeps_the_grammar(ids: list[int], ending: Ending) -> None:
     check_any_stream(ids, ending)

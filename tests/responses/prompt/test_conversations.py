@@ -36,7 +36,7 @@ from tests.support.responses.samples import (
     run,
 )
 
-thousands = settings(max_examples=2000, derandomize=True, deadline=None)
+many = settings(max_examples=600, derandomize=True, deadline=None)
 hundreds = settings(max_examples=200, derandomize=True, deadline=None)
 
 Json = dict[str, Any]
@@ -135,7 +135,7 @@ def expected(oracle: Oracle, said: Sequence[Said], instructions: str | None, too
     )
 
 
-@thousands
+@many
 @given(steps=conversations, instructions=st.none() | texts, tools=st.sampled_from([[], TOOLS[:1], TOOLS]))
 def test_the_prompt_is_what_openai_harmony_renders(
     oracle: Oracle, steps: list[Step], instructions: str | None, tools: list[Json]

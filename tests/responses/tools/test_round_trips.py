@@ -25,7 +25,7 @@ SECONDS = 20.0
 MOST = 2
 """How often a call may ask the store: once so that it is in the log, and once for its outcome."""
 
-FEW, MANY = 2, 18
+FEW, MANY = 2, 10
 """Calls of a response, of which the difference counts: whatever it takes besides is the same."""
 
 KINDS = ("mcp_call", "web_search_call", "code_interpreter_call")

@@ -220,6 +220,7 @@ async def _use(store: ConversationHistoryStore, id: str) -> None:
         await store.get(TENANT, id)
 
 
+@pytest.mark.heavy
 async def test_a_store_that_is_busy_is_never_blamed(server_url: str, redis: Redis, prefix: str) -> None:
     caps = Caps(responses=60, trees=12)
     store = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=caps)

@@ -24,7 +24,7 @@ from tests.support.store.breaks_jobs import JOB_BREAKS
 from tests.support.store.sample import TENANT, grow
 from tests.support.store.work import claim, do_all, fall_silent, finish, status, submit
 
-CHECKS, TASKS = 3, 6
+CHECKS, TASKS = 2, 6
 SHARDS, MANY = 4, 60
 LONG_LOG = 300
 """More entries than fsck counts one by one."""
@@ -177,6 +177,7 @@ async def test_a_repair_of_jobs_whose_every_reply_is_lost_once_comes_to_the_same
     assert (report.left, await complaints(broken.redis, broken.prefix)) == (0, [])
 
 
+@pytest.mark.heavy
 async def test_a_store_that_is_busy_with_jobs_is_never_blamed(server_url: str, redis: Redis, prefix: str) -> None:
     limits = JobLimits(lease_seconds=600.0, first_seconds=600.0, waiting=30, log_bytes=20_000)
     history = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=Caps(responses=60, trees=30))

@@ -18,7 +18,9 @@ from tests.support.store.audit import complaints, replies
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import finish, submit
 
-SEEDS = 40
+pytestmark = pytest.mark.heavy
+
+SEEDS = 25
 MANY_SEEDS = 1_000
 TURNS = 25
 NONSENSE = ("0", "1", "-1", "7", "nan", "inf", "", "abc", "1e5", "0" * 48, f"{TENANT}/{'0' * 48}")

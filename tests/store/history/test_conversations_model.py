@@ -6,16 +6,18 @@ from store.history.caps import Caps
 from tests.support.store.model import CAPS, run_model
 from tests.support.store.model_conversations import ConversationModel
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.mark.timeout(600)  # passes in seconds; the rest is for shrinking what fails
 @pytest.mark.parametrize("caps", [CAPS["no caps"], CAPS["both"]], ids=["no caps", "both"])
 def test_conversations_behave_like_names_in_plain_python(server_url: str, caps: Caps) -> None:
-    run_model(server_url, caps, examples=20, kind=ConversationModel)
+    run_model(server_url, caps, examples=10, kind=ConversationModel)
 
 
 @pytest.mark.timeout(600)
 def test_conversations_behave_the_same_on_a_cluster(cluster_url: str) -> None:
-    run_model(cluster_url, CAPS["both"], examples=12, kind=ConversationModel)
+    run_model(cluster_url, CAPS["both"], examples=6, kind=ConversationModel)
 
 
 @pytest.mark.timeout(600)
@@ -26,7 +28,7 @@ def test_conversations_behave_the_same_on_fakeredis(fake_url: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("lost_replies")
 def test_conversations_behave_the_same_where_every_command_is_sent_twice(server_url: str) -> None:
-    run_model(server_url, CAPS["both"], examples=12, kind=ConversationModel)
+    run_model(server_url, CAPS["both"], examples=6, kind=ConversationModel)
 
 
 @pytest.mark.full

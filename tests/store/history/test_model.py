@@ -5,27 +5,29 @@ import pytest
 from store.history.caps import Caps
 from tests.support.store.model import CAPS, run_model
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.mark.timeout(600)  # passes in seconds; the rest is for shrinking what fails
 @pytest.mark.parametrize("caps", CAPS.values(), ids=CAPS)
 def test_the_store_behaves_like_a_plain_dict_of_turns(server_url: str, caps: Caps) -> None:
-    run_model(server_url, caps, examples=30)
+    run_model(server_url, caps, examples=12)
 
 
 @pytest.mark.timeout(600)
 def test_the_store_behaves_the_same_on_a_cluster(cluster_url: str) -> None:
-    run_model(cluster_url, CAPS["both"], examples=30)
+    run_model(cluster_url, CAPS["both"], examples=10)
 
 
 @pytest.mark.timeout(600)
 def test_the_store_behaves_the_same_on_fakeredis(fake_url: str) -> None:
-    run_model(fake_url, CAPS["both"], examples=2)  # it takes fifty times as long
+    run_model(fake_url, CAPS["both"], examples=1)  # it takes fifty times as long
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("lost_replies")
 def test_the_store_behaves_the_same_where_every_command_is_sent_twice(server_url: str) -> None:
-    run_model(server_url, CAPS["both"], examples=10)
+    run_model(server_url, CAPS["both"], examples=6)
 
 
 @pytest.mark.full

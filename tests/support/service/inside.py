@@ -58,6 +58,19 @@ class Inside:
         return int(self.url.rpartition(":")[2])
 
 
+class _Server(uvicorn.Server):
+    """Uvicorn's, which looks ten times a second whether it should stop; this one is told."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.told = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.told.wait()
+        self.should_exit = True
+
+
 @asynccontextmanager
 async def serving(
     settings: Settings,
@@ -83,14 +96,14 @@ async def serving(
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
     )
     config.connection_limits = ConnectionLimits(send_seconds=settings.send_seconds)  # type: ignore[attr-defined]
-    server = uvicorn.Server(config)
+    server = _Server(config)
     task = asyncio.create_task(server.serve([listener]))
     store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
     try:
         await until(lambda: server.started or task.done(), START_SECONDS)
         yield Inside(f"http://127.0.0.1:{listener.getsockname()[1]}", store)
     finally:
-        server.should_exit = True
+        server.told.set()
         await task
         await store.close()
 
