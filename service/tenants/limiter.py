@@ -15,12 +15,12 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from service.api.response import Response
 from service.logs import event
 from service.settings.background import RENEWALS
-from service.tenants.limits import Allowance, Limit, filled, headers_of, refusal_of
+from service.tenants.limits import Allowance, Limit, Shown, filled, refusal_of
 from store.errors import StoreError, StoreUnavailable
 from store.limits.limits import MOST_SETTLED, Check, Limits, Spent, Unspent
 
@@ -33,7 +33,7 @@ SETTLE_SECONDS = 0.05
 """For how long what is over waits to be settled together with what begins, unless it keeps others from beginning."""
 
 MOST_REMEMBERED = 20_000
-"""Of so many keys and models a process remembers the limits, some 500 bytes each."""
+"""Of so many keys and models a process remembers the limits, some 2 KB each where there are four."""
 
 CLOSE_SECONDS = 5.0
 """For how long a process that ends goes on settling."""
@@ -95,6 +95,17 @@ class Reservation:
         self._limiter.let_go(self._tenant, self._id)
 
 
+class _Known(NamedTuple):
+    """All limits of what is asked of a model, what answers say of them, and what they were made of."""
+
+    checks: list[Check]
+    shown: Shown
+    parallel: bool
+    """Whether some are of how many there are at once."""
+    limits: Mapping[str, Limit]
+    of_key: Limit | None
+
+
 class Limiter:
     """The limits of all tenants, as one process keeps them."""
 
@@ -110,8 +121,8 @@ class Limiter:
         self.default = default
         self._clock = clock
         self._settle_seconds = settle_seconds
-        self._checks: dict[tuple[str, str, str], tuple[Mapping[str, Limit], Limit | None, list[Check]]] = {}
-        """By tenant, key and model, all limits, and what they were made of."""
+        self._known: dict[tuple[str, str, str], _Known] = {}
+        """By tenant, key and model."""
         self._held: defaultdict[str, set[str]] = defaultdict(set)
         self._over: defaultdict[str, dict[str, Spent | Unspent]] = defaultdict(dict)
         """By tenant, what is over and not settled yet, with a timer for each."""
@@ -125,7 +136,7 @@ class Limiter:
         limits it. One that `succeeds` another has the place of that, which ends as it begins. Raises ApiError 429,
         StoreUnavailable.
         """
-        checks = self._checks_of(allowance, model)
+        checks, shown, parallel, *_ = self._known_of(allowance, model)
         if not checks:
             return None
         if succeeds:
@@ -141,20 +152,20 @@ class Limiter:
         if found.refused is not None:
             raise refusal_of(allowance, model, checks, found, self._clock())
         self._held[tenant].add(id)
-        at_once = any(check.what == "parallel" for check in checks)
-        return Reservation(self, tenant, id, headers_of(checks, found.left), at_once=at_once)
+        return Reservation(self, tenant, id, shown.headers(found.left), at_once=parallel)
 
-    def _checks_of(self, allowance: Allowance, model: str) -> list[Check]:
+    def _known_of(self, allowance: Allowance, model: str) -> _Known:
         """All limits of what is asked of a model, remembered as long as what they are made of is."""
         tenant, limits, key, of_key = allowance
-        known = self._checks.get((tenant, key, model))
-        if known is not None and known[0] is limits and known[1] is of_key:
-            return known[2]
+        known = self._known.get((tenant, key, model))
+        if known is not None and known.limits is limits and known.of_key is of_key:
+            return known
         checks = allowance._replace(limits=filled(limits, self.default)).checks(model)
-        if len(self._checks) >= MOST_REMEMBERED:
-            self._checks.clear()
-        self._checks[tenant, key, model] = limits, of_key, checks
-        return checks
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        parallel = any(check.what == "parallel" for check in checks)
+        known = self._known[tenant, key, model] = _Known(checks, Shown(checks), parallel, limits, of_key)
+        return known
 
     def settle(self, tenant: str, id: str, spent: Spent | Unspent, *, at_once: bool = True) -> None:
         """Count what work has taken, soon. Never blocks."""

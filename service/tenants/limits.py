@@ -94,22 +94,29 @@ def filled(limits: Mapping[str, Limit], default: Limit) -> Mapping[str, Limit]:
     return {**limits, ALL_MODELS: Limit(**whole)} if any(each is not None for each in whole.values()) else limits
 
 
-def headers_of(checks: Sequence[Check], left: Sequence[Left]) -> list[tuple[bytes, bytes]]:
-    """OpenAI's headers `x-ratelimit-*`: of requests and of tokens the limit of which the smallest part is left, of a
-    minute where there are such.
+class Shown:
+    """What answers say of some limits: OpenAI's headers `x-ratelimit-*`, of requests and of tokens the limit of which
+    the smallest part is left, of a minute where there are such.
     """
-    headers = list[tuple[bytes, bytes]]()
-    for what, names in _HEADERS.items():
-        least: tuple[bool, float, int] | None = None  # none of a minute, which part is left, of which limit
-        for number, (check, each) in enumerate(zip(checks, left, strict=True)):
-            if check.what == what:
-                part = check.window != "minute", each.amount / (check.limit or 1), number
-                least = part if least is None or part < least else least
-        if least is not None:
-            check, each = checks[least[2]], left[least[2]]
-            shown = str(check.limit), str(each.amount), duration(each.seconds)
-            headers += zip(names, map(str.encode, shown), strict=True)
-    return headers
+
+    def __init__(self, checks: Sequence[Check]) -> None:
+        self._choices = [(names, found) for what, names in _HEADERS.items() if (found := _shown(checks, what))]
+
+    def headers(self, left: Sequence[Left]) -> list[tuple[bytes, bytes]]:
+        """The headers where so much is left of each limit."""
+        headers = list[tuple[bytes, bytes]]()
+        for (limit, remaining, reset), choice in self._choices:
+            number, _, text = min(choice, key=lambda each: left[each[0]].amount / (each[1] or 1))
+            amount, seconds = left[number]
+            headers += (limit, text), (remaining, b"%d" % amount), (reset, duration(seconds).encode())
+        return headers
+
+
+def _shown(checks: Sequence[Check], what: What) -> list[tuple[int, int, bytes]]:
+    """The limits of which one may be shown: their numbers, and the limits as numbers and as texts."""
+    found = [(number, check) for number, check in enumerate(checks) if check.what == what]
+    minutes = [each for each in found if each[1].window == "minute"]
+    return [(number, check.limit, b"%d" % check.limit) for number, check in minutes or found]
 
 
 def duration(seconds: float) -> str:

@@ -186,8 +186,9 @@ class Limits:
         if len(over) > MOST_SETTLED:
             raise ValueError(f"{len(over)} are more than {MOST_SETTLED} pieces of work")
         digits = self.history.keyspace.digits
-        spent = (each if isinstance(each, Spent) else (int(each), 0) for each in over.values())
-        return msgspec.json.encode([(digits(id), *each) for id, each in zip(over, spent, strict=True)])
+        return msgspec.json.encode(
+            [(digits(id), *spent) if isinstance(spent, Spent) else (digits(id), spent, 0) for id, spent in over.items()]
+        )
 
     def _shard(self, tenant: str) -> ShardKeys:
         keyspace = self.history.keyspace

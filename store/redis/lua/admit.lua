@@ -17,45 +17,49 @@
 -- Invariant: all limits are taken from, or none. A retry is 'ok', and takes nothing.
 --
 -- What is reserved is kept by the work's digits until it is settled: `taken`, of each limit SCOPE, WHAT, WINDOW,
--- LIMIT, the amount and the period (limits.lua); `left`, the result; `tokens`.
+-- LIMIT, the amount and the period (limits.lua); `left`, the result.
 
-for _, each in ipairs(cjson.decode(over)) do
-  settle_work(tenant, unpack(each))
-end
-local reserved = shard_key('reserved:' .. tenant)
-local known = redis.call('HGET', reserved, digits)
+settle_work(cjson.decode(over))
+local known, mean = unpack(redis.call('HMGET', reserved, digits, 'mean'))
 if known then
+  write_limits()
   return { 'ok', cjson.encode(cjson.decode(known).left) }
 end
-local mean = tonumber(redis.call('HGET', reserved, 'mean')) or usual
-local tokens = reads + math.min(writes, math.ceil(mean))
+local tokens = reads + math.min(writes, math.ceil(tonumber(mean) or usual))
 local left, taken, worst, longest = {}, {}, nil, 0
+
+local function left_of(scope, what, window, limit)
+  local used, full = used_of(scope, what, window, limit)
+  return { math.max(0, math.floor(limit - used + 0.001)), full / 1000000 }, used
+end
+
 for i, check in ipairs(cjson.decode(checks)) do
   local scope, what, window, limit = unpack(check)
   local amount = what == 'tokens' and tokens or 1
-  local used, full = used_of(tenant, scope, what, window, limit)
+  local used
+  left[i], used = left_of(scope, what, window, limit)
   local wait = wait_for(window, limit, used, amount)
   if wait ~= 0 and longest >= 0 and (wait < 0 or wait > longest) then
     worst, longest = i, wait
   end
-  left[i] = { math.max(0, math.floor(limit - used + 0.001)), full / 1000000 }
   taken[i] = { scope, what, window, limit, amount, what ~= 'parallel' and window ~= 'minute' and period_of(window) or 0 }
 end
 if worst and force ~= 1 then
+  write_limits()
   return { 'no', worst - 1, exact(longest), taken[worst][5], cjson.encode(left) }
 end
 for i, each in ipairs(taken) do
   local scope, what, window, limit, amount = unpack(each)
   if what == 'parallel' then
-    redis.call('ZADD', parallel_key(tenant, scope), exact(now_us() / 1000 + 2 * held_ms), digits)
-    redis.call('PEXPIRE', parallel_key(tenant, scope), KEPT_MS)
+    redis.call('ZADD', parallel_key(scope), exact(now_us() / 1000 + 2 * held_ms), digits)
+    redis.call('PEXPIRE', parallel_key(scope), KEPT_MS)
   else
-    use_limit(tenant, scope, what, window, limit, amount)
+    use_limit(scope, what, window, limit, amount)
   end
-  local used, full = used_of(tenant, scope, what, window, limit)
-  left[i] = { math.max(0, math.floor(limit - used + 0.001)), full / 1000000 }
+  left[i] = left_of(scope, what, window, limit)
 end
-redis.call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left, tokens = tokens }))
+write_limits()
+redis.call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left }))
 redis.call('PEXPIRE', reserved, KEPT_MS)
 redis.call('ZADD', reservations, exact(now_us() / 1000 + held_ms), tenant .. '/' .. digits)
 return { 'ok', cjson.encode(left) }

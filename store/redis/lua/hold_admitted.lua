@@ -7,7 +7,7 @@
 -- Result:    {'ok'}
 -- Invariant: what was settled stays settled.
 
-local reserved, looked, ends = shard_key('reserved:' .. tenant), exact(now_us() / 1000 + held_ms), exact(now_us() / 1000 + 2 * held_ms)
+local looked, ends = exact(now_us() / 1000 + held_ms), exact(now_us() / 1000 + 2 * held_ms)
 for digits in string.gmatch(held, '%S+') do
   local known = redis.call('HGET', reserved, digits)
   if known then
@@ -15,7 +15,7 @@ for digits in string.gmatch(held, '%S+') do
     redis.call('ZADD', reservations, 'XX', looked, tenant .. '/' .. digits)
     for _, each in ipairs(cjson.decode(known).taken) do
       if each[2] == 'parallel' then
-        redis.call('ZADD', parallel_key(tenant, each[1]), ends, digits)
+        redis.call('ZADD', parallel_key(each[1]), ends, digits)
       end
     end
   else -- it was settled, or what was reserved has expired

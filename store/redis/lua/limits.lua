@@ -20,37 +20,76 @@ local function month_of(day)
   return (era * 400 + year) * 12 + math.floor((5 * of_year + 2) / 153)
 end
 
+local periods = {} -- by window: days and months do not change while a script runs
+
 -- The number of the present day or month, and the µs until it is over.
 local function period_of(window)
-  local day = math.floor(now_us() / DAY)
-  local last = day
-  while window == 'month' and month_of(last + 1) == month_of(day) do
-    last = last + 1
+  local known = periods[window]
+  if not known then
+    local day = math.floor(now_us() / DAY)
+    local last = day
+    while window == 'month' and month_of(last + 1) == month_of(day) do
+      last = last + 1
+    end
+    known = { window == 'month' and month_of(day) or day, (last + 1) * DAY - now_us() }
+    periods[window] = known
   end
-  return window == 'month' and month_of(day) or day, (last + 1) * DAY - now_us()
+  return known[1], known[2]
 end
 
-local function limits_key(tenant, scope)
+local reserved = shard_key('reserved:' .. tenant)
+
+local function limits_key(scope)
   return shard_key('limits:' .. tenant .. '/' .. scope)
 end
 
-local function parallel_key(tenant, scope)
+local function parallel_key(scope)
   return shard_key('parallel:' .. tenant .. '/' .. scope)
 end
 
--- How much of a limit is used, and the µs until nothing of it is.
-local function used_of(tenant, scope, what, window, limit)
-  if what == 'parallel' then
-    redis.call('ZREMRANGEBYSCORE', parallel_key(tenant, scope), '-inf', exact(now_us() / 1000))
-    return redis.call('ZCARD', parallel_key(tenant, scope)), 0
+-- By scope and field, what is used as the script leaves it: it is read once, and what `changed` is written by write_limits.
+local kept, changed = {}, {}
+
+local function kept_of(scope, field)
+  kept[scope] = kept[scope] or {}
+  if kept[scope][field] == nil then
+    kept[scope][field] = redis.call('HGET', limits_key(scope), field)
   end
-  local kept = redis.call('HGET', limits_key(tenant, scope), what .. ' ' .. window)
+  return kept[scope][field]
+end
+
+local function keep(scope, field, value)
+  kept[scope][field] = value
+  changed[scope] = changed[scope] or {}
+  changed[scope][field] = value
+end
+
+-- Write what has changed of the tenant's limits.
+local function write_limits()
+  for scope, fields in pairs(changed) do
+    local values = {}
+    for field, value in pairs(fields) do
+      values[#values + 1] = field
+      values[#values + 1] = value
+    end
+    redis.call('HSET', limits_key(scope), unpack(values))
+    redis.call('PEXPIRE', limits_key(scope), KEPT_MS)
+  end
+end
+
+-- How much of a limit is used, and the µs until nothing of it is.
+local function used_of(scope, what, window, limit)
+  if what == 'parallel' then
+    redis.call('ZREMRANGEBYSCORE', parallel_key(scope), '-inf', exact(now_us() / 1000))
+    return redis.call('ZCARD', parallel_key(scope)), 0
+  end
+  local value = kept_of(scope, what .. ' ' .. window)
   if window == 'minute' then
-    local ahead = math.max(0, (tonumber(kept) or 0) - now_us())
+    local ahead = math.max(0, (tonumber(value) or 0) - now_us())
     return ahead * limit / MINUTE, ahead
   end
   local period, ends = period_of(window)
-  local before, count = string.match(kept or '', '^(%d+) (%d+)$')
+  local before, count = string.match(value or '', '^(%d+) (%d+)$')
   count = tonumber(before) == period and tonumber(count) or 0
   return count, count > 0 and ends or 0
 end
@@ -71,45 +110,62 @@ local function wait_for(window, limit, used, amount)
 end
 
 -- So much more of a limit is used, or less where `amount` is below 0; of what was counted in another `period` nothing.
-local function use_limit(tenant, scope, what, window, limit, amount, period)
-  local limits, field = limits_key(tenant, scope), what .. ' ' .. window
+local function use_limit(scope, what, window, limit, amount, period)
+  local field = what .. ' ' .. window
   if window == 'minute' then
-    local flown = math.max(now_us(), tonumber(redis.call('HGET', limits, field)) or 0)
-    redis.call('HSET', limits, field, exact(flown + amount * MINUTE / limit))
+    local flown = math.max(now_us(), tonumber(kept_of(scope, field)) or 0)
+    keep(scope, field, exact(flown + amount * MINUTE / limit))
   else
     local present = period_of(window)
     if period and period ~= present then
       return
     end
-    local used = used_of(tenant, scope, what, window, limit)
-    redis.call('HSET', limits, field, exact(present) .. ' ' .. exact(math.max(0, used + amount)))
+    local used = used_of(scope, what, window, limit)
+    keep(scope, field, exact(present) .. ' ' .. exact(math.max(0, used + amount)))
   end
-  redis.call('PEXPIRE', limits, KEPT_MS)
 end
 
--- Count what a piece of work took in the place of what was reserved for it (settle_admitted.lua); whether anything was.
-local function settle_work(tenant, digits, reads, writes)
-  local reserved = shard_key('reserved:' .. tenant)
-  local known = redis.call('HGET', reserved, digits)
-  redis.call('ZREM', reservations, tenant .. '/' .. digits)
-  if not known then
-    return false
-  end
-  redis.call('HDEL', reserved, digits)
-  for _, each in ipairs(cjson.decode(known).taken) do
+-- Count what a piece of work took, in the place of the limits that were `taken` for it.
+local function settle_one(taken, digits, reads, writes)
+  for _, each in ipairs(taken) do
     local scope, what, window, limit, amount, period = unpack(each)
     if what == 'parallel' then
-      redis.call('ZREM', parallel_key(tenant, scope), digits)
+      redis.call('ZREM', parallel_key(scope), digits)
     elseif reads == -2 then
-      use_limit(tenant, scope, what, window, limit, -amount, period)
+      use_limit(scope, what, window, limit, -amount, period)
     elseif reads >= 0 and what == 'tokens' then
-      use_limit(tenant, scope, what, window, limit, reads + writes - amount, period)
+      use_limit(scope, what, window, limit, reads + writes - amount, period)
     end
   end
-  if reads >= 0 and writes > 0 then
-    local mean = tonumber(redis.call('HGET', reserved, 'mean')) or writes
-    redis.call('HSET', reserved, 'mean', string.format('%.1f', mean + (writes - mean) / 10))
+end
+
+-- Count what work took in the place of what was reserved for it (settle_admitted.lua); for how much of it anything was.
+local function settle_work(over)
+  local names, members = { 'mean' }, {}
+  for i, each in ipairs(over) do
+    names[i + 1], members[i] = each[1], tenant .. '/' .. each[1]
   end
-  redis.call('PEXPIRE', reserved, KEPT_MS)
-  return true
+  if not members[1] then
+    return 0
+  end
+  local reservation = redis.call('HMGET', reserved, unpack(names))
+  local mean, found = tonumber(reservation[1]), 0
+  for i, each in ipairs(over) do
+    local digits, reads, writes = unpack(each)
+    if reservation[i + 1] then
+      found = found + 1
+      settle_one(cjson.decode(reservation[i + 1]).taken, digits, reads, writes)
+      if reads >= 0 and writes > 0 then
+        mean = (mean or writes) + (writes - (mean or writes)) / 10
+      end
+    end
+  end
+  if found > 0 then
+    if mean then -- before the last one is taken away, as the hash would lose its end
+      redis.call('HSET', reserved, 'mean', string.format('%.1f', mean))
+    end
+    redis.call('HDEL', reserved, unpack(names, 2))
+  end
+  redis.call('ZREM', reservations, unpack(members))
+  return found
 end
