@@ -104,7 +104,7 @@ class Shown:
 
     def headers(self, left: Sequence[Left]) -> list[tuple[bytes, bytes]]:
         """The headers where so much is left of each limit."""
-        headers = list[tuple[bytes, bytes]]()
+        headers: list[tuple[bytes, bytes]] = []
         for (limit, remaining, reset), choice in self._choices:
             number, _, text = min(choice, key=lambda each: left[each[0]].amount / (each[1] or 1))
             amount, seconds = left[number]
