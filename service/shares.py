@@ -28,16 +28,15 @@ class Share:
         self._taken = 0
         self._by_tenant: defaultdict[str, int] = defaultdict(int)
         self._weights: dict[str, float] = {}
-        """Of those that have something, as it was when they took the first of it."""
+        """Of those that have something, as it was when they last took any of it."""
         self._weights_sum = 0.0
 
     def fits(self, tenant: str, amount: int) -> bool:
         """Whether a tenant may have so much more."""
         if self._taken + amount > self.limit:
             return False
-        known = self._weights.get(tenant)
-        weight = self._weight(tenant) if known is None else known
-        weights = self._weights_sum + (weight if known is None else 0)
+        weight = self._weight(tenant)
+        weights = self._weights_sum - self._weights.get(tenant, 0.0) + weight
         own = self.taken_by(tenant) + amount
         fair = own * (weights + 1) <= self.limit * weight  # as if one more tenant came
         return fair or self._taken + amount <= self.limit - self._reserved()
@@ -52,9 +51,10 @@ class Share:
 
     def take(self, tenant: str, amount: int) -> None:
         """Let it have so much more, whether it fits or not."""
-        if tenant not in self._weights:
-            self._weights[tenant] = self._weight(tenant)
-            self._weights_sum += self._weights[tenant]
+        weight = self._weight(tenant)
+        if weight != self._weights.get(tenant):
+            self._weights_sum += weight - self._weights.get(tenant, 0.0)
+            self._weights[tenant] = weight
         self._taken += amount
         self._by_tenant[tenant] += amount
 

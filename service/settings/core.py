@@ -278,7 +278,8 @@ class CoreSettings(BaseSettings):
     it at once."""
     tenant_weights: Annotated[tuple[str, ...], NoDecode] = ()
     """Weights of tenants, or of projects by their ids, whose requests wait: `tenant=3` is served three times as many
-    tokens as another one. Comma-separated, each from 0.01 to 1,000; without, it is 1."""
+    tokens as another one. Comma-separated, each from 0.01 to 1,000; without, it is 1. A weight that an administrator
+    gave the project goes before."""
     max_sockets: int = Field(1024, ge=1)
     """WebSockets that one process has open at once; more are refused with 503. With MAX_CONCURRENT_REQUESTS,
     MAX_QUEUED_REQUESTS and MAX_FOLLOWERS they are at most 4,096."""

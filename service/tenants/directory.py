@@ -85,6 +85,19 @@ class Wish(NamedTuple):
     limit: Limit | None = None
 
 
+class ChangedProject(NamedTuple):
+    """What of a project is to change: what is None stays, as does `weight` where it is UNSET; with None it has none."""
+
+    name: str | None = None
+    weight: float | UnsetType | None = UNSET
+
+    @property
+    def wished(self) -> dict[str, Any]:
+        """As the audit log has it."""
+        title = {} if self.name is None else {"title": self.name}
+        return title if self.weight is UNSET else {**title, "weight": self.weight}
+
+
 class ChangedKey(NamedTuple):
     """What of a key is to change: what is None stays, as does `limit` where it is UNSET; with None it has none."""
 
@@ -113,11 +126,13 @@ class Directory:
 
     # projects
 
-    async def create_project(self, actor: Actor, name: str) -> Project:
+    async def create_project(self, actor: Actor, name: str, weight: float | None = None) -> Project:
         """A new project. Raises ApiError where there are as many as there may be, StoreError."""
-        project = Project(id=f"{PROJECT_PREFIX}{secrets.token_hex(ID_BYTES)}", name=name, created_at=int(self._clock()))
+        id = f"{PROJECT_PREFIX}{secrets.token_hex(ID_BYTES)}"
+        project = Project(id=id, name=name, created_at=int(self._clock()), weight=weight)
         place = Place(PROJECTS, project.id, self._most.projects)
-        happened = AuditEvent("project.created", project.id, project, {"name": name})
+        wished = {"name": name} if weight is None else {"name": name, "weight": weight}
+        happened = AuditEvent("project.created", project.id, project, wished)
         await self._change(actor, happened, put(project), place)
         return project
 
@@ -157,14 +172,18 @@ class Directory:
             raise not_found("project", id)
         return found, msgspec.json.encode(found)
 
-    async def rename_project(self, actor: Actor, id: str, name: str) -> Project:
-        """The project under another name. Raises ApiError."""
+    async def update_project(self, actor: Actor, id: str, wished: ChangedProject) -> Project:
+        """The project under another name, or with another weight. Raises ApiError."""
 
-        def rename(project: Project) -> Project:
-            _refuse_static(project)
-            return msgspec.structs.replace(project, name=name)
+        def update(project: Project) -> Project:
+            if wished.name is not None:
+                _refuse_static(project)
+                project = msgspec.structs.replace(project, name=wished.name)
+            if wished.weight is not UNSET:
+                project = msgspec.structs.replace(project, weight=wished.weight)
+            return project
 
-        return await self.change_project(actor, id, rename, {"title": name})
+        return await self.change_project(actor, id, update, wished.wished)
 
     async def archive_project(self, actor: Actor, id: str) -> Project:
         """End a project for good: none of its keys opens anything any more. What it stored stays until it goes by

@@ -7,6 +7,9 @@ holds for as long; then nobody enters.
 A value whose checksum is wrong costs a stranger's own time only. One that is right, and of no key, is looked up each
 time, but no more than LOOKED_UP_AT_ONCE at a time, so that strangers don't take the store from others. Who was known
 before isn't among them, and all who present one key at the same time share one look-up.
+
+Requests that wait for their turn do so by their project's weight. So that is known without asking, and a project that
+was looked up before is looked up again as soon as it changes, whether or not it sends another request.
 """
 
 import asyncio
@@ -69,6 +72,8 @@ class KeyRing:
         self._clock, self._now = clock, now
         self._remembered: OrderedDict[str, _Remembered[Holder]] = OrderedDict()
         self._projects: OrderedDict[str, _Remembered[Project | None]] = OrderedDict()
+        self._weights: OrderedDict[str, float] = OrderedDict()
+        """Of projects that have one, as it was last found: known for longer than what is believed."""
         self._strangers = asyncio.Semaphore(LOOKED_UP_AT_ONCE)
         self._looking: dict[str, asyncio.Task[Holder | None]] = {}
         """What is being looked up, by its digest."""
@@ -114,8 +119,12 @@ class KeyRing:
             return known.found
         found = decoded(record, Project)
         if forgotten == self._forgotten:
-            self._remember(self._projects, id, found, id)
+            self._remember_project(id, found)
         return found
+
+    def weight(self, id: str) -> float | None:
+        """The weight of a project as it was last looked up; None for one that has none, or was never looked up."""
+        return self._weights.get(id)
 
     async def run(self) -> None:
         """Listen to what changes, and note what was used, until it is cancelled."""
@@ -150,7 +159,18 @@ class KeyRing:
             self._remembered.pop(digest, None)
         elif forgotten == self._forgotten:
             self._remember(self._remembered, digest, holder, holder.key.project or ADMIN)
+            if holder.project is not None:
+                self._remember_project(holder.project.id, holder.project)
         return holder
+
+    def _remember_project(self, id: str, found: Project | None) -> None:
+        self._projects.pop(id, None)
+        self._remember(self._projects, id, found, id)
+        self._weights.pop(id, None)
+        if found is not None and found.weight is not None:
+            if len(self._weights) >= MOST_REMEMBERED:
+                self._weights.popitem(last=False)
+            self._weights[id] = found.weight
 
     def _remember(self, memory: OrderedDict[str, _Remembered[T]], name: str, found: T, project: str) -> None:
         """Believe what was found for as long as that may be."""
@@ -181,6 +201,14 @@ class KeyRing:
                 if project in (None, each.project):
                     del memory[name]
 
+    async def _renew(self, project: str) -> None:
+        """Look up again what is of a project; at once, where it was looked up before."""
+        met = project in self._projects
+        self.forget(project)
+        if met:
+            with suppress(StoreUnavailable):  # it is looked up with its next request
+                await self.project(project)
+
     async def _listen(self) -> None:
         while True:
             with suppress(StoreUnavailable):  # what is remembered goes by its time
@@ -192,7 +220,7 @@ class KeyRing:
                         if messages is None:
                             self.forget()
                         for message in messages or ():
-                            self.forget(message.decode())
+                            await self._renew(message.decode())
             self.listens = False
             await asyncio.sleep(RETRY_SECONDS)
 

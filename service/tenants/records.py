@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from service.errors import invalid_value
+from service.settings.core import LEAST_WEIGHT, MOST_WEIGHT
 from service.tenants.limits import Limit
 from service.tenants.models import ModelPermissions
 from store.registry.registry import Change
@@ -24,7 +25,7 @@ PROJECTS, ADMIN_KEYS = "projects", "admin-keys"
 
 class Project(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tenant. The keys of a `static` one are in the settings, and of it the registry has only what was changed.
-    Without `models` it may use all. Times are in seconds.
+    Without `models` it may use all; without `weight` that is what the settings say. Times are in seconds.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     models: ModelPermissions | None = None
     limits: dict[str, Limit] = {}
     """By model, or ALL_MODELS."""
+    weight: float | None = None
 
     def may_use(self, names: Sequence[str]) -> bool:
         """Whether it may use the model of these names."""
@@ -147,6 +149,15 @@ def checked_name(name: str) -> str:
         expected = f"It should have 1 to {MAX_NAME_CHARS} characters that can be printed, on one line."
         raise invalid_value("name", name, expected)
     return name
+
+
+def checked_weight(weight: float) -> float:
+    """How much a project is served beside others. Raises InvalidRequest."""
+    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise invalid_value(
+            "weight", weight, f"It should be from {LEAST_WEIGHT:g} to {MOST_WEIGHT:,}; others have 1, and null is none."
+        )
+    return weight
 
 
 def decoded(record: bytes, kind: type[T]) -> T | None:

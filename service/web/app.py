@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, cast
@@ -31,6 +31,7 @@ from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.service import Service, close_service, open_service, reread, start_service
 from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
+from service.tenants.keyring import KeyRing
 from service.tenants.logins import FailedLogins
 from service.web.admin import limits, organization, projects, usage
 from service.web.admission.slots import Admission
@@ -86,7 +87,6 @@ def create_app(
     service = open_service(settings, engine, sandbox)
     app = routed(_lifespan, passes_on=_passes_on(service), administers=settings.has_projects)
     background = Background(service, works=settings.worker, timing=timing)
-    weights = settings.weights
     admission = Admission(
         service.metrics,
         requests=settings.max_concurrent_requests,
@@ -96,7 +96,7 @@ def create_app(
         sockets=settings.max_sockets,
         bodies=settings.max_bodies_bytes,
         several=lambda: service.keys.several,
-        weight=lambda tenant: weights.get(tenant, 1.0),
+        weight=partial(_weight, settings.weights, service.key_ring),
     )
     gate = _gated(app, service, background, admission, Sockets(service, admission))
     if not settings.cors_origins:
@@ -129,6 +129,12 @@ def routed(lifespan: Lifespan[FastAPI] | None = None, *, passes_on: bool = True,
     for router in (welcome.router, health.router, metrics.router):
         app.include_router(router)
     return app
+
+
+def _weight(given: Mapping[str, float], ring: KeyRing | None, tenant: str) -> float:
+    """The weight of a tenant: that of its project, else the one that is `given` in the settings."""
+    weight = None if ring is None else ring.weight(tenant)
+    return given.get(tenant, 1.0) if weight is None else weight
 
 
 def _passes_on(service: Service) -> bool:

@@ -71,6 +71,24 @@ def test_the_audit_log_has_each_change_a_line() -> None:
     assert len(run("audit", "--json", "--type", "project.created", "--limit", "1").stdout.splitlines()) == 1
 
 
+def test_a_project_is_given_a_weight_and_another_name() -> None:
+    made = told("projects", "create", "Chat", "--weight", "2.5")
+    assert made["weight"] == 2.5
+    assert told("projects", "create", "Other")["weight"] is None
+    assert [each["weight"] for each in told("projects", "list")] == [2.5, None]
+    project = made["id"]
+    assert told("projects", "update", project, "--weight", "4")["weight"] == 4.0
+    both = told("projects", "update", project, "--name", "Talk", "--weight", "1")
+    assert (both["name"], both["weight"]) == ("Talk", 1.0)
+    assert told("projects", "update", project, "--name", "Chat")["weight"] == 1.0
+    assert "weight: 1.0" in run("projects", "update", project, "--name", "Talk").stdout
+    assert told("projects", "update", project, "--weight", "none")["weight"] is None
+    lines = [json.loads(line) for line in run("audit", "--json", "--type", "project.updated").stdout.splitlines()]
+    wished = [each["project.updated"]["changes_requested"] for each in lines]
+    assert wished[::-1][:2] == [{"weight": 4.0}, {"title": "Talk", "weight": 1.0}]
+    assert wished[0] == {"weight": None}
+
+
 def test_limits_of_a_project_are_set_shown_and_taken_away() -> None:
     project = told("projects", "create", "Chat")["id"]
     assert told("projects", "limits", project) == []
@@ -155,6 +173,12 @@ def test_people_read_tables_and_can_copy_a_key_whole() -> None:
         (("keys", "create", "proj_nobody"), "No project"),
         (("projects", "create", " "), "Invalid value for 'name'"),
         (("projects", "archive", "proj_nobody"), "No project"),
+        (("projects", "create", "a", "--weight", "0"), "Invalid value for 'weight'"),
+        (("projects", "create", "a", "--weight", "nan"), "Invalid value for 'weight'"),
+        (("projects", "create", "a", "--weight", "much"), "should be a number, or none"),
+        (("projects", "update", "proj_nobody", "--weight", "2"), "No project"),
+        (("projects", "update", "proj_nobody", "--weight", "1001"), "Invalid value for 'weight'"),
+        (("projects", "update", "proj_nobody"), "say what is to change: --name or --weight"),
         (("keys", "revoke-admin", "key_nobody"), "No admin API key"),
         (("projects", "models", "proj_nobody", "--allow", "a"), "No project"),
         (("projects", "limits", "proj_nobody"), "No project"),

@@ -11,7 +11,7 @@ import pytest
 from service.errors import ApiError
 from service.settings.settings import Settings
 from service.tenants.audit import Actor
-from service.tenants.directory import Directory, Most, Wish
+from service.tenants.directory import ChangedProject, Directory, Most, Wish
 from service.tenants.keyring import LOOKED_UP_AT_ONCE, MEMORY_SECONDS, KeyRing
 from service.tenants.models import ModelPermissions
 from service.tenants.values import new_value
@@ -281,6 +281,37 @@ async def test_what_a_project_is_said_to_be_is_remembered_and_given_up_as_keys_a
     room.times.now += MEMORY_SECONDS
     await room.ring.project(room.project)
     assert room.registry.reads == 2
+
+
+async def test_the_weight_of_whoever_was_looked_up_is_known_without_asking(room: Room) -> None:
+    await room.directory.update_project(OPS, room.project, ChangedProject(weight=3.0))
+    room.registry.reads = 0
+    assert room.ring.weight(room.project) is None
+    await room.ring.holder(room.value)
+    assert room.registry.reads == 2  # the key, and its project
+    assert room.ring.weight(room.project) == 3.0
+    room.ring.forget()
+    assert room.ring.weight(room.project) == 3.0, "its requests may be waiting"
+    await room.directory.update_project(OPS, room.project, ChangedProject(weight=None))
+    await room.ring.holder(room.value)
+    assert room.ring.weight(room.project) is None
+
+
+async def test_a_weight_that_changes_is_known_though_nobody_presents_a_key(room: Room) -> None:
+    listening = asyncio.create_task(room.ring.run())
+    try:
+        await until(lambda: room.ring.listens, 10)
+        await room.ring.holder(room.value)
+        for weight in (3.0, 0.5, None):
+            await room.directory.update_project(OPS, room.project, ChangedProject(weight=weight))
+            await until(lambda: room.ring.weight(room.project), 10, wanted=lambda found, now=weight: found == now)
+        room.registry.away = True
+        await room.directory.registry.change((), tell=room.project)
+        await until(lambda: room.ring.remembered == 0, 10)
+        assert room.ring.listens
+    finally:
+        listening.cancel()
+        await asyncio.wait([listening])
 
 
 async def test_while_the_store_is_away_a_project_is_what_it_was_and_one_that_nobody_knew_is_refused(room: Room) -> None:

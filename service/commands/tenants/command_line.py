@@ -28,7 +28,17 @@ Days = Annotated[
     typer.Option("--days", metavar="N", min=0.0001, max=3_660, help="When it expires. Without it, never."),
 ]
 
-_PROJECT = ("id", "name", "created_at", "static", "archived_at")
+Weight = Annotated[
+    str | None,
+    typer.Option(
+        "--weight",
+        metavar="N|none",
+        help="How much it is served beside others, which have 1: from 0.01 to 1,000. `none` is what the settings say.",
+        show_default=False,
+    ),
+]
+
+_PROJECT = ("id", "name", "created_at", "static", "weight", "archived_at")
 _KEY = ("id", "name", "account", "redacted", "scopes", "created_at", "expires_at", "last_used_at")
 _ADMIN = ("id", "name", "redacted", "created_at", "expires_at", "last_used_at")
 _USAGE = ("requests", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
@@ -59,12 +69,14 @@ def list_projects(
 @projects.command("create")
 def create_project(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it.", show_default=False)],
+    weight: Weight = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a project: a tenant of its own. `harmonium keys create` makes it a key."""
     from service.commands.tenants import work
 
-    _print_one(_run(lambda directory: work.create_project(directory, _name(name))), _PROJECT[:-1], as_json)
+    made = _run(lambda directory: work.create_project(directory, _name(name), _weight(weight)))
+    _print_one(made, _PROJECT[:-1], as_json)
 
 
 @projects.command("rename")
@@ -74,9 +86,22 @@ def rename_project(
     as_json: AsJson = False,
 ) -> None:
     """Give a project another name."""
-    from service.commands.tenants import work
+    _update(project, name, None, as_json)
 
-    _print_one(_run(lambda directory: work.rename_project(directory, project, _name(name))), _PROJECT[:-1], as_json)
+
+@projects.command("update")
+def update_project(
+    project: Project,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="What people call it now.", show_default=False)
+    ] = None,
+    weight: Weight = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a project another name, or another weight by which its requests are served beside others."""
+    if name is None and weight is None:
+        _fail("say what is to change: --name or --weight", EXIT_FAILURE)
+    _update(project, name, weight, as_json)
 
 
 @projects.command("archive")
@@ -295,6 +320,32 @@ def _do(deed: Callable[[], Any]) -> Any:
         _fail(refusal.message, EXIT_FAILURE)
     except (StoreError, OSError, ValueError, TypeError) as error:
         _fail(f"can't reach the store: {error}", EXIT_FAILURE)
+
+
+def _update(project: str, name: str | None, weight: str | None, as_json: bool) -> None:
+    from msgspec import UNSET
+
+    from service.commands.tenants import work
+    from service.tenants.directory import ChangedProject
+
+    def update(directory: "Directory") -> Awaitable[Row]:
+        wished = ChangedProject(None if name is None else _name(name), UNSET if weight is None else _weight(weight))
+        return work.update_project(directory, project, wished)
+
+    _print_one(_run(update), _PROJECT[:-1], as_json)
+
+
+def _weight(typed: str | None) -> float | None:
+    """A weight as it is typed; None for none."""
+    from service.tenants.records import checked_weight
+
+    if typed is None or typed.lower() == "none":
+        return None
+    try:
+        weight = float(typed)
+    except ValueError:
+        _fail(f"--weight {typed}: should be a number, or none", EXIT_FAILURE)
+    return checked_weight(weight)
 
 
 def _name(name: str) -> str:

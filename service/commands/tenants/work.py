@@ -13,7 +13,7 @@ from service.responses.service import open_directory, open_store
 from service.settings.core import LIMITS
 from service.settings.settings import Settings
 from service.tenants.audit import COMMAND_LINE, Actor, Wanted, page_of_entries
-from service.tenants.directory import Directory, Listed, Wish
+from service.tenants.directory import ChangedProject, Directory, Listed, Wish
 from service.tenants.models import ALL, ModelPermissions
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, Asked, usage_of
@@ -59,14 +59,14 @@ async def projects(directory: Directory, *, archived: bool) -> list[Row]:
     return [_project(each) for each in found]
 
 
-async def create_project(directory: Directory, name: str) -> Row:
+async def create_project(directory: Directory, name: str, weight: float | None) -> Row:
     """A new project."""
-    return _project(await directory.create_project(ACTOR, name))
+    return _project(await directory.create_project(ACTOR, name, weight))
 
 
-async def rename_project(directory: Directory, id: str, name: str) -> Row:
-    """The project under another name."""
-    return _project(await directory.rename_project(ACTOR, id, name))
+async def update_project(directory: Directory, id: str, wished: ChangedProject) -> Row:
+    """The project under another name, or with another weight."""
+    return _project(await directory.update_project(ACTOR, id, wished))
 
 
 async def archive_project(directory: Directory, id: str) -> Row:
@@ -217,6 +217,7 @@ def _project(project: Project) -> Row:
         "created_at": project.created_at or None,
         "archived_at": project.archived_at,
         "static": project.static,
+        "weight": project.weight,
     }
 
 

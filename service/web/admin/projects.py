@@ -19,6 +19,7 @@ from service.web.admin.shapes import (
     project_shown,
     read_account,
     read_changed_key,
+    read_changed_project,
     read_key,
     read_models,
     read_project,
@@ -70,8 +71,8 @@ async def list_projects(
 @router.post("/organization/projects")
 async def create_project(request: Request) -> HttpResponse:
     """A project: a tenant of its own, whose keys see nothing of any other."""
-    name = read_project(await body_of(request))
-    return JsonResponse(project_shown(await directory_of(request).create_project(actor_of(request), name)))
+    name, weight = read_project(await body_of(request))
+    return JsonResponse(project_shown(await directory_of(request).create_project(actor_of(request), name, weight)))
 
 
 @router.get(_PROJECT)
@@ -82,9 +83,9 @@ async def retrieve_project(request: Request, project_id: str) -> HttpResponse:
 
 @router.post(_PROJECT)
 async def update_project(request: Request, project_id: str) -> HttpResponse:
-    """Give a project another `name`."""
-    name = read_project(await body_of(request))
-    project = await directory_of(request).rename_project(actor_of(request), project_id, name)
+    """Give a project another `name`, or another `weight`."""
+    wished = read_changed_project(await body_of(request))
+    project = await directory_of(request).update_project(actor_of(request), project_id, wished)
     return JsonResponse(project_shown(project))
 
 

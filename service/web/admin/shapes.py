@@ -7,10 +7,10 @@ from msgspec import UNSET, Raw, UnsetType
 
 from service.api.decoding import ABSENT, decode, decoder_of
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
-from service.tenants.directory import ChangedKey, Made, Wish
+from service.tenants.directory import ChangedKey, ChangedProject, Made, Wish
 from service.tenants.limits import Limit
 from service.tenants.models import ALL, ListMode, ModelPermissions, read_permissions
-from service.tenants.records import Account, Key, Project, checked_name
+from service.tenants.records import Account, Key, Project, checked_name, checked_weight
 from service.tenants.scopes import MAX_SCOPES, read_scopes
 from service.web.admin.limit_shapes import read_limits
 
@@ -31,7 +31,7 @@ class Page(msgspec.Struct, Generic[T]):
 
 
 class ProjectShown(msgspec.Struct):
-    """A project; `static` is one whose keys are in the settings."""
+    """A project; `static` is one whose keys are in the settings. Without `weight` the settings say what that is."""
 
     id: str
     name: str
@@ -39,6 +39,7 @@ class ProjectShown(msgspec.Struct):
     archived_at: int | None
     status: Literal["active", "archived"]
     static: bool
+    weight: float | None
     object: Literal["organization.project"] = "organization.project"
 
 
@@ -120,7 +121,8 @@ class Deleted(msgspec.Struct):
 def project_shown(project: Project) -> ProjectShown:
     """A project on the wire."""
     status = "active" if project.archived_at is None else "archived"
-    return ProjectShown(project.id, project.name, project.created_at, project.archived_at, status, project.static)
+    times = project.created_at, project.archived_at
+    return ProjectShown(project.id, project.name, *times, status, project.static, project.weight)
 
 
 def models_shown(project: Project) -> ModelsShown:
@@ -161,6 +163,7 @@ def admin_key_shown(key: Key, used: int | None, value: str | UnsetType = UNSET) 
 
 class _Project(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
+    weight: float | UnsetType | None = UNSET
     external_key_id: Raw = ABSENT
     geography: Raw = ABSENT
     residency: Raw = ABSENT
@@ -191,13 +194,27 @@ _ELSEWHERE = ("external_key_id", "geography", "residency")
 """What OpenAI's projects have that means nothing on one's own machines."""
 
 
-def read_project(body: bytes) -> str:
-    """The name of a project to be made, or to be renamed. Raises InvalidRequest."""
+def read_project(body: bytes) -> tuple[str, float | None]:
+    """The name and the weight of a project to be made. Raises InvalidRequest."""
+    sent = _read_project(body)
+    return _name(sent.name), None if sent.weight is UNSET else sent.weight
+
+
+def read_changed_project(body: bytes) -> ChangedProject:
+    """What of a project is to change. Raises InvalidRequest."""
+    sent = _read_project(body)
+    name = None if sent.name is None and sent.weight is not UNSET else _name(sent.name)
+    return ChangedProject(name, sent.weight)
+
+
+def _read_project(body: bytes) -> _Project:
     sent = decode(body, _PROJECT)
     for name in _ELSEWHERE:
         if getattr(sent, name) != ABSENT:
             raise unsupported(name, "…", "Leave it out: data is where this service runs.")
-    return _name(sent.name)
+    if isinstance(sent.weight, float):
+        checked_weight(sent.weight)
+    return sent
 
 
 def read_models(body: bytes) -> ModelPermissions:

@@ -37,23 +37,25 @@ counts as one that comes."""
 
 
 class _Account:
-    """What a tenant was served, and what its requests under way are expected to take besides: virtual tokens over its
-    weight. And what one of them takes on the mean, in virtual tokens.
+    """What a tenant was served, in virtual tokens over its weight. In virtual tokens, what its requests under way are
+    expected to take besides, and what one of them takes on the mean.
     """
 
-    __slots__ = ("expected", "mean", "served")
+    __slots__ = ("expected", "mean", "served", "weight")
 
-    def __init__(self, served: float, mean: float) -> None:
+    def __init__(self, served: float, mean: float, weight: float) -> None:
         self.served = served
         self.expected = 0.0
         self.mean = mean
+        self.weight = weight
+        """By which `served` was counted."""
 
 
 class Served:
     """What all tenants were served."""
 
     def __init__(self, weight: Callable[[str], float] = evenly) -> None:
-        """`weight` is a tenant's, above 0: one of twice another's is served twice as much."""
+        """`weight` is a tenant's at the moment, above 0: one of twice another's is served twice as much."""
         self._weight = weight
         self._accounts: dict[str, _Account] = {}
         self._level = 0.0
@@ -66,8 +68,8 @@ class Served:
 
     def of(self, tenant: str) -> float:
         """How much a tenant counts: what it was served, and what is expected besides."""
-        account = self._accounts.get(tenant)
-        return self._level if account is None else account.served + account.expected
+        account = self._known(tenant)
+        return self._level if account is None else account.served + account.expected / account.weight
 
     def come(self, tenant: str, waiting: Iterable[str]) -> None:
         """A tenant asks for something that had nothing waiting, while these tenants have."""
@@ -79,12 +81,12 @@ class Served:
         """A request of a tenant begins."""
         account = self._account(tenant)
         self._level = account.served
-        return Bill(self, tenant, account.mean, self._weight(tenant))
+        return Bill(self, tenant, account.mean)
 
     def add(self, tenant: str, served: float, expected: float = 0.0) -> None:
-        """Count so much more as served, and as expected, of virtual tokens over the tenant's weight; or less."""
+        """Count so many virtual tokens more as served, and as expected; or less."""
         account = self._account(tenant)
-        account.served += served
+        account.served += served / account.weight
         account.expected = max(0.0, account.expected + expected)
 
     def took(self, tenant: str, tokens: float) -> None:
@@ -94,33 +96,43 @@ class Served:
         self._mean += (tokens - self._mean) / MEAN_OF
 
     def _served(self, tenant: str) -> float:
-        account = self._accounts.get(tenant)
+        account = self._known(tenant)
         return self._level if account is None else account.served
+
+    def _known(self, tenant: str) -> _Account | None:
+        """A tenant's account, if it has any, by the weight that it has now: what it was served beyond others is as many
+        tokens as it was, and another distance.
+        """
+        account = self._accounts.get(tenant)
+        if account is not None and (weight := self._weight(tenant)) != account.weight:
+            beyond = max(0.0, account.served - self._level)
+            account.served += beyond * (account.weight / weight - 1)
+            account.weight = weight
+        return account
 
     def _account(self, tenant: str) -> _Account:
         """A tenant's account, which may begin here."""
-        account = self._accounts.get(tenant)
+        account = self._known(tenant)
         if account is None:
             if len(self._accounts) >= MOST:
                 kept = nlargest(MOST // 2, self._accounts.items(), key=lambda each: each[1].served)
                 self._accounts = dict(kept)
-            account = self._accounts[tenant] = _Account(self._level, self._mean)
+            account = self._accounts[tenant] = _Account(self._level, self._mean, self._weight(tenant))
         return account
 
 
 class Bill:
     """What one request was served, from its beginning to `settle`."""
 
-    def __init__(self, served: Served, tenant: str, mean: float, weight: float) -> None:
+    def __init__(self, served: Served, tenant: str, mean: float) -> None:
         """It is expected to take what its tenant's requests took on the `mean`."""
         self._served = served
         self._tenant = tenant
-        self._weight = weight
         self._taken = 0
         self._expected = mean
         """How much more than that is expected."""
         self._open = True
-        served.add(tenant, 0.0, mean / weight)
+        served.add(tenant, 0.0, mean)
 
     def note(self, prompt: int, output: int) -> None:
         """It has taken so many tokens by now, of its prompts and of its output."""
@@ -139,5 +151,5 @@ class Bill:
             self._served.took(self._tenant, self._taken)
 
     def _count(self, more: float, expected: float) -> None:
-        self._served.add(self._tenant, more / self._weight, (expected - self._expected) / self._weight)
+        self._served.add(self._tenant, more, expected - self._expected)
         self._expected = expected

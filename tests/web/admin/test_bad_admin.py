@@ -93,6 +93,17 @@ PAGES: list[tuple[str, str, str, str]] = [
     ("a page of what nobody knows", "wibble=1", "unknown_parameter", "wibble"),
 ]
 
+WEIGHTS: list[tuple[str, Any, str]] = [
+    ("a weight of nothing", 0, "invalid_value"),
+    ("a weight below nothing", -1, "invalid_value"),
+    ("a weight that is too small", 0.009, "invalid_value"),
+    ("a weight that is too large", 1000.5, "invalid_value"),
+    ("a weight beyond numbers", 10**40, "invalid_value"),
+    ("a weight that is a text", "3", "invalid_type"),
+    ("a weight that is true", True, "invalid_type"),
+    ("a weight that is a list", [3], "invalid_type"),
+]
+
 Case = tuple[str, str, bytes | dict[str, Any] | None, int, str | None, str | None]
 """A method, a path with the names of what is known, a body; the status, the code and the param of the refusal."""
 
@@ -107,6 +118,14 @@ def _cases() -> Iterator[tuple[str, Case]]:
                 yield f"{whose}: {what}", ("POST", path, body, 400, code, param)
         for what, raw, code in BODIES:
             yield f"{whose}: {what}", ("POST", path, raw, 400, code, "wibble" if b"wibble" in raw else None)
+    for whose, path in {"a project": "/projects", "a project's": "/projects/{project}"}.items():
+        for what, weight, code in WEIGHTS:
+            yield f"{whose}: {what}", ("POST", path, {"name": "a", "weight": weight}, 400, code, "weight")
+    no_number = b'{"name": "a", "weight": NaN}'
+    yield "a project: a weight that is no number", ("POST", "/projects", no_number, 400, "invalid_json", None)
+    weightless = ("POST", "/projects", {"weight": 2}, 400, "missing_required_parameter", "name")
+    yield "a project of which there is only a weight", weightless
+    yield "an account of a weight", ("POST", accounts, {"name": "a", "weight": 2}, 400, "unknown_parameter", "weight")
     for what, body, code, param in NAMES:
         if "role" in body:
             yield f"an account: {what}", ("POST", accounts, body, 400, code, param)

@@ -55,6 +55,33 @@ def test_who_weighs_more_counts_less() -> None:
     assert served.of("acme") == 10 < served.of("globex") == 11
 
 
+def test_a_weight_that_changes_holds_for_what_is_under_way_too() -> None:
+    weights = {"acme": 1.0, "globex": 1.0}
+    served = Served(weights.__getitem__)
+    bill = served.begin("acme")
+    bill.note(100, 0)
+    weights["acme"] = 4.0
+    bill.note(500, 0)
+    bill.settle()
+    assert served.of("acme") == 500 / 4
+    served.begin("acme").settle()
+    assert served.of("acme") == 501 / 4
+
+
+def test_whose_weight_was_small_has_no_debt_of_that_once_it_is_large() -> None:
+    weights = {"acme": 0.01, "globex": 1.0}
+    served = Served(weights.__getitem__)
+    queue = Queue[str](served)
+    for tenant in ("acme", "globex"):
+        queue.join(tenant, tenant)
+    served.add("acme", 50)
+    served.add("globex", 100)
+    assert served.of("acme") == 5000
+    weights["acme"] = 1.0
+    assert served.of("acme") == 50
+    assert ordered(queue) == ["acme", "globex"]
+
+
 def only_globex(tenant: str) -> bool:
     return tenant == "globex"
 
@@ -270,6 +297,18 @@ def test_tenants_that_always_wait_are_served_by_their_weights_whatever_they_ask_
     counts = {tenant: server.took[tenant] / weights[tenant] for tenant in tenants}
     bound = 2 * SLOTS * max(server.largest[tenant] / weights[tenant] for tenant in tenants)  # what is under way
     assert max(counts.values()) - min(counts.values()) <= bound, (counts, bound)
+
+
+def test_tokens_follow_a_weight_that_changes_while_all_wait() -> None:
+    weights, size = {"acme": 1.0, "globex": 1.0}, Size(50, 20)
+    server = Server({"acme": size, "globex": size}, weights)
+    for weight in (1.0, 4.0, 0.25, 1.0):
+        weights["globex"] = weight
+        server.took.clear()
+        for _ in range(4_000):
+            server.step()
+        share = server.took["globex"] / server.took.total()
+        assert share == pytest.approx(weight / (1 + weight), rel=0.05)
 
 
 @pytest.mark.parametrize("weight", [1.0, 3.0])

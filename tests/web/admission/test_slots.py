@@ -73,6 +73,23 @@ def test_shares_are_as_large_as_weights() -> None:
     assert filled(share, "b") == 0
 
 
+def test_a_share_follows_a_weight_that_changes_while_it_is_taken() -> None:
+    weights = {"a": 1.0, "b": 1.0}
+    share = Share(80, several=lambda: True, weight=weights.__getitem__)
+    assert (filled(share, "a"), filled(share, "b")) == (70, 10)
+    weights["b"] = 6.0
+    for _ in range(50):  # until b has three quarters, as if one more came
+        share.give_back("a", 1)
+        assert not share.fits("a", 1)
+        assert filled(share, "b") == 1
+    share.give_back("a", 1)
+    assert filled(share, "b") == 0
+    for tenant in ("a", "b"):
+        share.give_back(tenant, share.taken_by(tenant))
+    weights["b"] = 1.0
+    assert (filled(share, "a"), filled(share, "b")) == (70, 10)
+
+
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 30), st.booleans()), max_size=200))
 def test_it_never_comes_to_more_than_the_limit_and_never_forgets(steps: list[tuple[str, int, bool]]) -> None:
     share, held = Share(100, several=lambda: True), list[tuple[str, int]]()
