@@ -15,6 +15,7 @@ from tests.support.responses.samples import harmony
 from tests.support.service.inside import Inside, answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import addressed, made, prompts, streamed, tags
+from tests.support.waiting import until
 
 SHELL: Any = {"type": "shell", "environment": {"type": "local"}}
 LOCAL: Any = {"type": "local_shell"}
@@ -507,9 +508,9 @@ async def test_a_background_response_calls_for_a_command_and_goes_on(settings: S
 
         async def ended(**body: Any) -> Response:
             begun = await client.responses.create(model=MODEL, tools=[SHELL], background=True, **body)
-            async with inside.http() as http:
-                await http.get(f"/v1/responses/{begun.id}", params={"stream": True})  # until its end
-            return await client.responses.retrieve(begun.id)
+            return await until(
+                lambda: client.responses.retrieve(begun.id), wanted=lambda each: each.status == "completed"
+            )
 
         first = await ended(input="How many?")
         (call,) = first.output

@@ -273,6 +273,13 @@ def server_of(kind: str, folder: Path) -> Iterator[str]:
                 yield server.url
 
 
+def _accepts(path: Path) -> bool:
+    """Whether a server takes connections at a socket, which it makes before it listens. Raises OSError where none does."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+    return True
+
+
 def _redis_server(folder: Path) -> Iterator[str]:
     program = shutil.which("redis-server")
     if program is None:
@@ -281,7 +288,7 @@ def _redis_server(folder: Path) -> Iterator[str]:
     command = [program, "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
-            wait_until(path.is_socket, DEADLINE_SECONDS, "redis-server did not start")
+            wait_until(lambda: _accepts(path), DEADLINE_SECONDS, "redis-server did not start", passing=OSError)
             yield f"unix://{path}"
         finally:
             process.terminate()
