@@ -143,40 +143,64 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Entries(NamedTuple):
-    """A page of the log, the newest first; whether there are more behind it, and where the next page goes on."""
+    """A page of the log, the newest first; whether there are more in its direction; and the entries before and behind
+    which the next pages are.
+    """
 
     shown: list[dict[str, Any]]
     more: bool
+    first: str | None
     last: str | None
 
 
-async def page_of_entries(registry: Registry, wanted: Wanted, *, after: str | None, limit: int) -> Entries:
-    """The entries of the log that are wanted, behind the one with the id `after`.
+async def page_of_entries(
+    registry: Registry, wanted: Wanted, *, after: str | None, before: str | None = None, limit: int
+) -> Entries:
+    """The entries of the log that are wanted: the newest, or those right behind the one with the id `after`, which are
+    older. With `before` alone those right before that, which are newer; with both none from there on.
 
-    It ends after MOST_LOOKED_AT entries, wherever it is by then. Raises InvalidRequest for an `after` that is no
-    entry's id, StoreUnavailable.
+    It ends after MOST_LOOKED_AT entries, wherever it is by then. Raises InvalidRequest for an `after` or a `before`
+    that is no entry's id, StoreUnavailable.
     """
-    first = 0 if wanted.first is None else wanted.first * SECOND_US
+    begins = [0 if wanted.first is None else wanted.first * SECOND_US]
     ends = [] if wanted.last is None else [wanted.last * SECOND_US + SECOND_US - 1]
     if after is not None:
-        ends.append(_us_of(after) - 1)
-    last = min(ends, default=None)
+        ends.append(_us_of(after, "after") - 1)
+    if before is not None:
+        begins.append(_us_of(before, "before") + 1)
+    first, last = max(begins), min(ends, default=None)
+    if before is not None and after is None:
+        shown, more, seen = await _looked_for(registry, wanted, first, last, limit, ascending=True)
+        shown.reverse()
+        return Entries(shown, more, seen or before, shown[-1]["id"] if shown else before)
+    shown, more, seen = await _looked_for(registry, wanted, first, last, limit, ascending=False)
+    return Entries(shown, more, shown[0]["id"] if shown else None, seen or after)
+
+
+async def _looked_for(
+    registry: Registry, wanted: Wanted, first: int, last: int | None, limit: int, *, ascending: bool
+) -> tuple[list[dict[str, Any]], bool, str | None]:
+    """The entries that are wanted among those of some µs, whether there may be more, and which was looked at last."""
     found: list[dict[str, Any]] = []
-    looked_at, seen = 0, after
+    looked_at, seen = 0, None
     while looked_at < MOST_LOOKED_AT:
         size = limit + 1 - len(found) if wanted.everything else MOST_A_PAGE
-        entries = await registry.entries(first=first, last=last, limit=size)
+        entries = await registry.entries(first=first, last=last, limit=size, ascending=ascending)
         for entry in entries:
             shown = _shown(entry)
             if wanted.has(shown):
                 if len(found) == limit:
-                    return Entries(found, True, seen)
+                    return found, True, seen
                 found.append(shown)
-            seen, last = shown["id"], entry.us - 1
+            seen = shown["id"]
+            if ascending:
+                first = entry.us + 1
+            else:
+                last = entry.us - 1
         looked_at += len(entries)
         if len(entries) < size:
-            return Entries(found, False, seen)
-    return Entries(found, True, seen)
+            return found, False, seen
+    return found, True, seen
 
 
 def _shown(entry: Entry) -> dict[str, Any]:
@@ -188,9 +212,10 @@ def _shown(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _us_of(id: str) -> int:
+def _us_of(id: str, param: str) -> int:
     """When an entry was made, in µs, by its id."""
     match = _ENTRY.fullmatch(id)
     if match is None:
-        raise invalid_value("after", id, "Give the last_id of the page before.")
+        page = "before" if param == "after" else "after"
+        raise invalid_value(param, id, f"Give the {'last_id' if param == 'after' else 'first_id'} of the page {page}.")
     return int(match[1])

@@ -127,14 +127,17 @@ class Registry:
         """
         await self.change((), entries=[entry], share=share)
 
-    async def entries(self, *, first: int = 0, last: int | None = None, limit: int = MOST_A_PAGE) -> list[Entry]:
-        """Entries of the audit log of all shares, from that of the µs `last` down to that of `first`, the newest first.
-        Raises StoreUnavailable.
+    async def entries(
+        self, *, first: int = 0, last: int | None = None, limit: int = MOST_A_PAGE, ascending: bool = False
+    ) -> list[Entry]:
+        """At most `limit` entries of the audit log of all shares, of those from the µs `first` to the µs `last`, the
+        newest first, or the oldest. Raises StoreUnavailable.
         """
         newest = "+inf" if last is None else last
+        bounds = (first, newest, "BYSCORE") if ascending else (newest, first, "BYSCORE", "REV")
         async with self._history.server.operation() as operation:
             found: list[bytes] = await operation.command(
-                "ZRANGE", self._shard.audit_entries, newest, first, "BYSCORE", "REV", "LIMIT", 0, limit
+                "ZRANGE", self._shard.audit_entries, *bounds, "LIMIT", 0, limit
             )
         parts = [each.partition(b" ") for each in found]
         return [Entry(int(us), record) for us, _, record in parts]

@@ -67,6 +67,7 @@ async def list_entries(
     last: Annotated[int | None, Query(ge=1, le=MAX_TIME, alias="effective_at[lte]")] = None,
     limit: Limit = 20,
     after: str | None = None,
+    before: str | None = None,
 ) -> HttpResponse:
     """Who did what, the newest first."""
     begin = [each for each in (None if above is None else above + 1, first) if each is not None]
@@ -76,6 +77,5 @@ async def list_entries(
         first=max(begin, default=None),
         last=min(end, default=None),
     )
-    page = await page_of_entries(directory_of(request).registry, wanted, after=after, limit=limit)
-    first_id = page.shown[0]["id"] if page.shown else None
-    return JsonResponse(Page(page.shown, first_id, page.last, page.more))
+    page = await page_of_entries(directory_of(request).registry, wanted, after=after, before=before, limit=limit)
+    return JsonResponse(Page(page.shown, page.first, page.last, page.more))

@@ -122,6 +122,9 @@ async def test_the_log_is_read_between_two_of_its_entries(registry: Registry) ->
     assert await registry.entries(last=newest.us - 1) == others
     assert await registry.entries(last=newest.us, limit=2) == [newest, others[0]]
     assert await registry.entries(first=newest.us) == [newest]
+    assert await registry.entries(ascending=True) == found[::-1]
+    assert await registry.entries(first=found[-1].us + 1, limit=2, ascending=True) == found[2:4][::-1]
+    assert await registry.entries(last=others[0].us, ascending=True) == others[::-1]
     assert await registry.entries(first=newest.us + 1) == []
 
 

@@ -216,6 +216,29 @@ async def test_a_page_behind_a_later_entry_has_none_of_after_the_time_asked_for(
         assert [each async for each in logs.list(after=entry.id)] == []
 
 
+async def test_the_audit_log_is_read_backwards_too(settings: Settings) -> None:
+    async with administered(settings) as (_, client):
+        logs, types = client.admin.organization.audit_logs, ["project.created"]
+        for number in range(7):
+            made = await client.admin.organization.projects.create(name=f"p{number}")
+            await client.admin.organization.projects.update(made.id, name="other")
+        log = [each.id async for each in logs.list(event_types=types)]  # type: ignore[arg-type]
+        for limit in (1, 2, 3, 7, 100):
+            found, first, more = list[str](), log[-1], True
+            while more:
+                page = await logs.list(before=first, limit=limit, event_types=types)  # type: ignore[arg-type]
+                found = [*(each.id for each in page.data), *found]
+                extra: Any = page.model_extra
+                first, more = extra["first_id"], page.has_more
+            assert found == log[:-1]
+        page = await logs.list(before=log[-1], limit=2, event_types=types)  # type: ignore[arg-type]
+        assert [each.id for each in page.data] == log[4:6], "those right before it"
+        between = await logs.list(after=log[1], before=log[5], limit=2, event_types=types)  # type: ignore[arg-type]
+        assert ([each.id for each in between.data], between.has_more) == (log[2:4], True)
+        newest = (await logs.list(limit=1)).data[0].id
+        assert (await logs.list(before=newest)).data == []
+
+
 async def test_lists_are_read_page_by_page(settings: Settings) -> None:
     async with administered(settings) as (_, client):
         projects = client.admin.organization.projects

@@ -195,6 +195,8 @@ def _others(accounts: str, keys: str) -> Iterator[tuple[str, Case]]:
     for place in ("x", "0", "007", "-1", "1-0", "9" * 17):
         wrong = ("GET", f"/audit_logs?after=audit_log-{place}", None, 400, "invalid_value", "after")
         yield f"a log behind no entry: {place}", wrong
+        wrong = ("GET", f"/audit_logs?before=audit_log-{place}", None, 400, "invalid_value", "before")
+        yield f"a log before no entry: {place}", wrong
     yield "a log of emails", ("GET", "/audit_logs?actor_emails[]=a", None, 400, "unknown_parameter", "actor_emails[]")
     yield from _models("/projects/{project}/model_permissions")
     yield "users", ("GET", "/users", None, 404, None, None)
