@@ -8,7 +8,8 @@
     PREFIX:{SHARD}:leaves                  zset, where an older release had those of all tenants (lua/former.lua)
     PREFIX:{SHARD}:tombstones              zset TENANT/DIGITS of those without children, by the ms of their end
     PREFIX:{SHARD}:trees                   zset TENANT/ROOT of the trees, by last use of any of their turns
-    PREFIX:{SHARD}:sweeps                  hash, the last sweep, and when those began that followed each other, in µs
+    PREFIX:{SHARD}:trees:TENANT            zset ROOT of a tenant's trees, by the same
+    PREFIX:{SHARD}:sweeps                  hash, when sweeps were, in µs, and how far trees were compared
     PREFIX:{SHARD}:leases                  zset TENANT/DIGITS of the jobs under way, by the ms at which the lease ends
     PREFIX:{SHARD}:queued:LEVEL            zset TENANT/DIGITS of the jobs that wait, by the ms since which they do
     PREFIX:{SHARD}:turn:LEVEL              zset TENANT of those with waiting jobs, in the order in which they take turns

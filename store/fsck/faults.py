@@ -67,6 +67,10 @@ MEANINGS: dict[str, Meaning] = {
     "children": Meaning("it counts more or fewer children than it has", "the number is recorded"),
     "leaf": Meaning("it is not where its children and its last use say in the order of eviction", "it is put there"),
     "tree": Meaning("its tree is not where its last use says in the order of trees", "it is put there"),
+    "index": Meaning(
+        "its tree is not among those of its tenant, or at another use than in the order of trees",
+        "it is put where that order says",
+    ),
     "created": Meaning(
         "its node doesn't say when it was made", "it is recorded as when its list says, or as its last use"
     ),

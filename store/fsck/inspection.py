@@ -17,8 +17,8 @@ MAX_REMEMBERED = 10_000
 
 _FAMILIES = rb"node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"
 _TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
-_OWN = re.compile(rb"(line:[0-3]|leaves|conversations):([A-Za-z0-9_.-]{1,64})")
-"""What a tenant has of its own: a line of jobs at a level, the order of its leaves, its conversations."""
+_OWN = re.compile(rb"(line:[0-3]|leaves|conversations|trees):([A-Za-z0-9_.-]{1,64})")
+"""What a tenant has of its own: a line of jobs at a level, the order of its leaves, its conversations, its trees."""
 
 _LIMIT = rb"(?:limits|parallel):[A-Za-z0-9_.-]{1,64}/[A-Za-z0-9_-]+"
 _REGISTRY = rb"registry:[a-z-]+(?:/[A-Za-z0-9_.-]{1,64})?|audit-of:@?[A-Za-z0-9_.-]{1,64}"
@@ -63,7 +63,7 @@ class Inspection:
         self._awaited: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
         self._leftovers: set[str] = set()
         self._mixed: list[str] = []
-        self._own: dict[str, list[str]] = {"line": [], "leaves": [], "conversations": []}
+        self._own: dict[str, list[str]] = {"line": [], "leaves": [], "conversations": [], "trees": []}
         self._jobs: Counter[str] = Counter()
         self._jobs_noted: dict[str, int] = {}
 
@@ -78,7 +78,7 @@ class Inspection:
             async for some in self._members_of(place, _MEMBER):
                 async for faults in self._judge(some):
                     yield faults
-        for place in dict.fromkeys(self._own["leaves"] + self._own["conversations"]):
+        for place in dict.fromkeys(self._own["leaves"] + self._own["conversations"] + self._own["trees"]):
             tenant = place.partition(":")[2]
             async for some in self._members_of(place, _DIGITS):
                 async for faults in self._judge(f"{tenant}/{digits}" for digits in some):

@@ -169,7 +169,7 @@ def script(
     return declare
 
 
-_COUNTING = ("former", "usage", "leaves", "listed")
+_COUNTING = ("former", "usage", "leaves", "listed", "trees")
 """The parts of scripts that count what they add or remove."""
 
 _REMOVAL = ("clock", "idle", "pins", *_COUNTING, "logs", "removal")
@@ -206,7 +206,7 @@ _REPAIR = (*_REMOVAL, *_JUDGING, "placing", "repair_jobs")
 """The parts of scripts that repair turns."""
 
 
-@script("node pins clock leaves trees", "clock", "idle", "pins", "listed", "walk", out_of_memory=True)
+@script("node pins clock leaves trees", "clock", "idle", "pins", "listed", "trees", "walk", out_of_memory=True)
 def chain(
     turn: TurnKeys,
     *,
@@ -225,7 +225,7 @@ def chain(
 def lineage(turn: TurnKeys, *, idle_us: int) -> None: ...
 
 
-@script("node job clock leaves trees", "clock", "idle", "look_at", out_of_memory=True)
+@script("node job clock leaves trees", "clock", "idle", "trees", "look_at", out_of_memory=True)
 def touch(turn: TurnKeys, *, idle_us: int) -> None: ...
 
 
@@ -291,7 +291,7 @@ def restore(
 ) -> None: ...
 
 
-@script("node pins clock leaves trees", "clock", "idle", "pins", out_of_memory=True)
+@script("node pins clock leaves trees", "clock", "idle", "pins", "trees", out_of_memory=True)
 def hold(turn: TurnKeys, *, token: str, hold_ms: int, idle_us: int) -> None: ...
 
 
@@ -369,7 +369,7 @@ def forget(turn: TurnKeys, *, token: str, idle_us: int, erase: str, no_messages:
 def redact(turn: TurnKeys, *, redactions: str, idle_us: int, messages_blob: bytes, response_blob: bytes) -> None: ...
 
 
-@script("node trees", "clock", "idle", out_of_memory=True)
+@script("node trees", "clock", "idle", "trees", out_of_memory=True)
 def abandon(turn: TurnKeys, *, token: str, idle_us: int) -> None: ...
 
 

@@ -44,8 +44,8 @@ OLDER = "1fcb5d4"
 BEFORE_SHARES = "8fdfa32"
 """The commit that talks beside this one over the same conversations."""
 
-OUTDATED = {"leaf", "no-node"}
-"""What fsck says of a place that the older release didn't know, of a turn that it used, continued or removed."""
+OUTDATED = {"leaf", "no-node", "index"}
+"""What fsck says of a place that the older release didn't know, of what it used, continued or removed."""
 
 SECONDS = 90.0
 NEWS = 5
@@ -277,6 +277,7 @@ async def check(fleet: Fleet, both: Both) -> None:
     aftermath = Aftermath(fleet.settings)
     try:
         await until(lambda: settled(aftermath), SECONDS, "jobs are left")
+        await aftermath.sweep()
         await aftermath.check([str(each.id) for each in both.followers.values()])
     finally:
         await aftermath.close()

@@ -20,5 +20,5 @@ if has_jobs(tenant, root) then
   return { 'running' }
 end
 redis.call('HSET', key('node', tenant, root), 'abandoned', token)
-redis.call('ZADD', trees, 0, tenant .. '/' .. root)
+use_tree(tenant, root, 0)
 return { 'ok', root }

@@ -48,7 +48,7 @@ local function add_node(tenant, parent, from, score)
   if has_path(from.depth) then
     redis.call('HSET', node, 'path', path_from(tenant, parent))
   end
-  redis.call('ZADD', trees, score, tenant .. '/' .. from.root)
+  place_tree(tenant, from.root, score)
   count(tenant, 'responses', 1)
   if parent == '' then
     count(tenant, 'trees', 1)

@@ -6,6 +6,8 @@ local function adopting()
   local QUIET_US = 600 * 1000000 -- so long nobody of an older release has to have written
   local ADOPTED = 200 -- the most leaves that one call moves, which takes about a millisecond
   local PAGES, PAGE = 4, 100 -- of the other fields one call moves at most about so many
+  local INDEXED = 500 -- the most trees that one call compares with those of their tenants: half a millisecond
+  local FORGOTTEN = '(0' -- behind the trees that were forgotten, which go with a sweep
   local FORMER = '/' -- in `stays` (eviction.lua); no tenant is called so
 
   local function adopt_counter(field, tenant, noted)
@@ -49,6 +51,32 @@ local function adopting()
       end
     end
     return other_fields() == 0
+  end
+
+  -- Put the next trees where they belong among those of their tenant. Goes round all of them, from sweep to sweep; whether
+  -- that is still the first time.
+  local function indexed()
+    local sweeps = shard_key('sweeps')
+    local from, once = unpack(redis.call('HMGET', sweeps, 'indexing', 'indexed'))
+    from = from or FORGOTTEN
+    local page = redis.call('ZRANGE', trees, from, '+inf', 'BYSCORE', 'LIMIT', 0, INDEXED, 'WITHSCORES')
+    for at = 1, #page, 2 do
+      local tenant, root = split(page[at])
+      if redis.call('ZSCORE', trees_of(tenant), root) ~= page[at + 1] then
+        place_tree(tenant, root, page[at + 1])
+      end
+    end
+    local on = FORGOTTEN
+    if #page == 2 * INDEXED then
+      on = page[#page] == from and '(' .. from or page[#page] -- as many of the same moment
+    end
+    if on ~= from then
+      redis.call('HSET', sweeps, 'indexing', on)
+    end
+    if on == FORGOTTEN and not once then
+      redis.call('HSET', sweeps, 'indexed', 1)
+    end
+    return on ~= FORGOTTEN and not once
   end
 
   -- Move some of all, of leaves and tombstones the newest first and once no older release writes there; whether there may be
@@ -100,5 +128,5 @@ local function adopting()
     return nil, nil, nil, looks
   end
 
-  return { counters_of = counters_of, counters = counters, some = some, oldest = oldest }
+  return { counters_of = counters_of, counters = counters, some = some, indexed = indexed, oldest = oldest }
 end

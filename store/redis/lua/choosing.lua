@@ -94,7 +94,7 @@ local function choosing(root, stays)
     if field == 'trees' then
       name, found, tree_rank = next_tree(giver, is_over, tree_rank)
       if found then
-        redis.call('ZADD', trees, 0, name .. '/' .. found)
+        use_tree(name, found, 0)
         found = redis.call('SRANDMEMBER', key('tree', name, found))
       end
       return name, found or tree_rank and true, nil, tree_rank

@@ -1,4 +1,4 @@
--- Shared by the scripts that use a turn: the time, the LRU's score, and the touch itself.
+-- Shared by the scripts that use a turn: the time, and the LRU's score.
 -- Invariant: scores of a shard only rise, even when the server's clock steps back, so no two uses are equally
 -- old.
 
@@ -25,13 +25,4 @@ local function next_score(clock)
     redis.call('SET', clock, score)
   end
   return score
-end
-
--- XX: an inner turn has no place among the leaves and must not get one by being used; its own score counts once it is a
--- leaf.
-local function touch(root)
-  local score = next_score(clock)
-  redis.call('HSET', node, 'touched', score)
-  redis.call('ZADD', leaves .. ':' .. tenant, 'XX', score, digits)
-  redis.call('ZADD', trees, 'XX', score, tenant .. '/' .. root)
 end

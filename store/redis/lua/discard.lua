@@ -58,7 +58,7 @@ local function discard(tenant, digits)
   if turn.listed_score then
     unlist(tenant, digits)
   end
-  redis.call('ZREM', trees, turn.member)
+  unorder(turn)
   displace(tenant, found.root, digits)
   count(tenant, found.deleted and 'tombstones' or 'responses', -1)
   count(tenant, 'trees', found.parent == '' and -1 or 0)

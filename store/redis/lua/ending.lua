@@ -67,7 +67,7 @@ local function end_job(turn, ended)
   local holds_now = held_by(node) + held_by(messages) + held_by(response)
   redis.call('HSET', node, 'held', holds_now, 'chain_held', exact(above_held + holds_now))
   count(tenant, 'bytes', holds_now - turn.held)
-  redis.call('ZADD', trees, score, tenant .. '/' .. turn.root)
+  place_tree(tenant, turn.root, score)
   if joins and why == '' then
     note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, turn.parent, score))
   else

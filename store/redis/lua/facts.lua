@@ -68,5 +68,6 @@ local function facts_of(tenant, digits)
   turn.listed_score = score_in(list_of(tenant), digits)
   turn.places = (turn.leaf_score and 1 or 0) + (turn.tombstone_score and 1 or 0)
   turn.tree_score = redis.call('ZSCORE', trees, turn.member)
+  turn.own_tree_score = score_in(trees_of(tenant), digits)
   return turn
 end

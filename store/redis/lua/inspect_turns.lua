@@ -33,6 +33,7 @@ for tenant, digits, listed in each_member(members) do
   local turn, words = judge(tenant, digits, listed, version)
   local found = turn.fields
   local bytes = (turn.places or 0) * LEAF_BYTES + (turn.listed_score and LISTED_BYTES or 0)
+    + (turn.own_tree_score and INDEXED_BYTES or 0)
   if found then
     local parent = found.parent and found.parent ~= '' and found.parent or '-'
     local jobs, tree, events = job_sums(turn)

@@ -94,6 +94,13 @@ local function tree_in_place(turn)
   return score and score >= (found.touched or 0)
 end
 
+-- Whether the trees of its tenant have it where those of all tenants do. What an older release has placed or used since
+-- isn't there, or stands where it stood.
+local function rightly_indexed(turn)
+  local score, own = tonumber(turn.tree_score or nil), turn.own_tree_score or nil
+  return own == score or (former_leaves() > 0 and score and (not own or own < score))
+end
+
 local function rightly_listed(turn)
   if not is_conversation(turn.digits) or turn.fields.deleted then
     return not turn.listed_score
@@ -153,6 +160,7 @@ local function judge_node(turn, words)
   note('endless-pin', turn.there.pins and not pins_end(key('pins', turn.tenant, turn.digits)))
   note('leaf', not in_place(turn))
   note('tree', not tree_in_place(turn))
+  note('index', not rightly_indexed(turn))
   note('created', not found.created)
   note('list', not rightly_listed(turn))
   note('not-marked', not marked(turn))
@@ -169,8 +177,8 @@ local function judge_keys(turn, version, words)
     words[1] = 'mistyped'
   elseif not turn.there.node then
     words[1] = turn.places > 0 and former_leaves() > 0 and 'outlived' or nil
-    words[1] = (turn.any or turn.former_score or turn.tree_score or turn.listed_score) and 'no-node' or words[1]
-      or turn.places > 0 and 'no-node' or nil
+    words[1] = (turn.any or turn.former_score or turn.tree_score or turn.own_tree_score or turn.listed_score)
+      and 'no-node' or words[1] or turn.places > 0 and 'no-node' or nil
   elseif not (turn.parent and turn.fields.status and turn.fields.continuable and turn.fields.digest) then
     words[1] = 'damaged'
   else

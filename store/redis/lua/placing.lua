@@ -1,4 +1,5 @@
--- Shared by the scripts that repair: the place of a turn among the leaves of a tree, and in the order of eviction.
+-- Shared by the scripts that repair: the place of a turn among the leaves of a tree, and in the order of eviction; and
+-- that of a tree in the order of trees.
 -- Invariant: a key of another type stays as it is; what is amiss then is found in the next round.
 
 local function place(tenant, root, digits)
@@ -30,5 +31,21 @@ local function replace(turn, deleted, touched)
     place_tombstone(turn.tenant, turn.digits, unpinned_from(key('pins', turn.tenant, turn.digits)))
   elseif is('zset', leaves_of(turn.tenant)) or is('none', leaves_of(turn.tenant)) then
     place_leaf(turn.tenant, turn.digits, exact(touched))
+  end
+end
+
+local function has_an_order(tenant)
+  return is('zset', trees_of(tenant)) or is('none', trees_of(tenant))
+end
+
+local function order(turn, score)
+  if has_an_order(turn.tenant) then
+    place_tree(turn.tenant, turn.digits, score)
+  end
+end
+
+local function unorder(turn)
+  if has_an_order(turn.tenant) then
+    displace_tree(turn.tenant, turn.digits)
   end
 end

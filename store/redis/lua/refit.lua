@@ -13,10 +13,11 @@
 --            any turn, where that is not yet to come: such a use is repaired with its turn.
 
 local SECRET_BYTES = 32
+local OWN = { line = true, leaves = true, conversations = true, trees = true } -- what keys of a tenant's own begin with
 
 -- Whether a member names a turn: by its digits alone in what is a tenant's.
 local function names_a_turn(member, place)
-  local own = string.match(place, '^line:') or string.match(place, '^leaves:') or string.match(place, '^conversations:')
+  local own = OWN[string.match(place, '^(%l+):') or '']
   local digits = own and member or string.match(member, '^[^/]+/(%x+)$')
   return digits and #digits == DIGITS and not string.match(digits, '%X')
 end

@@ -69,7 +69,7 @@ local function remove(tenant, digits, turn)
   if parent == '' then
     redis.call('UNLINK', node, messages, response, pins, tree, key('runs', tenant, digits))
     unlink_remains(tenant, digits, turn)
-    redis.call('ZREM', trees, tenant .. '/' .. digits)
+    displace_tree(tenant, digits)
     count(tenant, 'trees', -1)
     return '', false
   end

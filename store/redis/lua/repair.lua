@@ -25,7 +25,7 @@ repairs['no-node'] = function(turn)
   if turn.listed_score then
     unlist(turn.tenant, turn.digits)
   end
-  redis.call('ZREM', trees, turn.member)
+  unorder(turn)
 end
 
 function repairs.stray(turn, listed)
@@ -113,12 +113,21 @@ end
 
 function repairs.tree(turn)
   if turn.parent ~= '' then
-    redis.call('ZREM', trees, turn.member)
+    unorder(turn)
     redis.call('UNLINK', key('tree', turn.tenant, turn.digits))
   elseif turn.fields.abandoned then
-    redis.call('ZADD', trees, 0, turn.member)
+    order(turn, '0')
   else
-    redis.call('ZADD', trees, exact(last_use(turn)), turn.member)
+    order(turn, exact(last_use(turn)))
+  end
+end
+
+function repairs.index(turn)
+  local score = redis.call('ZSCORE', trees, turn.member)
+  if score then
+    order(turn, score)
+  else
+    unorder(turn)
   end
 end
 

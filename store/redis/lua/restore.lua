@@ -58,7 +58,7 @@ end
 local now = tonumber(next_score(clock))
 used = math.min(used, now)
 add_node(tenant, parent, from, exact(used))
-redis.call('ZADD', trees, exact(math.max(before, used, math.min(tree_used, now))), tenant .. '/' .. from.root)
+place_tree(tenant, from.root, exact(math.max(before, used, math.min(tree_used, now))))
 redis.call('HSET', node, 'created', exact(created))
 if background ~= '' then
   redis.call('HSET', node, 'background', background, 'submission', submission)

@@ -18,7 +18,8 @@
 -- A conversation that is kept for longer than its tree would be is met again some DAY_US later. Until then its tree has a score
 -- that was never a use: its root notes that as `idle_score`, and in `idle_since` the last use.
 --
--- The hash `sweeps` has the time of the `last` one and when those `began` that followed each other, in µs.
+-- The hash `sweeps` has the time of the `last` one and when those `began` that followed each other, in µs; and from where on
+-- trees are compared with those of their tenants (`indexing`), with `indexed` once all of them were (adopting.lua).
 
 local DAY_US = 86400 * 1000000
 local GAP_US = 3600 * 1000000 -- the most that clocks may differ, and that sweeps may lie apart
@@ -56,7 +57,7 @@ local function keeps(member, tenant, root, used)
     return false
   end
   local score = exact(math.min(since + DAY_US, now_us()))
-  redis.call('ZADD', trees, score, member)
+  use_tree(tenant, root, score)
   redis.call('HSET', node, 'idle_score', score, 'idle_since', exact(used))
   return true
 end
@@ -77,7 +78,7 @@ local function leaf_of_a_tree_that_is_gone()
     local busy = used > 0 and has_jobs(tenant, root)
     local conversation = used > 0 and not busy and conversation_in(tenant, root)
     if busy then
-      redis.call('ZADD', trees, next_score(shard_key('clock')), member) -- it is in use: look at others first
+      use_tree(tenant, root, next_score(shard_key('clock'))) -- it is in use: look at others first
     elseif not conversation then
       return tenant, redis.call('SRANDMEMBER', key('tree', tenant, root)), nil, used > 0
     elseif not keeps(member, tenant, root, used) then -- without its conversations the tree is as idle as others
@@ -88,6 +89,12 @@ local function leaf_of_a_tree_that_is_gone()
   end
 end
 
+local function is_to_adopt()
+  local adopted = adopting()
+  local moves, indexes = adopted.some(), adopted.indexed()
+  return moves or indexes
+end
+
 local expired = 0
 while budget > 0 do
   local tenant, digits, turn, unused = leaf_of_a_tree_that_is_gone()
@@ -96,7 +103,7 @@ while budget > 0 do
       tenant, digits, turn = unneeded_tombstone()
     end
     if not digits then
-      local older = only == '' and adopting().some()
+      local older = only == '' and is_to_adopt()
       record(usage)
       return { older and 'again' or 'ok', doubt, idle, expired }
     end

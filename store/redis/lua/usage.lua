@@ -6,11 +6,11 @@
 -- The shard's counters are fields of `usage`. Those of tenants are scores in usage:FIELD, so that who has most is found at
 -- once. `bytes` counts what MEMORY USAGE says of the keys of each turn, noted in the node as `held` when they were written,
 -- with KEY_BYTES for each key's share of the tables; LEAF_BYTES for each place in the order of eviction (leaves.lua); and
--- LISTED_BYTES for each conversation in a list (listed.lua). A tree takes TREE_BYTES more: a tenant's `bytes` have them,
--- and `stored` adds them to the shard's. They are measured (tests/store/history/test_account.py compares the sum with the
--- server).
+-- LISTED_BYTES for each conversation in a list (listed.lua); and INDEXED_BYTES for each tree among those of its tenant
+-- (trees.lua). A tree takes TREE_BYTES more: a tenant's `bytes` have them, and `stored` adds them to the shard's. They are
+-- measured (tests/store/history/test_account.py compares the sum with the server).
 
-local KEY_BYTES, LEAF_BYTES, LISTED_BYTES, TREE_BYTES = 16, 195, 135, 320
+local KEY_BYTES, LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES = 16, 195, 135, 155, 320
 
 local changes, owned, began = {}, {}, nil
 

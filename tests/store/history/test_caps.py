@@ -15,7 +15,7 @@ from store.redis.connection import connect
 from store.turn import Status, Turn
 from tests.support.store.audit import complaints, dump
 from tests.support.store.counted import Usage, usage
-from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.sample import TENANT, grow, said, set_use, turn
 from tests.support.waiting import until
 
 DEADLINE_SECONDS = 5.0
@@ -321,7 +321,7 @@ LONG_AGO = 1.0
 
 async def leave_unused(redis: Redis, prefix: str, *roots: str) -> None:
     """Trees were not used since long ago."""
-    await redis.zadd(f"{prefix}:{{00}}:trees", {f"{TENANT}/{root.removeprefix('resp_')}": LONG_AGO for root in roots})
+    await set_use(redis, prefix, LONG_AGO, *roots)
 
 
 async def sweeps_began(redis: Redis, prefix: str, ago_us: int, *, last_us: int = 0) -> None:
@@ -384,7 +384,7 @@ async def test_an_unused_tree_is_unknown_for_the_grace_before_it_is_deleted(
     await sweeps_began(redis, prefix, 2 * HOUR_US)
     seconds, _ = await redis.time()
     used = (seconds - 7000) * 1_000_000
-    await redis.zadd(f"{prefix}:{{00}}:trees", {f"{TENANT}/{old.removeprefix('resp_')}": used})
+    await set_use(redis, prefix, used, old)
     assert await store.sweep() is None
     assert await alive(store, [old]) == []
     assert (await usage(store)).responses == 1

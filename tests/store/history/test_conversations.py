@@ -26,7 +26,7 @@ from store.keys import CONVERSATION_MARK, conversation_id
 from store.redis.connection import connect
 from tests.support.store.audit import complaints, dump
 from tests.support.store.backups import back_up, bring_back
-from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.sample import TENANT, grow, said, set_use, turn
 from tests.support.waiting import until
 
 SECONDS = 600.0
@@ -150,8 +150,7 @@ async def test_a_conversation_that_is_unknown_is_not_listed_as_shown(
 ) -> None:
     ids = [await begun(conversations) for _ in range(3)]
     (root,) = await conversations.lineage(TENANT, ids[1])
-    trees = conversations.history.keyspace.all_shards()[0].trees
-    await redis.zadd(trees, {f"{TENANT}/{root.removeprefix('resp_')}": 1})
+    await set_use(redis, prefix, 1, root)
     node = conversations.history.keyspace.turn(TENANT, root).key("node")
     await redis.hdel(node, "named")  # as where an older release began it
     strict = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=Caps(idle_seconds=1000.0))

@@ -10,10 +10,10 @@ from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.store.history.test_shares import alive, roots
-from tests.support.store.audit import complaints, dump
+from tests.support.store.audit import INDEXED_BYTES, complaints, dump
 from tests.support.store.counted import Usage, usage
-from tests.support.store.former import make_former
-from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.former import forget_trees_of_tenants, make_former
+from tests.support.store.sample import TENANT, grow, said, set_use, turn
 from tests.support.store.verdict import checked
 
 OTHER = "other"
@@ -46,7 +46,8 @@ async def test_a_store_of_an_older_release_is_brought_up_to_date_by_a_sweep(
     mine, theirs = await filled(store)
     before = [await usage(store, tenant) for tenant in (None, TENANT, OTHER)]
     await make_former(redis, prefix)
-    assert await usage(store) == before[0]
+    (shared, *_) = before
+    assert await usage(store) == shared._replace(bytes=shared.bytes - INDEXED_BYTES * shared.trees)
     await store.sweep()
     assert [await usage(store, tenant) for tenant in (None, TENANT, OTHER)] == before
     assert await complaints(redis, prefix) == []
@@ -181,5 +182,59 @@ async def test_an_older_release_finds_what_it_counts_by(
     mixed = [await usage(store)]
     await roots(store, OTHER, 1)
     mixed.append(await usage(store))
-    assert mixed[0] == before
+    assert mixed[0] == before._replace(bytes=before.bytes - INDEXED_BYTES * before.trees)
     assert mixed[1] != Usage()
+
+
+async def test_trees_of_an_older_release_are_given_to_their_tenants_by_a_sweep(
+    redis: Redis, prefix: str, server_url: str
+) -> None:
+    plenty = ConversationHistoryStore(connect(server_url), prefix=prefix)
+    mine, theirs = await roots(plenty, TENANT, 1_100), await roots(plenty, OTHER, 3)
+    for id in mine[:700:7]:
+        await plenty.get(TENANT, id)  # so that their order isn't that of their ids
+    assert await complaints(redis, prefix) == []
+    before = await dump(redis, prefix)
+    await forget_trees_of_tenants(redis, prefix)
+    assert len(await complaints(redis, prefix)) > 0
+    await plenty.get(TENANT, mine[0])
+    await plenty.get(OTHER, theirs[0])
+    assert not [key async for key in redis.scan_iter(f"{prefix}:{{00}}:trees:*")]  # nothing is counted by the way
+    await plenty.append(OTHER, turn(plenty.new_id(theirs[1]), theirs[1], text="child"))
+    await plenty.sweep()
+    assert await complaints(redis, prefix) == []
+    assert (await checked(server_url, prefix, 1))[0] == []
+    assert len((await dump(redis, prefix))[f"{prefix}:{{00}}:trees:{TENANT}"]) == len(mine)
+    assert before.keys() <= (await dump(redis, prefix)).keys()
+    await plenty.close()
+
+
+async def test_what_an_older_release_adds_and_uses_beside_ours_is_found_by_later_sweeps(
+    store: ConversationHistoryStore, redis: Redis, prefix: str, server_url: str
+) -> None:
+    mine = await roots(store, TENANT, 5)
+    await store.sweep()
+    shard = f"{prefix}:{{00}}"
+    late = int(await redis.get(f"{shard}:clock") or 0)
+    used, added = (id.removeprefix("resp_") for id in mine[:2])
+    await redis.zadd(f"{shard}:trees", {f"{TENANT}/{used}": late})  # as it does, which knows no other order
+    await redis.zrem(f"{shard}:trees:{TENANT}", added)
+    await redis.hincrby(f"{shard}:usage", "bytes", -INDEXED_BYTES)
+    await redis.zincrby(f"{shard}:usage:bytes", -INDEXED_BYTES, TENANT)
+    assert [fault.what for fault in (await checked(server_url, prefix, 1))[0]] == ["index", "index"]
+    await store.sweep()
+    assert await complaints(redis, prefix) == []
+
+
+async def test_a_sweep_ends_where_more_trees_than_a_call_compares_were_used_at_the_same_moment(
+    redis: Redis, prefix: str, server_url: str
+) -> None:
+    plenty = ConversationHistoryStore(connect(server_url), prefix=prefix)
+    mine = await roots(plenty, TENANT, 700)
+    await set_use(redis, prefix, 1_700_000_000_000_000, *mine[:650])
+    await forget_trees_of_tenants(redis, prefix)
+    async with asyncio.timeout(SECONDS):
+        await plenty.sweep()
+    indexed = (await dump(redis, prefix))[f"{prefix}:{{00}}:trees:{TENANT}"]
+    assert len(indexed) >= 550  # the others wait for another use
+    await plenty.close()

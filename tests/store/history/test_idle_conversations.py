@@ -11,7 +11,7 @@ from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from tests.support.store.counted import Usage, usage
-from tests.support.store.sample import TENANT, grow, turn
+from tests.support.store.sample import TENANT, grow, set_use, turn
 
 DAY = 86_400
 IDLE_DAYS, NAMED_DAYS = 30, 90
@@ -55,9 +55,9 @@ def opened(history: ConversationHistoryStore) -> Open:
 
 async def leave_unused(redis: Redis, prefix: str, days: float) -> None:
     """All trees were used last so many days earlier than they were."""
-    trees = f"{prefix}:{{00}}:trees"
-    for member, score in await redis.zrange(trees, 0, -1, withscores=True):
-        await redis.zadd(trees, {member: int(score) - round(days * DAY * 1_000_000)})
+    for member, score in await redis.zrange(f"{prefix}:{{00}}:trees", 0, -1, withscores=True):
+        tenant, _, digits = member.decode().partition("/")
+        await set_use(redis, prefix, int(score) - round(days * DAY * 1_000_000), digits, tenant=tenant)
 
 
 async def is_there(store: Opened) -> bool:

@@ -16,7 +16,7 @@ from store.redis.connection import connect
 from store.turn import Status, Turn
 from tests.support.store.audit import complaints
 from tests.support.store.counted import usage
-from tests.support.store.sample import TENANT, grow, said
+from tests.support.store.sample import TENANT, grow, said, set_use
 from tests.support.store.work import ACCEPTED, claim, do_all, finish, status, submit
 
 LONG_AGO = 1.0
@@ -55,7 +55,7 @@ async def known(jobs: Jobs, *ids: str) -> list[str]:
 
 async def leave_unused(redis: Redis, prefix: str, root: str) -> None:
     """A tree was not used since long ago."""
-    await redis.zadd(f"{prefix}:{{00}}:trees", {f"{TENANT}/{root.removeprefix('resp_')}": LONG_AGO})
+    await set_use(redis, prefix, LONG_AGO, root)
 
 
 async def test_what_is_under_way_and_what_it_continues_is_never_evicted(capped: OpenJobs) -> None:

@@ -31,7 +31,7 @@ SINGLES = {
     "reservations",
 }
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
-LEAF_BYTES, LISTED_BYTES, TREE_BYTES = 195, 135, 320
+LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES = 195, 135, 155, 320
 HELD = ("node", "messages", "response", "remains", "job", "spec")
 KEY_BYTES = 16
 CONVERSATION_MARK = "636f6e766572"
@@ -148,7 +148,7 @@ def _shard_complaints(own: Dump) -> list[str]:
         for turn, families in turns.items()
         if "node" in families
     }
-    orders = *_orders(own, "leaves"), *_orders(own, "conversations")
+    orders = [key for name in ("leaves", "conversations", "trees") for key in _orders(own, name)]
     known = SINGLES.union(filter(is_known, own), orders, (f"usage:{counter}" for counter in COUNTERS))
     wrong = [f"unknown key {key}" for key in own if not _FAMILY.fullmatch(key) and key not in known]
     wrong += [f"{turn} has {sorted(turns[turn])} but no node" for turn in turns if turn not in nodes]
@@ -164,6 +164,9 @@ def _shard_complaints(own: Dump) -> list[str]:
         wrong.append(f"leaves are {leaves}, not {_leaves(nodes) - tombstones} in the order of their use")
     if listed != {turn: float(nodes[turn]["created"]) for turn in _conversations(nodes)}:
         wrong.append(f"conversations are {listed}, not {_conversations(nodes)} by when they began")
+    used = {(*member.decode().split("/"),): score for member, score in own.get("trees", {}).items()}
+    if _ordered(own, "trees") != used:
+        wrong.append(f"trees of tenants are {_ordered(own, 'trees')}, and of all {used}")
     newest = max((score for scores in (leaves, own.get("trees", {})) for score in scores.values()), default=0.0)
     if int(own.get("clock", 0)) < newest:
         wrong.append(f"the clock is {own.get('clock')}, before the last use at {newest}")
@@ -244,7 +247,7 @@ def _usage(nodes: Dump) -> dict[str, int]:
     for (tenant, digits), node in nodes.items():
         kind, is_root = "tombstones" if "deleted" in node else "responses", int(not node["parent"])
         held = int(node["held"]) + LEAF_BYTES * ((tenant, digits) in leaves)
-        held += LISTED_BYTES * ((tenant, digits) in listed)
+        held += LISTED_BYTES * ((tenant, digits) in listed) + INDEXED_BYTES * is_root
         for field, change in ((kind, 1), ("trees", is_root), ("bytes", held)):
             counted[field] += change
             counted[f"{field}/{tenant}"] += change

@@ -31,6 +31,10 @@ class Broken:
     def listed(self) -> str:
         return self.shared(f"conversations:{TENANT}")
 
+    @property
+    def trees(self) -> str:
+        return self.shared(f"trees:{TENANT}")
+
     def digits(self, name: str) -> str:
         return self.ids[name].partition("_")[2]
 
@@ -140,6 +144,31 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "a tree used before its root": ("tree", lambda b: b.redis.zadd(b.shared("trees"), {b.member("root"): 1}), ()),
     "a forgotten tree that is known": ("tree", lambda b: b.set("single", abandoned="token"), ("single",)),
     "a tree of an inner turn": ("tree", lambda b: b.redis.zadd(b.shared("trees"), {b.member("leaf"): 1}), ()),
+    "a tree that its tenant lacks": ("index", lambda b: b.redis.zrem(b.trees, b.digits("root")), ()),
+    "a tree that its tenant has at an earlier use": (
+        "index",
+        lambda b: b.redis.zadd(b.trees, {b.digits("root"): 1}),
+        (),
+    ),
+    "a tree that its tenant has at a later use": (
+        "index",
+        lambda b: b.redis.zadd(b.trees, {b.digits("root"): 2e15}),
+        (),
+    ),
+    "an inner turn among the trees of its tenant": (
+        "index",
+        lambda b: b.redis.zadd(b.trees, {b.digits("leaf"): 1}),
+        (),
+    ),
+    "no trees of a tenant": ("index", lambda b: b.redis.delete(b.trees), ()),
+    "a tree of a tenant that there isn't": ("no-node", lambda b: b.redis.zadd(b.trees, {"0" * 48: 1}), ()),
+    "a tree of a tenant that has none": (
+        "no-node",
+        lambda b: b.redis.zadd(b.shared("trees:nobody"), {b.digits("root"): 1}),
+        (),
+    ),
+    "nonsense among the trees of a tenant": ("misnamed", lambda b: b.redis.zadd(b.trees, {"x y": 1}), ()),
+    "trees of a tenant that are a string": ("shared-type", lambda b: b.redis.set(b.trees, "x"), ()),
     "no time at which it was made": ("created", lambda b: b.lose("leaf", "created"), ()),
     "a conversation without the time at which it began": ("created", lambda b: b.lose("talk", "created"), ()),
     "a conversation that began at no time": ("created", lambda b: b.set("talk", created="1e5"), ()),

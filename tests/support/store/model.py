@@ -25,7 +25,7 @@ from store.states import TERMINAL
 from store.turn import CONTINUABLE, Status
 from tests.support.store.audit import complaints, dump
 from tests.support.store.counted import usage
-from tests.support.store.sample import TENANT, said, turn
+from tests.support.store.sample import TENANT, said, set_use, turn
 
 STEPS = 40
 ENDED = sorted(TERMINAL)
@@ -325,8 +325,7 @@ class Model(RuleBasedStateMachine):
             self.expired.add(root)
             self.uses += 1
             self.trees[root] = self.uses - 10**9
-            member = f"{self.owner_of(root)}/{root.removeprefix('resp_')}"
-            self.run(self.redis.zadd(f"{self.prefix}:{{00}}:trees", {member: self.uses}))
+            self.run(set_use(self.redis, self.prefix, self.uses, root, tenant=self.owner_of(root)))
 
     @rule()
     def sweep(self) -> None:

@@ -1,5 +1,7 @@
 """Turns to store in tests: small, and told apart by their text."""
 
+from redis.asyncio import Redis
+
 from store.history.history import ConversationHistoryStore
 from store.turn import Status, StoredMessage, Turn
 
@@ -29,3 +31,10 @@ async def said(store: ConversationHistoryStore, tip: str, tenant: str = TENANT) 
     """The texts of the chain that `tip` ends, oldest first."""
     chain = await store.chain(tenant, tip)
     return [message.tokens.rstrip(b"\0").decode() for message in chain.messages()]
+
+
+async def set_use(redis: Redis, prefix: str, score: float, *roots: str, tenant: str = TENANT) -> None:
+    """Move the last use of trees in the only shard, behind the store's back."""
+    for digits in (root.rpartition("_")[2] for root in roots):
+        await redis.zadd(f"{prefix}:{{00}}:trees", {f"{tenant}/{digits}": score})
+        await redis.zadd(f"{prefix}:{{00}}:trees:{tenant}", {digits: score})
