@@ -508,9 +508,11 @@ async def test_a_background_response_calls_for_a_command_and_goes_on(settings: S
 
         async def ended(**body: Any) -> Response:
             begun = await client.responses.create(model=MODEL, tools=[SHELL], background=True, **body)
-            return await until(
-                lambda: client.responses.retrieve(begun.id), wanted=lambda each: each.status == "completed"
-            )
+
+            async def now() -> Response:
+                return await client.responses.retrieve(begun.id)
+
+            return await until(now, wanted=lambda each: each.status == "completed")
 
         first = await ended(input="How many?")
         (call,) = first.output

@@ -274,7 +274,7 @@ def server_of(kind: str, folder: Path) -> Iterator[str]:
 
 
 def _accepts(path: Path) -> bool:
-    """Whether a server takes connections at a socket, which it makes before it listens. Raises OSError where none does."""
+    """Whether a server takes connections at a socket; there is one before it does. Raises OSError where none does."""
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
     return True
