@@ -1,5 +1,5 @@
 """The image of the sandbox in a real Docker: sessions are confined in a default container and in that of compose.yaml,
-and the service beside it has them over the socket. They need root and Debian: `scripts/test --docker`.
+and the service beside it has them over the socket. They need root and Debian: `scripts/test --docker --full`.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.support import ROOT
 from tests.support.deploy.docker import BUILD_SECONDS, Docker, Stack, running_docker
 from tests.support.service.process import MODEL
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.docker, pytest.mark.full, pytest.mark.timeout(900)]
 
 IMAGE = "harmonium-sandbox"
 SOCKET = "unix:///run/harmonium/sandbox.sock"
