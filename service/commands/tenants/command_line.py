@@ -41,6 +41,7 @@ Weight = Annotated[
 _PROJECT = ("id", "name", "created_at", "static", "weight", "archived_at")
 _KEY = ("id", "name", "account", "redacted", "scopes", "created_at", "expires_at", "last_used_at")
 _ADMIN = ("id", "name", "redacted", "created_at", "expires_at", "last_used_at")
+_ENTRY = ("effective_at", "type", "resource", "project", "actor")
 _USAGE = ("requests", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 
 Row = dict[str, Any]
@@ -258,6 +259,9 @@ def audit(
         str | None, typer.Option(metavar="TYPE", help="Only this, such as api_key.deleted.", show_default=False)
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="How many at most.")] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", metavar="", help="The oldest of them first, and then each new one until Ctrl-C.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
 ) -> None:
     """Who did what to which project, service account and key, the newest first."""
@@ -265,22 +269,24 @@ def audit(
     from service.tenants.audit import Wanted, done_by
 
     wanted = Wanted(types=(type,) if type else (), projects=(project,) if project else ())
+
+    def shown(entry: Row) -> Row:
+        about = {"resource": entry[entry["type"]]["id"], "project": entry.get("project", {}).get("id")}
+        return {name: entry[name] for name in ("effective_at", "type")} | about | {"actor": done_by(entry)}
+
+    def tell(entry: Row) -> None:
+        (row,) = work.as_table([shown(entry)], *_ENTRY)
+        typer.echo(json.dumps(entry) if as_json else "  ".join(row))
+
+    if follow:
+        _run(lambda directory: work.follow_entries(directory, wanted, limit, tell))
+        return
     found = _run(lambda directory: work.entries(directory, wanted, limit))
     if as_json:
         for each in found:
-            typer.echo(json.dumps(each))
+            tell(each)
         return
-    rows = [
-        {
-            "effective_at": each["effective_at"],
-            "type": each["type"],
-            "resource": each[each["type"]]["id"],
-            "project": each.get("project", {}).get("id"),
-            "actor": done_by(each),
-        }
-        for each in found
-    ]
-    _print(rows, ("effective_at", "type", "resource", "project", "actor"), as_json=False)
+    _print([shown(each) for each in found], _ENTRY, as_json=False)
 
 
 def usage(

@@ -12,7 +12,7 @@ from service.commands.doctor import server_url
 from service.responses.service import open_directory, open_store
 from service.settings.core import LIMITS
 from service.settings.settings import Settings
-from service.tenants.audit import COMMAND_LINE, Actor, Wanted, page_of_entries
+from service.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, Wanted, page_of_entries
 from service.tenants.directory import ChangedProject, Directory, Listed, Wish
 from service.tenants.models import ALL, ModelPermissions
 from service.tenants.records import Account, Key, Project
@@ -24,6 +24,12 @@ T = TypeVar("T")
 
 ACTOR = Actor(COMMAND_LINE)
 PAGE = 100
+
+BEFORE_ALL = f"{ENTRY_PREFIX}1"
+"""What all entries of the audit log are newer than."""
+
+FOLLOW_SECONDS = 1.0
+"""How long who follows the audit log waits before it asks for more."""
 
 BY = {"project": "tenant", "key": "key", "model": "model"}
 """What usage is shown by, and what the store calls it."""
@@ -151,6 +157,21 @@ async def entries(directory: Directory, wanted: Wanted, limit: int) -> list[Row]
         found += page.shown
         after, more = page.last, page.more
     return found
+
+
+async def follow_entries(directory: Directory, wanted: Wanted, first: int, tell: Callable[[Row], None]) -> None:
+    """Tell of so many entries of the audit log, and without end of each that is made: the oldest first."""
+    known = await entries(directory, wanted, first)
+    for each in reversed(known):
+        tell(each)
+    newest = known[0]["id"] if known else BEFORE_ALL
+    while True:
+        page = await page_of_entries(directory.registry, wanted, after=None, before=newest, limit=PAGE)
+        for each in reversed(page.shown):
+            tell(each)
+        newest = page.first or newest
+        if not page.more:
+            await asyncio.sleep(FOLLOW_SECONDS)
 
 
 async def usage(spending: Spending, project: str | None, by: Sequence[str], days: int) -> list[Row]:
