@@ -8,8 +8,8 @@ import gc
 import signal
 import sys
 
-CLIENT = ("ask", "chat", "show", "log", "diff", "tail", "wait", "cancel", "rm")
-"""The commands that talk to a service over HTTP."""
+CLIENT = ("ask", "chat", "show", "log", "diff", "tail", "wait", "cancel", "rm", "completion")
+"""The commands that talk to a service over HTTP, or need none."""
 
 
 def main() -> None:
@@ -21,6 +21,10 @@ def main() -> None:
     else:
         from service.commands.command_line import app
 
+        if len(sys.argv) == 1:  # as a shell has it that asks what a word may become
+            from service.commands.client.completion import know_shells
+
+            know_shells()
     gc.enable()
     app()
 

@@ -47,7 +47,7 @@ app = typer.Typer(
 )
 
 
-app.add_typer(client)
+app.add_typer(client, name="")  # its commands, not a group of them
 app.add_typer(projects, name="projects")
 app.add_typer(keys, name="keys")
 app.command()(usage)

@@ -17,6 +17,7 @@ from typing import Annotated, Any, ParamSpec
 import typer
 
 from service.commands.client import asking, chatting, printing, reading
+from service.commands.client.completion import completion
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.commands.client.last import keep_last, last_of
 from service.commands.client.profile import DEFAULT_URL, read_profile
@@ -374,6 +375,9 @@ def rm(
     query: dict[str, str | int] = {name: "true" for name, wanted in (("tree", tree), ("erase", erase)) if wanted}
     deleted = service.call("DELETE", f"/v1/responses/{reading.checked(id)}", None, **query)
     printing.out(json.dumps(deleted) if as_json else f"deleted {deleted['id']}")
+
+
+app.command()(completion)
 
 
 def _asked(instructions: str | None, effort: Effort | None) -> Json:
