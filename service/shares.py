@@ -2,7 +2,8 @@
 
 Nobody can take all of anything. Where there are several tenants, the last eighth is for those that have no more than
 their share, so that whoever comes finds room, and comes to a share while others are over theirs. Shares are as large as
-the weights of tenants. Never wait here.
+the weights of tenants, but for two: one is never more than what is open to all, and never less than one. So who weighs
+a thousand times as much as others leaves them the last eighth as well. Never wait here.
 """
 
 from collections import defaultdict
@@ -35,11 +36,14 @@ class Share:
         """Whether a tenant may have so much more."""
         if self._taken + amount > self.limit:
             return False
+        open_to_all = self.limit - self._reserved()
+        if self._taken + amount <= open_to_all:
+            return True
         weight = self._weight(tenant)
         weights = self._weights_sum - self._weights.get(tenant, 0.0) + weight
         own = self.taken_by(tenant) + amount
         fair = own * (weights + 1) <= self.limit * weight  # as if one more tenant came
-        return fair or self._taken + amount <= self.limit - self._reserved()
+        return own <= open_to_all and (fair or own <= 1)
 
     def _reserved(self) -> int:
         """What only those get that have no more than their share."""

@@ -12,7 +12,7 @@ from service.errors import ApiError
 from service.metrics.counters import make_metrics
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
-from service.shares import Share
+from service.shares import RESERVED, Share
 from service.steps import in_steps, pause_after
 from service.web.admission.slots import PREPARED_BYTES, SMALL_BODY_BYTES, Admission
 from tests.support.service.inside import answer, scripted, serving
@@ -88,6 +88,18 @@ def test_a_share_follows_a_weight_that_changes_while_it_is_taken() -> None:
         share.give_back(tenant, share.taken_by(tenant))
     weights["b"] = 1.0
     assert (filled(share, "a"), filled(share, "b")) == (70, 10)
+
+
+@pytest.mark.parametrize("limit", [2, 8, 80])
+def test_who_comes_finds_room_beside_whoever_weighs_most(limit: int) -> None:
+    weights = {"heavy": 1_000.0, "light": 0.01}
+    share = Share(limit, several=lambda: True, weight=lambda tenant: weights.get(tenant, 1.0))
+    kept = -(-limit // RESERVED)
+    assert filled(share, "heavy") == limit - kept
+    assert [filled(share, tenant) for tenant in ("light", "one", "two", "three")] == [
+        int(number < kept) for number in range(4)
+    ]
+    assert not share.fits("heavy", 1)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 30), st.booleans()), max_size=200))
