@@ -4,7 +4,9 @@
 -- A limit is [SCOPE, WHAT, WINDOW, LIMIT]: WHAT is requests, tokens or parallel, and WINDOW minute, day or month; '' for
 -- parallel, of which limits are by how many there are at once. By minutes it is GCRA (ITU-T I.371): the limit has a
 -- time at which all that was taken will have flown off, LIMIT a minute, and what would put that more than a minute ahead doesn't
--- fit. By days and months, of UTC, it is a count: PERIOD COUNT.
+-- fit: TIME NOTED, which was noted at the time NOTED. Where the server's clock has stepped back behind that, as another server's
+-- may be, both are taken to have been earlier by as much; else nothing would fit for as long as the step was. By days and months,
+-- of UTC, it is a count: PERIOD COUNT.
 
 local MINUTE, DAY = 60000000, 86400000000 -- µs
 local KEPT_MS = 33 * 86400000 -- longer than any month
@@ -77,17 +79,23 @@ local function write_limits()
   end
 end
 
+-- By how many µs the time is ahead at which all that was taken of a minute's limit will have flown off.
+local function ahead_of(scope, field)
+  local flown, noted = string.match(kept_of(scope, field) or '', '^(%d+) ?(%d*)$')
+  return math.max(0, (tonumber(flown) or 0) - math.max(now_us(), tonumber(noted) or 0))
+end
+
 -- How much of a limit is used, and the µs until nothing of it is.
 local function used_of(scope, what, window, limit)
   if what == 'parallel' then
     redis.call('ZREMRANGEBYSCORE', parallel_key(scope), '-inf', exact(now_us() / 1000))
     return redis.call('ZCARD', parallel_key(scope)), 0
   end
-  local value = kept_of(scope, what .. ' ' .. window)
   if window == 'minute' then
-    local ahead = math.max(0, (tonumber(value) or 0) - now_us())
+    local ahead = ahead_of(scope, what .. ' ' .. window)
     return ahead * limit / MINUTE, ahead
   end
+  local value = kept_of(scope, what .. ' ' .. window)
   local period, ends = period_of(window)
   local before, count = string.match(value or '', '^(%d+) (%d+)$')
   count = tonumber(before) == period and tonumber(count) or 0
@@ -113,8 +121,8 @@ end
 local function use_limit(scope, what, window, limit, amount, period)
   local field = what .. ' ' .. window
   if window == 'minute' then
-    local flown = math.max(now_us(), tonumber(kept_of(scope, field)) or 0)
-    keep(scope, field, exact(flown + amount * MINUTE / limit))
+    local ahead = math.max(0, ahead_of(scope, field) + amount * MINUTE / limit)
+    keep(scope, field, exact(now_us() + ahead) .. ' ' .. exact(now_us()))
   else
     local present = period_of(window)
     if period and period ~= present then
