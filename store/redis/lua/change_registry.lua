@@ -11,10 +11,12 @@
 --            most_entries  how many entries administrators have there, and all others together
 --            tell          what those are told who listen; '' for nothing
 -- Result:    {'ok'} | {'moved', name} of a record that isn't BEFORE | {'full', list}
--- Invariant: all happens, or nothing. A retry changes nothing, and is 'ok'.
+-- Invariant: all happens, or nothing. A retry changes nothing, and is 'ok', also behind some changes of others.
 
-local made = redis.call('HGET', registry, 'last')
-if made == mark then
+local REMEMBERED = 64 -- the marks of so many changes are known, of which all are as long as this one's
+
+local made = redis.call('HGET', registry, 'last') or ''
+if string.find(made, mark, 1, true) then
   return { 'ok' }
 end
 changes, places = cjson.decode(changes), cjson.decode(places)
@@ -29,7 +31,7 @@ for _, place in ipairs(places) do
     return { 'full', place[1] }
   end
 end
-redis.call('HSET', registry, 'last', mark)
+redis.call('HSET', registry, 'last', mark .. string.sub(made, 1, (REMEMBERED - 1) * #mark))
 for _, change in ipairs(changes) do
   if change[3] == '' then
     redis.call('HDEL', registry, change[1])

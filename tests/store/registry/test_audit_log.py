@@ -2,10 +2,12 @@
 
 from random import Random
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
+from store.redis import scripts
 from store.registry.registry import ADMINISTRATORS, STRANGERS, Registry
 
 ROOM = 20
@@ -136,6 +138,31 @@ async def test_no_two_entries_are_of_one_moment_though_the_clock_steps_back(
     await registry.change((), entries=[b"same", b"same"])
     await registry.note("one", b"same")
     assert [each.us - future for each in await registry.entries()] == [3, 2, 1]
+
+
+async def test_an_entry_that_is_sent_again_behind_those_of_others_is_there_once(
+    registry: Registry, store: ConversationHistoryStore
+) -> None:
+    async def send(share: str, mark: str) -> None:
+        async with store.server.operation() as operation:
+            await scripts.change_registry(
+                operation,
+                store.keyspace.all_shards()[0],
+                changes=b"[]",
+                places=b"[]",
+                mark=mark,
+                entries=msgspec.json.encode([f"{share} 0"]),
+                share=share,
+                most_entries=ROOM,
+                tell="",
+            )
+
+    marks = {f"t{number}": f"{number:032x}" for number in range(8)}
+    for _ in range(2):
+        for share, mark in marks.items():
+            await send(share, mark)
+    await note(registry, ADMINISTRATORS, ROOM)
+    assert await kept(registry) == {share: [0] for share in marks} | {ADMINISTRATORS: [*range(ROOM)]}
 
 
 @pytest.mark.usefixtures("lost_replies")
