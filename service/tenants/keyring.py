@@ -72,8 +72,11 @@ class KeyRing:
         self._clock, self._now = clock, now
         self._remembered: OrderedDict[str, _Remembered[Holder]] = OrderedDict()
         self._projects: OrderedDict[str, _Remembered[Project | None]] = OrderedDict()
-        self._weights: OrderedDict[str, float] = OrderedDict()
-        """Of projects that have one, as it was last found: known for longer than what is believed."""
+        self._weights: OrderedDict[str, float | None] = OrderedDict()
+        """Of projects, as it was last found: known for longer than what is believed."""
+        self._outdated: OrderedDict[str, None] = OrderedDict()
+        """Projects that have changed and are to be looked up, in the order in which they did."""
+        self._changed = asyncio.Event()
         self._strangers = asyncio.Semaphore(LOOKED_UP_AT_ONCE)
         self._looking: dict[str, asyncio.Task[Holder | None]] = {}
         """What is being looked up, by its digest."""
@@ -128,7 +131,7 @@ class KeyRing:
 
     async def run(self) -> None:
         """Listen to what changes, and note what was used, until it is cancelled."""
-        await asyncio.gather(self._listen(), self._note_used_for_ever())
+        await asyncio.gather(self._listen(), self._renew_for_ever(), self._note_used_for_ever())
 
     async def _look_up(self, digest: str) -> Holder | None:
         """Whose key has this digest. Raises as `holder`."""
@@ -167,10 +170,9 @@ class KeyRing:
         self._projects.pop(id, None)
         self._remember(self._projects, id, found, id)
         self._weights.pop(id, None)
-        if found is not None and found.weight is not None:
-            if len(self._weights) >= MOST_REMEMBERED:
-                self._weights.popitem(last=False)
-            self._weights[id] = found.weight
+        if len(self._weights) >= MOST_REMEMBERED:
+            self._weights.popitem(last=False)
+        self._weights[id] = None if found is None else found.weight
 
     def _remember(self, memory: OrderedDict[str, _Remembered[T]], name: str, found: T, project: str) -> None:
         """Believe what was found for as long as that may be."""
@@ -201,13 +203,24 @@ class KeyRing:
                 if project in (None, each.project):
                     del memory[name]
 
-    async def _renew(self, project: str) -> None:
-        """Look up again what is of a project; at once, where it was looked up before."""
-        met = project in self._projects
+    def _hear(self, project: str) -> None:
+        """Something of a project has changed, which is looked up again if it was before."""
         self.forget(project)
-        if met:
-            with suppress(StoreUnavailable):  # it is looked up with its next request
-                await self.project(project)
+        if project in self._weights:
+            self._outdated[project] = None
+            self._changed.set()
+
+    async def _renew_for_ever(self) -> None:
+        """Look up what has changed, beside whoever listens: nothing else is believed for longer meanwhile."""
+        while True:
+            await self._changed.wait()
+            while self._outdated:
+                project, _ = self._outdated.popitem(last=False)
+                with suppress(StoreUnavailable):  # it is looked up with its next request
+                    await self.project(project)
+                    if project not in self._projects:  # something was forgotten meanwhile
+                        self._outdated[project] = None
+            self._changed.clear()
 
     async def _listen(self) -> None:
         while True:
@@ -220,7 +233,7 @@ class KeyRing:
                         if messages is None:
                             self.forget()
                         for message in messages or ():
-                            await self._renew(message.decode())
+                            self._hear(message.decode())
             self.listens = False
             await asyncio.sleep(RETRY_SECONDS)
 

@@ -314,6 +314,41 @@ async def test_a_weight_that_changes_is_known_though_nobody_presents_a_key(room:
         await asyncio.wait([listening])
 
 
+async def test_a_weight_that_changes_is_known_though_messages_were_missed_before(room: Room) -> None:
+    listening = asyncio.create_task(room.ring.run())
+    try:
+        await until(lambda: room.ring.listens, 10)
+        await room.ring.holder(room.value)
+        room.ring.forget()
+        await room.directory.update_project(OPS, room.project, ChangedProject(weight=3.0))
+        await until(lambda: room.ring.weight(room.project) == 3.0, 10)
+    finally:
+        listening.cancel()
+        await asyncio.wait([listening])
+
+
+async def test_a_deleted_key_is_given_up_though_another_project_is_being_looked_up(room: Room) -> None:
+    other = await room.directory.create_project(OPS, "Other")
+    listening = asyncio.create_task(room.ring.run())
+    try:
+        await until(lambda: room.ring.listens, 10)
+        await room.ring.holder(room.value)
+        await room.ring.project(other.id)
+        await room.directory.update_project(OPS, other.id, ChangedProject(weight=3.0))
+        await until(lambda: room.ring.weight(other.id) == 3.0, 10)
+        room.registry.gate, room.registry.reads = asyncio.Event(), 0
+        await room.registry.change((), tell=other.id)
+        await until(lambda: room.registry.reads == 1, 10)
+        await room.registry.change((), tell=room.project)
+        await until(lambda: room.ring.remembered == 0, 10)
+        room.registry.gate.set()
+        await until(lambda: room.registry.reads == 3, 10)  # it is read again, as is the other one
+        assert room.ring.weight(other.id) == 3.0
+    finally:
+        listening.cancel()
+        await asyncio.wait([listening])
+
+
 async def test_while_the_store_is_away_a_project_is_what_it_was_and_one_that_nobody_knew_is_refused(room: Room) -> None:
     known = await room.ring.project(room.project)
     room.registry.away = True
