@@ -163,6 +163,12 @@ def decode_response(blob: bytes) -> tuple[bytes, bytes]:
     return _response_decoder.decode(unsqueeze(blob[1:]))
 
 
+def response_size(blob: bytes) -> int:
+    """How many bytes a response blob comes to, which its frame says of itself; those of the blob where it doesn't."""
+    known = zstandard.frame_content_size(blob[2:]) if blob[1:2] == _ZSTD else -1
+    return known if known >= 0 else len(blob)
+
+
 async def unpack_response(blob: bytes) -> tuple[bytes, bytes]:
     """`decode_response`, by a thread where it takes long. Raises NewerFormat."""
     if len(blob) > THREAD_FROM_BYTES:

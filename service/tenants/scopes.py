@@ -26,6 +26,7 @@ _BY_PATH = (
     ("/conversations", "api.conversations"),
     ("/containers", "api.containers"),
     ("/models", "api.model"),
+    ("/trees", "api.responses"),
 )
 
 

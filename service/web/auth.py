@@ -23,6 +23,9 @@ _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ADMINISTRATION = "/v1/organization"
 """What the paths begin with that are for administrators, and for nobody else."""
 
+CONSOLE = "/console/api"
+"""What the paths of the console's API begin with."""
+
 ADMINISTRATORS = "(administrators)"
 """Who uses slots and turns there, in the place of a tenant; none has such a name."""
 
@@ -105,8 +108,8 @@ class Entrance:
 
 
 def behind_version(path: str) -> str:
-    """A path without what versions and dialects begin with."""
-    return path.partition("/v1")[2]
+    """A path without what versions and dialects begin with, or the console's API."""
+    return path.removeprefix(CONSOLE) if path.startswith(CONSOLE) else path.partition("/v1")[2]
 
 
 def check_scraper(keys: Keys, headers: Headers) -> None:

@@ -303,8 +303,22 @@ def ask(turn: TurnKeys, *, asked: str, kept_ms: int, most: int) -> None: ...
 def use_up(turn: TurnKeys, *, number: str, digest: str, by: str, kept_ms: int) -> None: ...
 
 
-@script("trees", "clock", "idle", "listed", read_only=True)
-def page(shard: ShardKeys, *, tenant: str, began: str, after: str, ascending: int, most: int, idle_us: int) -> None: ...
+@script("trees", "clock", "idle", "listed", "trees", read_only=True)
+def page(
+    shard: ShardKeys, *, of: str, tenant: str, score: str, after: str, ascending: int, most: int, idle_us: int
+) -> None: ...
+
+
+@script("leaves trees", "former", "usage", "leaves", "listed", "tree_jobs", read_only=True)
+def sum_up(shard: ShardKeys, *, tenant: str, roots: str, most: int) -> None: ...
+
+
+@script("node trees", "clock", "idle", "tree_jobs", read_only=True)
+def tips(turn: TurnKeys, *, cursor: str, most: int, idle_us: int) -> None: ...
+
+
+@script("trees", read_only=True)
+def climb(shard: ShardKeys, *, tenant: str, ends: str, seen: str, most: int) -> None: ...
 
 
 @script("node messages response clock usage leaves trees", *_STANDING, "spending")
@@ -685,6 +699,7 @@ def refit(
 ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, look, prove, mark, append, unpin),
     *(hold, advance, amend, page),
+    *(sum_up, tips, climb),
     *(ask, use_up),
     *(forget, redact, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, steer, steers, finish, succeed, expire_logs, gauge),

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ParamSpec
 
 import typer
 
-from service.commands.client import asking, chatting, printing, reading
+from service.commands.client import asking, chatting, printing, reading, trees
 from service.commands.client.completion import completion
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.commands.client.last import keep_last, last_of
@@ -245,6 +245,61 @@ def show(
         printing.bold(head)
         for paragraph in paragraphs:
             printing.out(f"\n{paragraph}")
+
+
+@app.command()
+@_ending
+def ls(
+    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
+    status: Annotated[
+        str | None, typer.Option(metavar="STATUS", help="Only those whose newest turn is so.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only those whose newest turn is of this.", show_default=False)
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only those used since a date, or 2h or 7d ago.", show_default=False),
+    ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Only those whose newest turn has this.", show_default=False),
+    ] = None,
+    after: Annotated[str | None, typer.Option(metavar="CURSOR", help="Go on there.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
+    url: Url = None,
+    profile: ProfileName = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """List conversations by their newest turns, the one used last first. `harmonium tree ID` draws the tree of one."""
+    service, _ = _service(url, profile, key_env)
+    page: Json | None = None
+    for page in trees.trees(service, limit, trees.filters_of(status, model, since, metadata or []), after):
+        for tree in page["data"]:
+            printing.out(json.dumps(tree) if as_json else trees.line_of(tree))
+    if page is not None and (more := trees.searched(page)):
+        printing.told(more)
+
+
+@app.command()
+@_ending
+def tree(
+    id: Id,
+    as_json: AsJson = False,
+    url: Url = None,
+    profile: ProfileName = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Draw the tree of a response: all that was said before it, after it and beside it, the newest first."""
+    service, _ = _service(url, profile, key_env)
+    found = trees.tree_of(service, id)
+    if as_json:
+        printing.out(json.dumps(found))
+        return
+    for line in trees.drawn(found):
+        printing.out(line)
+    if not found["turns_complete"]:
+        printing.told("… and older branches")
 
 
 @app.command()

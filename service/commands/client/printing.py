@@ -72,7 +72,7 @@ def _print(stream: TextIO, text: str, end: str, style: str = "") -> None:
 
 def head_of(response: Json) -> str:
     """The line about a response: its id, when it was made, how it ended, its model and its tokens."""
-    parts = [str(response.get("id")), _when(response.get("created_at")), str(response.get("status"))]
+    parts = [str(response.get("id")), when(response.get("created_at")), str(response.get("status"))]
     parts += [str(response.get("model")), tokens_of(response)]
     details: Json = response.get("incomplete_details") or {}
     if reason := details.get("reason"):
@@ -80,7 +80,8 @@ def head_of(response: Json) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def _when(seconds: object) -> str:
+def when(seconds: object) -> str:
+    """A time of the wire as people here read it; empty where it isn't known."""
     if not isinstance(seconds, int | float):
         return ""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")

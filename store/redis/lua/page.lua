@@ -1,21 +1,23 @@
--- Some of a tenant's conversations in a shard, in the order in which they began.
+-- Some of a tenant's conversations in a shard, in the order in which they began, or of its trees, in that of their last use.
 --
 -- Keys:      trees
--- Arguments: tenant     whose they are
---            began      where they go on: the µs at which the one before them began, as text, since it has sixteen digits
+-- Arguments: of         conversations or trees
+--            tenant     whose they are
+--            score      where they go on: the µs of the one before them, as text, since it has sixteen digits
 --            after      the digits of that one, which need not be there any more; '' to begin with the first
 --            ascending  1 for the oldest first, else 0
 --            most       how many at most
 --            idle_us    for how long a tree may be unused; 0: for ever
--- Result:    {'ok', DIGITS=BEGAN of each, with a ? behind it where it is unknown, and spaces between, 1 if there are more
+-- Result:    {'ok', DIGITS=SCORE of each, with a ? behind it where it is unknown, and spaces between, 1 if there are more
 --            behind them, else 0}
 -- Invariant: nothing changes. A call looks at no more than it returns, wherever it begins.
 
-local list = list_of(tenant)
+local of_trees = of == 'trees'
+local list = of_trees and trees_of(tenant) or list_of(tenant)
 
 -- How many of the list stand before the place `after`, and with `itself` in it. Those of the same µs stand by their digits.
 local function before(itself)
-  local low, high = redis.call('ZCOUNT', list, '-inf', '(' .. began), redis.call('ZCOUNT', list, '-inf', began)
+  local low, high = redis.call('ZCOUNT', list, '-inf', '(' .. score), redis.call('ZCOUNT', list, '-inf', score)
   while low < high do
     local middle = math.floor((low + high) / 2)
     local found = redis.call('ZRANGE', list, middle, middle)[1]
@@ -28,9 +30,10 @@ local function before(itself)
   return low
 end
 
+-- A tree is also known where its root was deleted, as long as something continues that.
 local function is_known(digits)
   local root, deleted = unpack(redis.call('HMGET', key('node', tenant, digits), 'root', 'deleted'))
-  return root and not deleted and not gone(tenant, root, idle_us)
+  return root and (of_trees or not deleted) and not gone(tenant, root, idle_us)
 end
 
 local total, first, last = redis.call('ZCARD', list), nil, nil

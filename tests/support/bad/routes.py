@@ -3,6 +3,7 @@
 from tests.support.bad.table import MODEL, UNKNOWN, Bad, Table, get, post
 
 HERE = f"/v1/responses/{UNKNOWN}"
+TREES = "/console/api/trees"
 COUNT, COMPACT = "/v1/responses/input_tokens", "/v1/responses/compact"
 
 ROUTES: Table = {
@@ -12,6 +13,17 @@ ROUTES: Table = {
     "an id of a different kind": get("/v1/responses/conv_" + "0" * 48, None, "response_id", "conv_", 404),
     "an id in capitals": get(HERE.replace("resp_", "RESP_"), None, "response_id", "RESP_", 404),
     "a very long id": get("/v1/responses/" + "x" * 5000, None, "response_id", "xxx", 404),
+    "the tree of an unknown response": get(f"{TREES}/{UNKNOWN}", None, "response_id", UNKNOWN, 404),
+    "the tree of nothing": get(f"{TREES}/%00", None, "response_id", "not found", 404),
+    "the tree of a very long id": get(f"{TREES}/{'x' * 5000}", None, "response_id", "xxx", 404),
+    "the tree of half a conversation": get(f"{TREES}/conv_0", None, None, "conv_0", 404),
+    "trees behind none": get(f"{TREES}?after=", "invalid_value", "after", "the page before"),
+    "trees behind a response": get(f"{TREES}?after={UNKNOWN}", "invalid_value", "after", "resp_"),
+    "trees of an unknown status": get(f"{TREES}?status=done", "invalid_value", "status", "done"),
+    "trees since a word": get(f"{TREES}?since=today", "invalid_value", "since", "today"),
+    "trees of metadata without a key": get(f"{TREES}?metadata=x", "invalid_value", "metadata", "metadata[key]"),
+    "trees in an order": get(f"{TREES}?order=asc", "unknown_parameter", "order", "order"),
+    "a post of trees": post(TREES, None, None, "GET", 405),
     "items of an unknown response": get(f"{HERE}/input_items", None, "response_id", UNKNOWN, 404),
     "a page of none": get(f"{HERE}/input_items?limit=0", "invalid_value", "limit", "'0'"),
     "a page of too many": get(f"{HERE}/input_items?limit=101", "invalid_value", "limit", "101"),

@@ -18,6 +18,8 @@ from store.jobs.model import Job, Lease, Steer
 from store.keys import CONVERSATION_MARK, conversation_id, shard_of
 from store.registry.spending import Spending
 from store.secret import shared_secret
+from store.trees.listing import TreeListing
+from store.trees.turns import shown_of, turns_of
 from store.turn import Expense, Status
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import submit, successor
@@ -193,6 +195,12 @@ async def _tried_on_spending(name: str, store: ConversationHistoryStore, id: str
     await SPENDING_OPERATIONS[name](Spending(store), store.new_id(id))
 
 
+async def _tried_on_a_tree(store: ConversationHistoryStore, id: str) -> None:
+    """Read the tree of a turn, and what is shown of its turns."""
+    tree = await turns_of(store, TENANT, id)
+    assert [each async for each in shown_of(store, TENANT, {node.digits: node.size for node in tree.nodes})]
+
+
 OPERATIONS: dict[str, Deed] = {
     **HISTORY_OPERATIONS,
     **{name: partial(_tried, name) for name in JOB_OPERATIONS},
@@ -202,6 +210,8 @@ OPERATIONS: dict[str, Deed] = {
     **{f"keyed {name}": partial(_tried_on_a_keyed_request, name) for name in KEYED_OPERATIONS},
     **{f"spending {name}": partial(_tried_on_spending, name) for name in SPENDING_OPERATIONS},
     "secret": lambda store, id: shared_secret(store),
+    "trees": lambda store, id: TreeListing(store, TENANT).some(10),
+    "turns of a tree": _tried_on_a_tree,
     "a whole life": a_whole_life,
 }
 """Every operation, each of which may be the first that finds out how a server is."""

@@ -1,0 +1,5 @@
+"""The API behind the console and the command line: a key's trees, and the turns of one.
+
+Its paths are outside of the Responses API, under `/console/api`. To look here is no use of anything. Never show what
+the same key couldn't retrieve.
+"""

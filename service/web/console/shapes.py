@@ -1,0 +1,128 @@
+"""Trees and turns as the console's API shows them. Times are in seconds since 1970."""
+
+from typing import Literal
+
+import msgspec
+
+from service.web.console.excerpts import Excerpt
+from store.keys import BY_HAND_MARK, OMISSION_MARK, mark_of, name_of
+from store.trees.listing import Tree
+from store.trees.turns import Node
+
+US = 1_000_000
+
+Kind = Literal["response", "items", "omission", "conversation"]
+"""What a turn is: a response; items that somebody added to a conversation, or that it goes on without; or a
+conversation that stands at its parent.
+"""
+
+_KINDS: dict[str, Kind] = {BY_HAND_MARK: "items", OMISSION_MARK: "omission"}
+
+
+class ShownTurn(msgspec.Struct):
+    """A turn. What is null isn't known: it was deleted, or takes too much to be read among others."""
+
+    id: str
+    kind: Kind
+    status: str
+    created_at: int
+    model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input: str | None = None
+    output: str | None = None
+    parent: str | None = None
+    depth: int | None = None
+    used_at: int | None = None
+
+
+class ShownTree(msgspec.Struct):
+    """A tree in a list."""
+
+    id: str
+    last_used_at: int
+    turns: int
+    turns_complete: bool
+    under_way: int
+    conversation: str | None
+    newest: ShownTurn
+    metadata: dict[str, str]
+    object: str = "console.tree"
+
+
+class Searched(msgspec.Struct):
+    """What was looked at for a page: so many trees, back to that use. `stopped` says what ended it where it had neither
+    as many as were asked for nor come to the end; `unread` how many weren't read, as they take too much.
+    """
+
+    trees: int
+    back_to: int | None
+    stopped: Literal["rows", "time", "bytes"] | None
+    unread: int
+
+
+class TreePage(msgspec.Struct):
+    """A page of a list; `after` is what the next one is asked with."""
+
+    data: list[ShownTree]
+    has_more: bool
+    after: str | None
+    searched: Searched
+    object: str = "list"
+
+
+class WholeTree(msgspec.Struct):
+    """A tree with its turns, parents before their children."""
+
+    id: str
+    asked: str
+    """The turn or conversation that the id in the path named."""
+    last_used_at: int
+    turns: list[ShownTurn]
+    turns_complete: bool
+    excerpts_complete: bool
+    object: str = "console.tree"
+
+
+def kind_of(digits: str) -> Kind:
+    """What a turn that is no conversation is, by its digits."""
+    return _KINDS.get(mark_of(digits), "response")
+
+
+def shown_turn(node: Node, excerpt: Excerpt | None) -> ShownTurn:
+    """A turn in its tree."""
+    kind = "conversation" if node.is_conversation else kind_of(node.digits)
+    return _with(
+        ShownTurn(
+            node.id,
+            kind,
+            "deleted" if node.deleted else node.status,
+            node.created // US,
+            parent=None if node.parent is None else name_of(node.parent),
+            depth=node.depth,
+            used_at=node.used // US,
+        ),
+        None if node.is_conversation else excerpt,
+    )
+
+
+def shown_tree(tree: Tree, excerpt: Excerpt | None) -> ShownTree:
+    """A tree in a list."""
+    newest = ShownTurn(tree.newest, kind_of(tree.newest.partition("_")[2]), tree.status, tree.created // US)
+    return ShownTree(
+        id=tree.id,
+        last_used_at=tree.used // US,
+        turns=tree.turns,
+        turns_complete=tree.whole,
+        under_way=tree.under_way,
+        conversation=tree.conversation,
+        newest=_with(newest, excerpt),
+        metadata={} if excerpt is None else excerpt.metadata,
+    )
+
+
+def _with(turn: ShownTurn, excerpt: Excerpt | None) -> ShownTurn:
+    if excerpt is not None:
+        turn.model, turn.input, turn.output = excerpt.model, excerpt.input, excerpt.output
+        turn.input_tokens, turn.output_tokens = excerpt.usage.input_tokens, excerpt.usage.output_tokens
+    return turn

@@ -1,0 +1,91 @@
+"""Trees: a key's own, a page at a time, and the turns of one."""
+
+import asyncio
+import re
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response as HttpResponse
+
+from service.api.ids import response_of
+from service.web.console.excerpts import Excerpt, excerpt_of
+from service.web.console.search import Box, Search, Wanted, read_cursor
+from service.web.console.shapes import US, WholeTree, shown_turn
+from service.web.errors import JsonResponse
+from service.web.routes.conversation_list import read_filter
+from service.web.routes.query import StrictRoute
+from service.web.routes.received import exchange_of, service_of
+from service.web.routes.stored import MAX_PAGE_ITEMS, with_room
+from store.history.history import ConversationHistoryStore
+from store.trees.turns import TreeTurns, shown_of, turns_of
+
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+
+CUT_AT_ONCE = 50
+"""How many excerpts are cut before others have their turn: a millisecond or two."""
+
+MODEL_CHARS = 256
+
+LATEST = 9_999_999_999
+"""The last second that can be asked for, in 2286: a use has sixteen digits of microseconds."""
+
+_CALL = re.compile(r"call_([0-9a-f]{48})[0-9a-f]{4}")
+
+Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+Moment = Annotated[int | None, Query(ge=0, le=LATEST)]
+
+
+@router.get("/console/api/trees")
+async def list_trees(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS)] = 20,
+    after: str | None = None,
+    status: Status | None = None,
+    model: Annotated[str | None, Query(max_length=MODEL_CHARS)] = None,
+    since: Moment = None,
+    until: Moment = None,
+    metadata: str | None = None,
+) -> HttpResponse:
+    """Trees, the one used last first; all, or those whose newest turn is as is asked for."""
+    filters = read_filter(request.query_params.multi_items())
+    wanted = Wanted(status, model, since, until, filters)
+    place = None if after is None else read_cursor(after)
+    search = Search(service_of(request).store, exchange_of(request).tenant, wanted, place, Box())
+    return with_room(request, JsonResponse(await search.page(limit)))
+
+
+@router.get("/console/api/trees/{id}")
+async def retrieve_tree(request: Request, id: str) -> HttpResponse:
+    """The tree that has a response, an item, a call or a conversation, with all its turns."""
+    store, tenant = service_of(request).store, exchange_of(request).tenant
+    asked = named(id)
+    tree = await turns_of(store, tenant, asked)
+    excerpts = await excerpts_of(store, tenant, tree)
+    readable = [node for node in tree.nodes if node.size and not node.is_conversation]
+    answer = WholeTree(
+        id=tree.id,
+        asked=asked,
+        last_used_at=tree.used // US,
+        turns=[shown_turn(node, excerpts.get(node.digits)) for node in tree.nodes],
+        turns_complete=tree.whole,
+        excerpts_complete=len(excerpts) >= len(readable),
+    )
+    return with_room(request, JsonResponse(answer))
+
+
+def named(id: str) -> str:
+    """The id of what an id is within: that of a response, for an item or a call of it."""
+    call = _CALL.fullmatch(id)
+    return f"resp_{call[1]}" if call else response_of(id) or id
+
+
+async def excerpts_of(store: ConversationHistoryStore, tenant: str, tree: TreeTurns) -> dict[str, Excerpt]:
+    """What is shown of the turns of a tree, by their digits, those used last first. Raises StoreUnavailable."""
+    wanted = [node for node in tree.nodes if node.size and not node.is_conversation]
+    wanted.sort(key=lambda node: -node.used)
+    found: dict[str, Excerpt] = {}
+    async for digits, response, items in shown_of(store, tenant, {node.digits: node.size for node in wanted}):
+        found[digits] = excerpt_of(response, items)
+        if len(found) % CUT_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return found

@@ -1,0 +1,92 @@
+-- What some of a tenant's trees come to.
+--
+-- Keys:      leaves, trees
+-- Arguments: tenant  whose they are
+--            roots   the digits of their roots, with spaces between
+--            most    how many turns may be looked at
+-- Result:    {'ok', for each tree, in order, as many as were looked at and at least one: its last use, how many turns it
+--            has, 1 if these are all and 0 if there may be more, the digits of its newest turn without a child, those of the
+--            conversation that stands at it or -, how many turns of the tree are under way, and of the newest one its status,
+--            when it was made (µs), and the bytes of its response, with spaces between; or '' where it is gone}
+-- Invariant: nothing changes, not even the order of use. The newest turn is the one used last of those without children and of
+--            those under way; of more than MOST_COMPARED without children it is one of so many.
+
+local MOST_COMPARED = 100
+
+local left = most
+
+-- How many turns a tree has, of which one may be a conversation that stands in it, and whether these are all.
+local function turns_of(tenant, root, tips)
+  if #tips == 1 then
+    return tonumber(redis.call('HGET', key('node', tenant, tips[1]), 'depth') or 0) - (is_conversation(tips[1]) and 1 or 0), true
+  end
+  local seen, turns = {}, 0
+  for _, digits in ipairs(tips) do
+    while digits and digits ~= '' and not seen[digits] do
+      if left <= 0 then
+        return turns, false
+      end
+      left = left - 1
+      seen[digits] = true
+      turns = turns + (is_conversation(digits) and 0 or 1)
+      digits = redis.call('HGET', key('node', tenant, digits), 'parent')
+    end
+  end
+  return turns, true
+end
+
+-- Of some turns the one that was used last.
+local function used_last(tenant, tips)
+  local newest, found = -1, nil
+  for at = 1, math.min(#tips, MOST_COMPARED) do
+    local used = tonumber(redis.call('HGET', key('node', tenant, tips[at]), 'touched') or 0)
+    if used > newest then
+      newest, found = used, tips[at]
+    end
+  end
+  return found
+end
+
+-- The leaf of a tree that was used last: nearly always no other of the tenant's has that score.
+local function newest_of(tenant, root, used, tips)
+  local found = redis.call('ZRANGE', leaves_of(tenant), used, used, 'BYSCORE', 'LIMIT', 0, 1)[1]
+  if found and redis.call('SISMEMBER', key('tree', tenant, root), found) == 1 then
+    return found
+  end
+  return used_last(tenant, tips) or root
+end
+
+local function summed_up(root)
+  local used = redis.call('ZSCORE', trees, tenant .. '/' .. root)
+  if not used or used == '0' then
+    return '', true
+  end
+  local set, jobs = key('tree', tenant, root), under_way_in(tenant, root)
+  local wanted = math.max(left, MOST_COMPARED)
+  local whole = redis.call('SCARD', set) <= wanted
+  local tips = whole and redis.call('SMEMBERS', set) or redis.call('SRANDMEMBER', set, wanted)
+  for _, digits in ipairs(jobs) do
+    table.insert(tips, 1, digits)
+  end
+  left = left - #tips
+  local turns, all = turns_of(tenant, root, tips)
+  local newest, named = newest_of(tenant, root, used, tips), '-'
+  if is_conversation(newest) then
+    named, newest = newest, redis.call('HGET', key('node', tenant, newest), 'parent') or root
+  end
+  whole = whole and all
+  local status, created, bytes, deleted = unpack(redis.call('HMGET', key('node', tenant, newest), 'status', 'created',
+    'response_bytes', 'deleted'))
+  status = deleted and 'deleted' or status or '-'
+  return table.concat({ used, turns, whole and 1 or 0, newest, named, #jobs, status, created or 0, bytes or 0 }, ' '), whole
+end
+
+local reply = { 'ok' }
+for root in string.gmatch(roots, '%x+') do
+  local row, all = summed_up(root)
+  if #reply > 1 and not all then
+    break -- with all that one call may look at it may be told whole
+  end
+  reply[#reply + 1] = row
+end
+return reply

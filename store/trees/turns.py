@@ -1,0 +1,149 @@
+"""The turns of one tree, newest first, and what is stored of them to be shown.
+
+A tree is walked some turns a script call, from its ends up to what was seen before; then payloads are read by MGET.
+Never read all payloads of a tree at once: one turn may have megabytes.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import NamedTuple
+
+from store import codec
+from store.errors import NewerFormat, NotFound
+from store.history.history import ConversationHistoryStore
+from store.history.read import mget
+from store.keys import CONVERSATION_MARK, CONVERSATION_PREFIX, TurnKeys, id_of, mark_of, name_of
+from store.redis import scripts
+
+MOST_TURNS = 5_000
+"""The most turns of a tree that are told, those of its newest branches."""
+
+MOST_TIPS = 10_000
+"""The most turns without children among which the newest are looked for."""
+
+TIPS_AT_ONCE = 400
+TURNS_AT_ONCE = 250
+"""How much one script call looks at: a millisecond."""
+
+SHOWN_AT_ONCE = 25
+"""How many payloads are read at once: 25 MB at the most."""
+
+SHOWN_BYTES = 1 << 20
+"""The most bytes of a response and its input that is shown among others."""
+
+ALL_SHOWN_BYTES = 32 << 20
+"""The most bytes of all of them that are read one after the other: some 50 ms."""
+
+
+class Node(NamedTuple):
+    """A turn in its tree; times are in µs since 1970."""
+
+    digits: str
+    parent: str | None
+    depth: int
+    status: str
+    created: int
+    used: int
+    children: int
+    size: int
+    """The bytes of its response as it is stored."""
+    deleted: bool
+
+    @property
+    def id(self) -> str:
+        """Its id; that of a conversation where it is one."""
+        return name_of(self.digits)
+
+    @property
+    def is_conversation(self) -> bool:
+        """Whether it is no turn but a conversation that stands at its parent."""
+        return mark_of(self.digits) == CONVERSATION_MARK
+
+    @classmethod
+    def of(cls, row: bytes) -> "Node":
+        """What climb.lua says of it."""
+        digits, parent, depth, status, *numbers, deleted = row.decode().split(" ")
+        created, used, children, size = map(int, numbers)
+        above = None if parent == "-" else parent
+        return cls(digits, above, int(depth), status, created, used, children, size, deleted == "D")
+
+
+class TreeTurns(NamedTuple):
+    """The turns of a tree, parents before their children and else the older first."""
+
+    id: str
+    """The id of the root, by which the tree is called."""
+    used: int
+    """When any turn was used last, in µs since 1970."""
+    nodes: list[Node]
+    whole: bool
+    """Whether these are all. Where not, some parents are missing among them."""
+
+
+async def turns_of(history: ConversationHistoryStore, tenant: str, id: str, *, most: int = MOST_TURNS) -> TreeTurns:
+    """The tree of a response, of a turn or of a conversation, which is not used by that. Raises NotFound, also for the
+    id of another tenant, ConversationNotFound, StoreUnavailable.
+    """
+    keyspace = history.keyspace
+    keys = keyspace.conversation(tenant, id) if id.startswith(CONVERSATION_PREFIX) else keyspace.turn(tenant, id)
+    root, used, tips, whole = await _tips(history, keys, id)
+    nodes: dict[str, Node] = {}
+    left = [digits for digits, _ in sorted(tips.items(), key=lambda tip: -tip[1])]
+    while left and len(nodes) < most:
+        branches = [node.digits for node in nodes.values() if node.children > 1]
+        async with history.server.operation() as operation:
+            _, rest, *rows = await scripts.climb(
+                operation,
+                keys.shard,
+                tenant=tenant,
+                ends=" ".join(left[:TURNS_AT_ONCE]),
+                seen=" ".join(branches),
+                most=min(TURNS_AT_ONCE, most - len(nodes)),
+            )
+        nodes |= {node.digits: node for node in map(Node.of, rows)}
+        left = [*rest.decode().split(), *left[TURNS_AT_ONCE:]]
+    in_order = sorted(nodes.values(), key=lambda node: (node.depth, node.created))
+    return TreeTurns(id_of(root), used, in_order, whole and not left)
+
+
+async def _tips(history: ConversationHistoryStore, keys: TurnKeys, id: str) -> tuple[str, int, dict[str, int], bool]:
+    """The digits of a tree's root, its last use, its ends by their last use, and whether these are all."""
+    tips: dict[str, int] = {}
+    cursor = "0"
+    while True:
+        async with history.server.operation() as operation:
+            word, *detail = await scripts.tips(
+                operation, keys, cursor=cursor, most=TIPS_AT_ONCE, idle_us=history.caps.idle_us
+            )
+        if word == b"missing":
+            raise NotFound(id)
+        root, used, cursor, found = (each.decode() for each in detail)
+        tips |= {digits: int(score) for digits, _, score in (each.partition("=") for each in found.split())}
+        if cursor == "0" or len(tips) >= MOST_TIPS:
+            return root, int(float(used)), tips, cursor == "0"
+
+
+async def shown_of(
+    history: ConversationHistoryStore, tenant: str, sizes: Mapping[str, int], *, most_bytes: int = ALL_SHOWN_BYTES
+) -> AsyncGenerator[tuple[str, bytes, bytes]]:
+    """Of turns of one shard the digits, the response and the input items, both JSON, some read at a time.
+
+    `sizes` has the bytes of their responses as they are stored, by their digits. Left out are those that have none by
+    now, were written by a later release, are larger than SHOWN_BYTES, or stand behind `most_bytes` of others. Raises
+    StoreUnavailable.
+    """
+    left, size = [digits for digits, stored in sizes.items() if 0 < stored <= SHOWN_BYTES], 0
+    for at in range(0, len(left), SHOWN_AT_ONCE):
+        some = left[at : at + SHOWN_AT_ONCE]
+        names = [history.keyspace.keys(tenant, each).key("response") for each in some]
+        async with history.server.operation() as operation:
+            blobs = await mget(operation, names)
+        for each, blob in zip(some, blobs, strict=True):
+            if blob is None or (own := codec.response_size(blob)) > SHOWN_BYTES:
+                continue
+            size += own
+            if size > most_bytes:
+                return
+            try:
+                yield each, *codec.decode_response(blob)
+            except NewerFormat:
+                continue

@@ -1,0 +1,171 @@
+"""`harmonium ls` and `harmonium tree`: what a service lists, and a tree drawn as `git log --graph` would."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from service.commands.client.errors import ClientError
+from service.commands.client.trees import drawn, filters_of, moment_of
+from tests.support.service.commands import id_of, run, said, told
+from tests.support.service.process import ServiceProcess
+
+NOBODYS = "resp_00" + "0" * 46
+
+
+def told_tree(*turns: str, asked: str = "") -> dict[str, Any]:
+    """A tree of turns `id<parent`, each made a second after the one before, parents first."""
+    made = [each.partition("<")[::2] for each in turns]
+    return {
+        "asked": asked,
+        "turns": [
+            {
+                "id": id,
+                "parent": parent or None,
+                "kind": "conversation" if id.startswith("conv") else "response",
+                "status": "completed",
+                "created_at": at,
+                "input": id.upper(),
+                "output": None,
+            }
+            for at, (id, parent) in enumerate(made)
+        ],
+    }
+
+
+def drawing(*turns: str, asked: str = "") -> list[str]:
+    return list(drawn(told_tree(*turns, asked=asked)))
+
+
+def test_a_chain_is_one_column() -> None:
+    assert drawing("a", "b<a", "c<b", asked="b") == ["* c  C", "* b (this one)  B", "* a  A"]
+
+
+def test_each_branch_has_a_column_until_it_comes_to_its_fork() -> None:
+    assert drawing("a", "b<a", "c<a", "d<b", "e<c") == [
+        "* e  E",
+        "* c  C",
+        "| * d  D",
+        "| * b  B",
+        "|/",
+        "* a  A",
+    ]
+
+
+def test_many_forks_of_one_turn_are_no_wider_than_two() -> None:
+    lines = drawing("a", *(f"b{number}<a" for number in range(500)))
+    assert lines[:4] == ["* b499  B499", "| * b498  B498", "|/", "| * b497  B497"]
+    assert (len(lines), lines[-1]) == (1_000, "* a  A")
+
+
+def test_forks_within_forks_have_columns_of_their_own() -> None:
+    assert drawing("a", "b<a", "c<b", "d<b", "e<a") == [
+        "* e  E",
+        "| * d  D",
+        "| | * c  C",
+        "| |/",
+        "| * b  B",
+        "|/",
+        "* a  A",
+    ]
+
+
+def test_of_turns_of_the_same_second_the_one_told_last_is_the_newest() -> None:
+    found = told_tree("a", "b<a", "c<a")
+    for turn in found["turns"]:
+        turn["created_at"] = 7
+    assert next(drawn(found)) == "* c  C"
+
+
+def test_a_conversation_stands_beside_its_turn_and_a_tree_may_lack_its_beginning() -> None:
+    assert drawing("b<gone", "c<b", "conv_1<c", "d<lost") == ["* d  D", "* c (conv_1)  C", "* b  B"]
+
+
+def test_as_many_columns_as_there_may_be_branches_are_bounded() -> None:
+    turns = ["a0"]
+    for number in range(1, 200):  # each fork's newer turn ends, and its older one goes on
+        turns += [f"a{number}<a{number - 1}"]
+    turns += [f"b{number}<a{number}" for number in range(199, -1, -1)]
+    assert max(map(len, drawing(*turns))) < 120
+
+
+@pytest.mark.usefixtures("service")
+def test_conversations_are_listed_by_what_was_said_last(service: ServiceProcess) -> None:
+    first = id_of(run("ask", "My name is Ada."))
+    other = id_of(run("ask", "Count to 3."))
+    second = id_of(run("ask", "--from", first, "What is my name?"))
+    result = run("ls", "--limit", "2")
+    lines = [line.split("  ") for line in result.stdout.splitlines()]
+    assert [(line[0], line[2], line[3]) for line in lines] == [
+        (second, "2 turns", "What is my name? → Your name is Ada."),
+        (other, "1 turn", "Count to 3. → 1 2 3"),
+    ]
+    listed = [json.loads(line) for line in said("ls", "--json", "--limit", "2").splitlines()]
+    assert [tree["newest"]["id"] for tree in listed] == [second, other]
+    assert "shows more" not in said("ls", "--model", "none")
+    assert said("ls", "--since", "1h", "--status", "failed") == ""
+    client = service.client()
+    marked = client.responses.create(model="gpt-oss-20b", input="Count to 2.", metadata={"who": "cli"}).id
+    assert said("ls", "--metadata", "who=cli").split()[0] == marked
+
+
+@pytest.mark.usefixtures("service")
+def test_a_list_goes_on_where_it_ended() -> None:
+    ids = [id_of(run("ask", f"Count to {number}.")) for number in range(1, 4)]
+    result = run("ls", "--limit", "1")
+    assert result.stdout.split()[0] == ids[2]
+    after = result.stderr.split()[2]
+    assert said("ls", "--limit", "1", "--after", after).split()[0] == ids[1]
+
+
+@pytest.mark.usefixtures("service")
+def test_a_tree_is_drawn_with_its_branches() -> None:
+    first = id_of(run("ask", "My name is Ada."))
+    second = id_of(run("ask", "--from", first, "What is my name?"))
+    fork = id_of(run("ask", "--from", first, "Count to 2."))
+    head = 'My name is Ada. → You said "My name is Ada.". I am harmonium\'s de…'
+    assert said("tree", second).splitlines() == [
+        f"* {fork}  Count to 2. → 1 2",
+        f"| * {second} (this one)  What is my name? → Your name is Ada.",
+        "|/",
+        f"* {first}  {head}",
+    ]
+    assert {turn["id"] for turn in told("tree", fork)["turns"]} == {first, second, fork}
+
+
+@pytest.mark.usefixtures("service")
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("tree", NOBODYS), 3),
+        (("tree", "../x"), 2),
+        (("ls", "--since", "yesterday"), 2),
+        (("ls", "--metadata", "x"), 2),
+        (("ls", "--limit", "0"), 2),
+        (("ls", "--after", "x"), 1),
+        (("ls", "--status", "done"), 1),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], status: int) -> None:
+    assert run(*arguments).exit_code == status
+
+
+def test_a_time_is_a_date_or_so_long_ago() -> None:
+    now = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    assert moment_of("2h", now) == int(now.timestamp()) - 7_200
+    assert moment_of("7d", now) == int(now.timestamp()) - 7 * 86_400
+    assert moment_of("2026-11-23T12:00+00:00") == int(now.timestamp())
+    assert moment_of("999999d", now) == 0
+    for text in ("", "2x", "tomorrow", "2026-13-01", "-1h", "9" * 400 + "d"):
+        with pytest.raises(ClientError):
+            moment_of(text)
+
+
+def test_filters_are_as_the_service_reads_them() -> None:
+    assert filters_of("failed", "m", None, ["a=1", "b=x=y"]) == {
+        "status": "failed",
+        "model": "m",
+        "metadata[a]": "1",
+        "metadata[b]": "x=y",
+    }

@@ -1,0 +1,238 @@
+"""Trees over HTTP: a key's own, found by any id, filtered within bounds, and never by what another tenant has."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from openai import OpenAI
+
+from service.web.console.excerpts import EXCERPT_CHARS
+from service.web.console.search import Box, Search, Wanted, read_cursor
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from store.turn import Status, Turn
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+
+UNKNOWN = "resp_" + "0" * 46 + "aa"
+TENANT = "default"
+TREES = "/console/api/trees"
+
+
+@pytest.fixture
+def own(start: Callable[..., ServiceProcess]) -> ServiceProcess:
+    """A service with two shards that has no trees yet."""
+    return start(shards=2)
+
+
+def trees(http: httpx.Client, **parameters: Any) -> dict[str, Any]:
+    """A page."""
+    answer = http.get(TREES, params=parameters)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def said(client: OpenAI, text: str, parent: str | None = None, **options: Any) -> str:
+    """Ask for a response; its id."""
+    return client.responses.create(model=MODEL, input=text, previous_response_id=parent, **options).id
+
+
+def test_trees_are_listed_page_by_page_the_one_used_last_first(own: ServiceProcess) -> None:
+    client, http = own.client(), own.http()
+    page = trees(http)
+    assert page == {
+        "object": "list",
+        "data": [],
+        "has_more": False,
+        "after": None,
+        "searched": {"trees": 0, "back_to": None, "stopped": None, "unread": 0},
+    }
+    ids = [said(client, f"My name is Ada {number}.") for number in range(12)]
+    client.responses.retrieve(ids[0])
+    wanted = [ids[0], *ids[:0:-1]]
+    assert [tree["id"] for tree in trees(http)["data"]] == wanted
+    found, page = [], trees(http, limit=5)
+    while True:
+        found += [tree["id"] for tree in page["data"]]
+        if not page["has_more"]:
+            break
+        page = trees(http, limit=5, after=page["after"])
+    assert found == wanted
+
+
+def test_a_tree_is_shown_by_its_newest_turn(own: ServiceProcess) -> None:
+    client, http = own.client(), own.http()
+    root = said(client, "My name is Ada.")
+    leaf = said(client, "What is my name?", root, metadata={"a": "1"})
+    (tree,) = trees(http)["data"]
+    now = time.time()
+    assert now - 60 < tree.pop("last_used_at") <= now
+    newest = tree.pop("newest")
+    assert tree == {
+        "object": "console.tree",
+        "id": root,
+        "turns": 2,
+        "turns_complete": True,
+        "under_way": 0,
+        "conversation": None,
+        "metadata": {"a": "1"},
+    }
+    assert (newest["id"], newest["kind"], newest["status"], newest["model"]) == (leaf, "response", "completed", MODEL)
+    assert (newest["input"], newest["output"]) == ("What is my name?", "Your name is Ada.")
+    usage = client.responses.retrieve(leaf).usage
+    assert usage is not None
+    assert (newest["input_tokens"], newest["output_tokens"]) == (usage.input_tokens, usage.output_tokens)
+
+
+def test_a_tree_is_retrieved_by_any_id_within_it(own: ServiceProcess) -> None:
+    client, http = own.client(), own.http()
+    first = client.responses.create(model=MODEL, input="My name is Ada.")
+    leaf, fork = said(client, "What is my name?", first.id), said(client, "Count to 2.", first.id)
+    items = client.responses.input_items.list(leaf).data
+    told = http.get(f"{TREES}/{first.id}").json()
+    assert [(turn["id"], turn["parent"], turn["depth"], turn["output"]) for turn in told["turns"]] == [
+        (first.id, None, 1, first.output_text[:EXCERPT_CHARS]),
+        (leaf, first.id, 2, "Your name is Ada."),
+        (fork, first.id, 2, "1 2"),
+    ]
+    assert (told["turns_complete"], told["excerpts_complete"], told["asked"]) == (True, True, first.id)
+    for id in (leaf, fork, first.output[0].id, items[0].id, f"call_{leaf[5:]}0001"):
+        answer = http.get(f"{TREES}/{id}").json()
+        assert answer["turns"] == told["turns"]
+        assert answer["id"] == first.id
+
+
+def test_a_conversation_and_what_was_deleted_are_shown_in_their_tree(own: ServiceProcess) -> None:
+    client, http = own.client(), own.http()
+    conversation = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}])
+    first = said(client, "Hello.", conversation=conversation.id)
+    last = said(client, "What is my name?", conversation=conversation.id)
+    client.responses.delete(first)
+    told = http.get(f"{TREES}/{conversation.id}").json()
+    shown = [(turn["kind"], turn["status"], turn["input"]) for turn in told["turns"]]
+    assert shown == [
+        ("items", "completed", "My name is Ada."),
+        ("response", "deleted", None),
+        ("response", "completed", "What is my name?"),
+        ("conversation", "completed", None),
+    ]
+    assert (told["turns"][-1]["id"], told["turns"][-1]["parent"]) == (conversation.id, last)
+    (tree,) = trees(http)["data"]
+    assert (tree["conversation"], tree["turns"], tree["newest"]["id"]) == (conversation.id, 3, last)
+    assert http.get(f"{TREES}/{first}").status_code == 404
+
+
+def test_filters_find_the_trees_whose_newest_turn_is_as_asked_for(own: ServiceProcess) -> None:
+    client, http = own.client(), own.http()
+    plain = said(client, "My name is Ada.")
+    marked = said(client, "My name is Ada.", metadata={"a": "1", "b": "2"})
+    cut = said(client, "Tell me a story.", max_output_tokens=16)
+    for parameters, expected in (
+        ({"status": "completed"}, [marked, plain]),
+        ({"status": "incomplete"}, [cut]),
+        ({"status": "failed"}, []),
+        ({"model": MODEL}, [cut, marked, plain]),
+        ({"model": "other"}, []),
+        ({"metadata[a]": "1"}, [marked]),
+        ({"metadata[a]": "1", "metadata[b]": "3"}, []),
+        ({"since": int(time.time()) - 100}, [cut, marked, plain]),
+        ({"since": int(time.time()) + 100}, []),
+        ({"until": int(time.time()) + 100}, [cut, marked, plain]),
+        ({"until": int(time.time()) - 100}, []),
+    ):
+        page = trees(http, **parameters)
+        assert [tree["id"] for tree in page["data"]] == expected, parameters
+        assert (page["has_more"], page["searched"]["stopped"]) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("after=x", "after"),
+        ("after=resp_" + "0" * 48, "after"),
+        ("after=99999999999999999-" + "0" * 48, "after"),
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("status=done", "status"),
+        ("since=-1", "since"),
+        ("until=nan", "until"),
+        ("until=99999999999999999999", "until"),
+        ("model=" + "m" * 257, "model"),
+        ("metadata=1", "metadata"),
+        ("order=asc", "order"),
+    ],
+)
+def test_what_a_list_does_not_take_is_refused_by_name(service: ServiceProcess, query: str, param: str) -> None:
+    answer = service.http().get(f"{TREES}?{query}")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+def test_a_tree_of_a_stranger_is_exactly_as_unknown_as_one_that_never_was(tenants: ServiceProcess) -> None:
+    id = said(tenants.client(ACME_KEY), "My name is Ada.")
+    globex = tenants.http(GLOBEX_KEY)
+    foreign, unknown = globex.get(f"{TREES}/{id}"), globex.get(f"{TREES}/{UNKNOWN}")
+    assert (foreign.status_code, unknown.status_code) == (404, 404)
+    assert foreign.content.replace(id.encode(), UNKNOWN.encode()) == unknown.content
+    assert id not in globex.get(TREES).text
+    assert id in tenants.http(ACME_KEY).get(TREES).text
+    for path in (TREES, f"{TREES}/{id}"):
+        assert tenants.http().get(path).status_code == 401
+        assert tenants.http("wrong").get(path).status_code == 401
+
+
+@pytest.mark.parametrize("id", ["x", "resp_", "conv_x", "msg_" + "0" * 52, "call_1", "%00", "resp_" + "f" * 48])
+def test_an_id_that_nothing_can_have_is_not_found(service: ServiceProcess, id: str) -> None:
+    answer = service.http().get(f"{TREES}/{id}")
+    assert (answer.status_code, set(answer.json()["error"])) == (404, {"message", "type", "param", "code"})
+
+
+def test_to_look_is_no_use(own: ServiceProcess) -> None:
+    client, http = own.client(), own.http()
+    older, newer = said(client, "My name is Ada."), said(client, "My name is Ada.")
+    http.get(f"{TREES}/{older}")
+    assert [tree["id"] for tree in trees(http)["data"]] == [newer, older]
+
+
+@pytest.fixture
+async def filled(redis_url: str) -> AsyncIterator[ConversationHistoryStore]:
+    """A store with 60 trees, of which every tenth is of the model `rare`."""
+    store = ConversationHistoryStore(connect(redis_url), prefix="console")
+    for number in range(60):
+        response = {"model": "rare" if number % 10 == 0 else "usual", "output": []}
+        await store.append(TENANT, Turn(store.new_id(), None, Status.COMPLETED, (), msgspec.json.encode(response)))
+    yield store
+    for shard in store.keyspace.all_shards():
+        async with store.server.operation() as operation:
+            cursor: Any = 0
+            while cursor != b"0":
+                cursor, keys = await operation.command("SCAN", cursor, "MATCH", "console:*", at=shard.clock)
+                if keys:
+                    await operation.command("UNLINK", *keys)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("box", "stopped"),
+    [
+        (Box(trees=20, seconds=60.0), "rows"),
+        (Box(seconds=0.0), "time"),
+        (Box(bytes=1, seconds=60.0), "bytes"),
+        (Box(seconds=60.0), None),
+    ],
+)
+async def test_a_search_says_what_it_looked_at_and_goes_on_where_it_stopped(
+    filled: ConversationHistoryStore, box: Box, stopped: str | None
+) -> None:
+    found, after, pages, seen = [], None, 0, 0
+    while True:
+        page = await Search(filled, TENANT, Wanted(model="rare"), after, box).page(20)
+        assert page.searched.stopped == (stopped if page.has_more else None)
+        found += [tree.id for tree in page.data]
+        pages, seen = pages + 1, seen + page.searched.trees
+        if page.after is None:
+            break
+        after = read_cursor(page.after)
+    assert (len(found), len(set(found)), seen) == (6, 6, 60)
+    assert (pages > 1) == (stopped is not None)
