@@ -27,6 +27,7 @@ _BY_PATH = (
     ("/containers", "api.containers"),
     ("/models", "api.model"),
     ("/trees", "api.responses"),
+    ("/jobs", "api.responses"),
 )
 
 

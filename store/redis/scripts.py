@@ -321,6 +321,10 @@ def tips(turn: TurnKeys, *, cursor: str, most: int, idle_us: int) -> None: ...
 def climb(shard: ShardKeys, *, tenant: str, ends: str, seen: str, most: int) -> None: ...
 
 
+@script("leases", "queueing", read_only=True)
+def jobs_of(shard: ShardKeys, *, tenant: str, most: int) -> None: ...
+
+
 @script("node messages response clock usage leaves trees", *_STANDING, "spending")
 def advance(
     turn: TurnKeys,
@@ -699,7 +703,7 @@ def refit(
 ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, look, prove, mark, append, unpin),
     *(hold, advance, amend, page),
-    *(sum_up, tips, climb),
+    *(sum_up, tips, climb, jobs_of),
     *(ask, use_up),
     *(forget, redact, abandon, prune, sweep, evict),
     *(submit, claim, journal, renew, hand_back, cancel, steer, steers, finish, succeed, expire_logs, gauge),

@@ -17,6 +17,7 @@ from typing import Annotated, Any, ParamSpec
 import typer
 
 from service.commands.client import asking, chatting, printing, reading, trees
+from service.commands.client import jobs as watching
 from service.commands.client.completion import completion
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.commands.client.last import keep_last, last_of
@@ -406,6 +407,28 @@ def cancel(
     service, _ = _service(url, profile, key_env)
     response = service.call("POST", f"/v1/responses/{reading.checked(id)}/cancel")
     printing.out(json.dumps(response) if as_json else printing.head_of(response))
+
+
+@app.command()
+@_ending
+def jobs(
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", metavar="", help="Go on until Ctrl-C, and tell what changes.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
+    url: Url = None,
+    profile: ProfileName = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """List background responses that wait or run, the newest first. `harmonium tail ID` follows one."""
+    service, _ = _service(url, profile, key_env)
+    if watch and sys.stdout.isatty() and not as_json:
+        watching.draw(service, watching.pause)
+    found, more = (watching.changes(service, watching.pause), False) if watch else watching.jobs_of(service)
+    for job in found:
+        printing.out(json.dumps(job) if as_json else watching.line_of(job))
+    if more:
+        printing.told(f"… and more than {watching.MOST_JOBS}")
 
 
 @app.command()

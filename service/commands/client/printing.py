@@ -61,6 +61,13 @@ def bold(text: str) -> None:
     _print(sys.stdout, text, "\n", _BOLD)
 
 
+def redrawn(lines: list[str], over: int) -> None:
+    """Print lines over as many that were printed last, at a terminal."""
+    begin = f"\033[{over}F\033[J" if over else ""
+    sys.stdout.write(begin + "".join(f"{harmless(line)}\n" for line in lines))
+    sys.stdout.flush()
+
+
 def _print(stream: TextIO, text: str, end: str, style: str = "") -> None:
     if stream.isatty():
         text = f"{style}{harmless(text)}{_PLAIN}" if style else harmless(text)

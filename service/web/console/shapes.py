@@ -92,7 +92,7 @@ def kind_of(digits: str) -> Kind:
 def shown_turn(node: Node, excerpt: Excerpt | None) -> ShownTurn:
     """A turn in its tree."""
     kind = "conversation" if node.is_conversation else kind_of(node.digits)
-    return _with(
+    return with_excerpt(
         ShownTurn(
             node.id,
             kind,
@@ -116,12 +116,13 @@ def shown_tree(tree: Tree, excerpt: Excerpt | None) -> ShownTree:
         turns_complete=tree.whole,
         under_way=tree.under_way,
         conversation=tree.conversation,
-        newest=_with(newest, excerpt),
+        newest=with_excerpt(newest, excerpt),
         metadata={} if excerpt is None else excerpt.metadata,
     )
 
 
-def _with(turn: ShownTurn, excerpt: Excerpt | None) -> ShownTurn:
+def with_excerpt(turn: ShownTurn, excerpt: Excerpt | None) -> ShownTurn:
+    """The turn, with what is shown of it where that is known."""
     if excerpt is not None:
         turn.model, turn.input, turn.output = excerpt.model, excerpt.input, excerpt.output
         turn.input_tokens, turn.output_tokens = excerpt.usage.input_tokens, excerpt.usage.output_tokens

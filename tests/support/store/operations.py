@@ -18,6 +18,7 @@ from store.jobs.model import Job, Lease, Steer
 from store.keys import CONVERSATION_MARK, conversation_id, shard_of
 from store.registry.spending import Spending
 from store.secret import shared_secret
+from store.trees.jobs import under_way
 from store.trees.listing import TreeListing
 from store.trees.turns import shown_of, turns_of
 from store.turn import Expense, Status
@@ -212,6 +213,7 @@ OPERATIONS: dict[str, Deed] = {
     "secret": lambda store, id: shared_secret(store),
     "trees": lambda store, id: TreeListing(store, TENANT).some(10),
     "turns of a tree": _tried_on_a_tree,
+    "what is under way": lambda store, id: under_way(store, TENANT, 10),
     "a whole life": a_whole_life,
 }
 """Every operation, each of which may be the first that finds out how a server is."""

@@ -1,0 +1,50 @@
+"""A key's background responses that wait or run."""
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response as HttpResponse
+
+from service.web.console.excerpts import Excerpt, excerpt_of
+from service.web.console.shapes import US, ShownTurn, with_excerpt
+from service.web.errors import JsonResponse
+from service.web.routes.query import StrictRoute
+from service.web.routes.received import exchange_of, service_of
+from service.web.routes.stored import with_room
+from store.history.listing import by_shard
+from store.keys import name_of
+from store.trees.jobs import UnderWay, under_way
+from store.trees.turns import shown_of
+
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+
+MOST_JOBS = 500
+"""The most that are listed at once: some 10 ms."""
+
+
+class Jobs(msgspec.Struct):
+    """What is under way, the newest first; `has_more` where there is more than was asked for."""
+
+    data: list[ShownTurn]
+    has_more: bool
+    object: str = "list"
+
+
+@router.get("/console/api/jobs")
+async def list_jobs(request: Request, limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = 100) -> HttpResponse:
+    """Background responses that wait or run, the newest first."""
+    store, tenant = service_of(request).store, exchange_of(request).tenant
+    found, whole = await under_way(store, tenant, limit)
+    excerpts: dict[str, Excerpt] = {}
+    sizes = {each.digits: each.size for each in found}
+    for digits in by_shard(sizes):
+        async for each, response, items in shown_of(store, tenant, {each: sizes[each] for each in digits}):
+            excerpts[each] = excerpt_of(response, items)
+    data = [with_excerpt(_shown(each), excerpts.get(each.digits)) for each in found]
+    return with_room(request, JsonResponse(Jobs(data, not whole)))
+
+
+def _shown(job: UnderWay) -> ShownTurn:
+    above = None if job.parent is None else name_of(job.parent)
+    return ShownTurn(job.id, "response", job.status, job.created // US, parent=above)
