@@ -17,6 +17,9 @@ OLDEST_REDIS = (7, 0)
 """The first with scripts that may run without memory."""
 
 SLOW_PING_MS = 20.0
+MOST_SKEW_SECONDS = 5.0
+"""How far clocks may be apart: those that a time server sets are so by milliseconds."""
+
 SHORTEST_BUSY_MS = 1000
 """Scripts take milliseconds; on a slow machine one must not count as stuck."""
 
@@ -149,6 +152,16 @@ def _layout(examined: Examined) -> Finding:
 def _reachable(expected: Expected, node: Node) -> Verdict:
     level = Level.WARN if node.ping_ms > SLOW_PING_MS else Level.OK
     return level, f"PING takes {node.ping_ms:.1f} ms", "bring service and Redis closer together"
+
+
+def _clock(expected: Expected, node: Node) -> Verdict:
+    ahead = node.ahead_seconds
+    if ahead is None:
+        return Level.WARN, UNSAID, "check that the clocks of this machine and of Redis are set by a time server"
+    if abs(ahead) <= MOST_SKEW_SECONDS:
+        return Level.OK, f"as this machine's, within {MOST_SKEW_SECONDS:g} s", ""
+    now = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
+    return Level.WARN, now, "have a time server set both clocks"
 
 
 def _version(expected: Expected, node: Node) -> Verdict:
@@ -303,6 +316,7 @@ def _scripts(expected: Expected, node: Node) -> Verdict | None:
 
 CHECKS: tuple[tuple[str, str, Callable[[Expected, Node], Verdict | None]], ...] = (
     ("reachable", "a request waits for Redis about three times", _reachable),
+    ("clock", "ages and leases go by its clock; keys that expire, and signatures of webhooks, by this one's", _clock),
     ("version", "an older one refuses the store's scripts", _version),
     ("role", "a replica refuses writes, so nothing would be stored", _role),
     ("mode", "one node of a cluster refuses the keys of the others", _mode),

@@ -30,7 +30,11 @@ Ask = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What one server reports: the fields of INFO, of CLUSTER INFO, and of CONFIG, None where that is not permitted."""
+    """What one server reports: the fields of INFO, of CLUSTER INFO, and of CONFIG, None where that is not permitted.
+
+    `ahead_seconds` is how much its clock is ahead of this machine's at least, below 0 where it is behind; None where it
+    doesn't say.
+    """
 
     name: str
     shards: int
@@ -38,6 +42,7 @@ class Node:
     info: Mapping[str, Any]
     config: Mapping[str, str] | None = None
     cluster: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    ahead_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +110,26 @@ async def _nodes(client: Client, keyspace: Keyspace, timeout_seconds: float) -> 
 
 async def _node(name: str, shards: int, ask: Ask, in_cluster: bool) -> Node:
     await _ping_ms(ask)  # it connects
+    before = time.time()
+    info = await _fields(ask, "INFO")
+    after = time.time()
     return Node(
         name=name,
         shards=shards,
         ping_ms=await _ping_ms(ask),
-        info=await _fields(ask, "INFO"),
+        info=info,
         config=await _config(ask),
         cluster=await _fields(ask, "CLUSTER INFO") if in_cluster else {},
+        ahead_seconds=ahead(info.get("server_time_usec"), before, after),
     )
+
+
+def ahead(micros: object, before: float, after: float) -> float | None:
+    """How much a clock is ahead that was read between two moments of ours; 0 where it may be right."""
+    if not isinstance(micros, int):
+        return None
+    told = micros / 1_000_000
+    return told - min(max(told, before), after)
 
 
 async def _ping_ms(ask: Ask) -> float:

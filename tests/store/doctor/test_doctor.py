@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from store.doctor.doctor import GIB, Expected, Finding, Level, judge, unreachable
-from store.doctor.examine import Examined, Node, examine
+from store.doctor.examine import Examined, Node, ahead, examine
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.redis.address import Kind
@@ -35,6 +35,7 @@ SAFE = Node(
     },
     config={"appendfsync": "everysec", "save": "", "busy-reply-threshold": "5000"},
     cluster={"cluster_state": "ok"},
+    ahead_seconds=0.0,
 )
 
 
@@ -83,6 +84,10 @@ def test_a_fact_of_the_server_is_judged(facts: Mapping[str, Any], expected: dict
     ("change", "expected"),
     [
         ({"ping_ms": 50.0}, {"reachable": "warn"}),
+        ({"ahead_seconds": 5.1}, {"clock": "warn"}),
+        ({"ahead_seconds": -5.1}, {"clock": "warn"}),
+        ({"ahead_seconds": -4.9}, {}),
+        ({"ahead_seconds": None}, {"clock": "warn"}),
         ({"config": {"appendfsync": "no", "busy-reply-threshold": "5000"}}, {"sync to disk": "warn"}),
         ({"config": {"appendfsync": "always", "busy-reply-threshold": "10"}}, {"scripts": "warn"}),
         ({"config": {"appendfsync": "always", "busy-reply-threshold": "0"}}, {}),
@@ -229,3 +234,10 @@ async def test_a_cluster_that_is_not_there_is_unavailable() -> None:
 )
 def test_the_remedy_is_for_the_reason_why_a_server_can_not_be_asked(reason: str, remedy: str) -> None:
     assert remedy in unreachable(reason).remedy
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"), [(10_000_000, 5.0), (1_000_000, -3.0), (4_500_000, 0.0), (None, None), ("soon", None)]
+)
+def test_a_clock_may_be_right_that_was_read_between_two_moments(told: object, expected: float | None) -> None:
+    assert ahead(told, before=4.0, after=5.0) == expected
