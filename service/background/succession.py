@@ -28,7 +28,7 @@ from service.responses.prepare import prepared_below
 from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.service import Caller, Service
 from service.tenants.limiter import Reservation
-from service.tenants.limits import Allowance
+from service.tenants.limits import NO_LIMITS, Allowance
 from store.errors import StoreError, StoreUnavailable
 from store.jobs.model import Steer, Successor
 from store.turn import Chain
@@ -74,7 +74,7 @@ async def _reserve(service: Service, caller: Caller, plan: Plan) -> Reservation 
     """What a successor may take of the limits of its project, and of the key that asked for the first response, as they
     are now. Raises ApiError 429, StoreUnavailable.
     """
-    limits = {} if caller.project is None else caller.project.limits
+    limits = NO_LIMITS if caller.project is None else caller.project.limits
     key = await service.directory.find_key(caller.tenant, caller.key) if caller.key else None
     allowance = Allowance(caller.tenant, limits, caller.key, None if key is None else key.limit)
     asked = plan.generation

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -56,6 +57,10 @@ _HEADERS: dict[What, tuple[bytes, bytes, bytes]] = {
 
 _KINDS: dict[str, tuple[What, Window]] = dict(zip(LIMITS, _WORDS, strict=True))
 """By the field of a limit, what it counts in which window."""
+
+
+NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
+"""Those of a project that has none of its own: always the same, by which a limiter knows them again."""
 
 
 class Allowance(NamedTuple):

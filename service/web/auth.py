@@ -14,7 +14,7 @@ from service.settings.core import DEFAULT_TENANT
 from service.settings.keys import Keys
 from service.tenants.audit import Actor
 from service.tenants.keyring import KeyRing
-from service.tenants.limits import Allowance
+from service.tenants.limits import NO_LIMITS, Allowance
 from service.tenants.records import Key, Project
 from service.tenants.scopes import check_scope, scope_of
 
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
     @property
     def allowance(self) -> Allowance:
         """What limits it, the limits of all tenants aside."""
-        limits = {} if self.project is None else self.project.limits
+        limits = NO_LIMITS if self.project is None else self.project.limits
         return (
             Allowance(self.tenant, limits)
             if self.key is None

@@ -15,6 +15,7 @@ from openai import AsyncOpenAI
 from service.settings.settings import Settings
 from service.tenants.limiter import Limiter
 from service.tenants.limits import Allowance, Limit
+from service.web.auth import Entry
 from store.limits.limits import Check, Limits, Unspent
 from tests.support.engine.scripted import Stall
 from tests.support.service.background import changed, reached, submitted
@@ -81,6 +82,10 @@ async def test_headers_say_what_is_left(settings: Settings) -> None:
         assert streamed.headers["x-ratelimit-remaining-requests"] == "8"
         waiting = await client.responses.with_raw_response.create(model=MODEL, input="Hi", background=True)
         assert waiting.headers["x-ratelimit-remaining-requests"] == "7"
+
+
+def test_limits_of_whoever_has_no_project_are_known_again() -> None:
+    assert Entry(TENANT).allowance.limits is Entry(TENANT).allowance.limits
 
 
 async def test_what_is_over_is_settled_by_what_begins_next(settings: Settings) -> None:
