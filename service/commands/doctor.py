@@ -29,6 +29,7 @@ from service.sandbox.port import Sandbox, Unusable
 from service.settings.core import is_loopback
 from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
 from service.settings.settings import Settings, display
+from service.webhooks.receiver import NotAccepted, Receiver
 from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import Examined, examine
 from store.embedded import EmbeddedServer
@@ -95,7 +96,8 @@ def diagnose(settings: Settings) -> Report:
     Raises OSError, ValueError and TypeError where that Redis can't even be asked.
     """
     shown = str(display(settings)["redis_url"] or f"embedded in {settings.data_dir}")
-    found = [_keys(settings), _port(settings), _engine(settings), _sandbox(settings), *_redis(settings)]
+    found = [_keys(settings), _port(settings), _engine(settings), _sandbox(settings), _webhooks(settings)]
+    found += _redis(settings)
     return Report(shown, worst_first(found))
 
 
@@ -221,6 +223,21 @@ def _sandbox(settings: Settings) -> Finding:
     except Unusable as error:
         return finding("sandbox", why, (Level.WARN, f"{settings.sandbox}: {error}", SANDBOX_REMEDY))
     return finding("sandbox", why, (Level.OK, f"{settings.sandbox}: sessions are confined", ""))
+
+
+def _webhooks(settings: Settings) -> Finding:
+    """Whether who is told of the ends of background responses can be reached. The URL is not shown: it may hold a
+    secret.
+    """
+    why = "it is told of each background response that has ended"
+    if not settings.webhook_url:
+        return finding("webhooks", why, (Level.OK, "none: nobody is told", ""))
+    remedy = "correct HARMONIUM_WEBHOOK_URL, or start what should listen there"
+    try:
+        asyncio.run(Receiver(settings).reach())
+    except NotAccepted as error:
+        return finding("webhooks", why, (Level.WARN, f"the receiver: {error}", remedy))
+    return finding("webhooks", why, (Level.OK, "the receiver can be reached", ""))
 
 
 async def _tried(sandbox: Sandbox) -> None:

@@ -10,8 +10,8 @@ import hmac
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
@@ -78,7 +78,7 @@ class Receiver:
 
     async def send(self, webhook: Webhook) -> None:
         """Send a webhook once, within WEBHOOK_SECONDS. Raises NotAccepted."""
-        try:
+        with self._failing():
             async with asyncio.timeout(self.seconds) as limit:
                 connector = aiohttp.TCPConnector(
                     resolver=Pinned(await self._addresses()),
@@ -89,6 +89,27 @@ class Receiver:
                     connector=connector, timeout=UNLIMITED, auto_decompress=False
                 ) as session:
                     await self._post(session, webhook, limit)
+
+    async def reach(self) -> None:
+        """Connect once, within WEBHOOK_SECONDS, and send nothing: for who asks whether webhooks could arrive. Raises
+        NotAccepted.
+        """
+        encrypted = self._url.scheme == "https"
+        with self._failing():
+            async with asyncio.timeout(self.seconds):
+                _, writer = await asyncio.open_connection(
+                    (await self._addresses())[0],
+                    self._url.port,
+                    ssl=self._tls if encrypted else None,
+                    server_hostname=self._url.raw_host if encrypted else None,
+                )
+                writer.close()
+
+    @contextmanager
+    def _failing(self) -> Generator[None]:
+        """Raises NotAccepted for what keeps the block from reaching the receiver."""
+        try:
+            yield
         except ForbiddenAddress as error:
             raise NotAccepted(f"{error}; {variable('webhook_allow_private')} would permit it") from error
         except TimeoutError as error:

@@ -84,6 +84,7 @@ def test_json_is_one_object_with_every_finding() -> None:
         ("port", "ok"),
         ("engine", "ok"),
         ("sandbox", "ok"),
+        ("webhooks", "ok"),
     ]
 
 
@@ -200,3 +201,21 @@ def test_the_url_says_who_can_reach_the_server_and_how(url: str, kind: Kind, loc
     assert expected_of(settings) == Expected(
         kind, 3, 1 << 20, log_bytes=settings.max_log_bytes, local=local, password=password
     )
+
+
+def test_a_receiver_of_webhooks_is_connected_to_and_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert finding("webhooks")["now"] == "none: nobody is told"
+    with socket.create_server(("127.0.0.1", 0)) as receiver:
+        url = f"http://127.0.0.1:{receiver.getsockname()[1]}/{SECRET}"
+        monkeypatch.setenv("HARMONIUM_WEBHOOK_URL", url)
+        monkeypatch.setenv("HARMONIUM_WEBHOOK_SECRET", "whsec_" + "QUJD" * 10)
+        refused = finding("webhooks")
+        assert (refused["level"], "not a public address" in refused["now"]) == ("warn", True)
+        monkeypatch.setenv("HARMONIUM_WEBHOOK_ALLOW_PRIVATE", "true")
+        assert (finding("webhooks")["level"], SECRET in doctor().output) == ("ok", False)
+        receiver.settimeout(60)
+        connection, _ = receiver.accept()
+        with connection:
+            assert connection.recv(1) == b""
+    silent = finding("webhooks")
+    assert (silent["level"], "can't be reached" in silent["now"]) == ("warn", True)
