@@ -111,12 +111,11 @@ class Limits:
         *,
         reads: int,
         writes: int,
-        force: bool = False,
         over: Mapping[str, Spent | Unspent] = NOTHING_OVER,
     ) -> Admission:
-        """Let work begin that reads and writes so many tokens at most, and reserve that; or refuse it, unless it is to
-        begin by `force`. `id` has the form of a response's. To do it again for the same id changes nothing. What is
-        `over` is settled before, as by `settle_all`. Raises StoreUnavailable.
+        """Let work begin that reads and writes so many tokens at most, and reserve that; or refuse it. `id` has the form
+        of a response's. To do it again for the same id changes nothing. What is `over` is settled before, as by
+        `settle_all`. Raises StoreUnavailable.
         """
         async with self.history.server.operation() as operation:
             word, *details, left = await scripts.admit(
@@ -129,7 +128,6 @@ class Limits:
                 reads=reads,
                 writes=writes,
                 usual=self._usual,
-                force=int(force),
                 held_ms=round(self.held_seconds * 1000),
             )
         shown = _LEFT.decode(left)

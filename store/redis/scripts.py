@@ -649,7 +649,6 @@ def admit(
     reads: int,
     writes: int,
     usual: int,
-    force: int,
     held_ms: int,
 ) -> None: ...
 

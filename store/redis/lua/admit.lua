@@ -8,7 +8,6 @@
 --            reads    the tokens that it reads
 --            writes   the most tokens that it may write
 --            usual    how many it is thought to write, as long as nobody knows what the tenant's work usually does
---            force    1 to let it begin whatever the limits are, else 0
 --            held_ms  after how long somebody looks whether it is over, unless more is said (hold_admitted.lua); it counts
 --                     as under way for twice as long
 -- Result:    {'ok', what is left of each limit and the seconds until all of it is again; JSON} | {'no', the number of the limit
@@ -44,7 +43,7 @@ for i, check in ipairs(cjson.decode(checks)) do
   end
   taken[i] = { scope, what, window, limit, amount, what ~= 'parallel' and window ~= 'minute' and period_of(window) or 0 }
 end
-if worst and force ~= 1 then
+if worst then
   write_limits()
   return { 'no', worst - 1, exact(longest), taken[worst][5], cjson.encode(left) }
 end

@@ -184,14 +184,6 @@ async def test_more_than_was_reserved_is_owed(store: ConversationHistoryStore) -
     assert found.refused.seconds == pytest.approx(90, abs=5)  # 1,500 more than a minute has, at 1,000 a minute
 
 
-async def test_who_is_forced_in_is_counted(store: ConversationHistoryStore) -> None:
-    limits = limits_of(store)
-    for _ in range(4):
-        found = await limits.admit(TENANT, id_of(store), [REQUESTS], reads=1, writes=1, force=True)
-        assert found.refused is None
-    assert await admitted(limits, [REQUESTS]) is None
-
-
 async def test_work_that_nobody_holds_gives_its_place_back(store: ConversationHistoryStore) -> None:
     brief, held = limits_of(store, 0.2), limits_of(store)
     lost, kept = await admitted(brief, [PARALLEL]), await admitted(brief, [PARALLEL])
@@ -247,5 +239,5 @@ async def test_the_count_of_a_day_is_the_sum_of_what_was_spent(
         if id is not None:
             total += reads + written
             await limits.settle(tenant, id, Spent(reads, written))
-    found = await limits.admit(tenant, id_of(store), [day], reads=0, writes=0, force=True)
+    found = await limits.admit(tenant, id_of(store), [day], reads=0, writes=0)
     assert found.left[0].amount == max(0, 2000 - total)
