@@ -113,8 +113,8 @@ class Limits:
         writes: int,
         over: Mapping[str, Spent | Unspent] = NOTHING_OVER,
     ) -> Admission:
-        """Let work begin that reads and writes so many tokens at most, and reserve that; or refuse it. `id` has the form
-        of a response's. To do it again for the same id changes nothing. What is `over` is settled before, as by
+        """Let work begin that reads and writes so many tokens at most, and reserve that; or refuse it. `id` has the
+        form of a response's. To do it again for the same id changes nothing. What is `over` is settled before, as by
         `settle_all`. Raises StoreUnavailable.
         """
         async with self.history.server.operation() as operation:

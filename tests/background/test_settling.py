@@ -114,7 +114,7 @@ async def test_to_settle_a_response_is_not_to_use_it(settings: Settings) -> None
             assert await order(redis, prefix) == before
             assert await redis.zcard(shard.reservations) == 0
             another = service.store.new_id()
-            found = await limits.admit(DEFAULT_TENANT, another, [TODAY], reads=0, writes=0, force=True)
+            found = await limits.admit(DEFAULT_TENANT, another, [TODAY], reads=0, writes=0)
             assert first.usage is not None
             assert TODAY.limit - found.left[0].amount == first.usage.total_tokens
         finally:

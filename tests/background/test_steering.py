@@ -170,7 +170,7 @@ async def test_a_successor_is_counted_and_takes_the_place_of_the_one_before(sett
         limiter, today = Limits(inside.store, held_seconds=30, usual_tokens=0), Check("all", "tokens", "day", 5000)
 
         async def used() -> int:
-            found = await limiter.admit("default", inside.store.new_id(), [today], reads=0, writes=0, force=True)
+            found = await limiter.admit("default", inside.store.new_id(), [today], reads=0, writes=0)
             return 5000 - found.left[0].amount
 
         assert await until(used, wanted=lambda tokens: tokens == sum(each.total_tokens for each in took if each))

@@ -75,7 +75,7 @@ async def asked(program: Mortals, settings: Settings, step: str, *, background: 
 async def used_today(service: Service) -> int:
     """How many tokens of the day are used, of which nothing is taken by looking."""
     limits, id = service.limiter.limits, service.store.new_id()
-    found = await limits.admit(TENANT, id, [TODAY], reads=0, writes=0, force=True)
+    found = await limits.admit(TENANT, id, [TODAY], reads=0, writes=0)
     await limits.settle(TENANT, id, Unspent.NEVER_BEGAN)
     return TODAY.limit - found.left[0].amount
 

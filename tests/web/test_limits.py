@@ -42,7 +42,7 @@ async def left_today(inside: Inside, limit: int = 100_000) -> int:
     limits = Limits(inside.store, held_seconds=60, usual_tokens=0)
     checks = [Check("all", "tokens", "day", limit)]
     id = inside.store.new_id()
-    found = await limits.admit(TENANT, id, checks, reads=0, writes=0, force=True)
+    found = await limits.admit(TENANT, id, checks, reads=0, writes=0)
     await limits.settle(TENANT, id, Unspent.NEVER_BEGAN)
     return found.left[0].amount
 

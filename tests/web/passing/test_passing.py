@@ -252,5 +252,5 @@ async def left(behind: Behind) -> int:
     store = behind.inside.store
     limits = Limits(store, held_seconds=60, usual_tokens=0)
     day = Check("all", "tokens", "day", 60_000)
-    found = await limits.admit("default", store.new_id(), [day], reads=0, writes=0, force=True)
+    found = await limits.admit("default", store.new_id(), [day], reads=0, writes=0)
     return found.left[0].amount
