@@ -137,6 +137,7 @@ def card(settings: Settings, url: str, stored: int | None, env_file: Path | None
         "conversations": f"in {where}, {kept}" if settings.store else f"are not kept: {variable('store')} is false",
         "settings": f"also from {env_file}" if env_file else "",
         "access": _access(settings),
+        "console": f"{url}/console",
         "more": f"{url}/",
         "stop": "Ctrl-C",
     }

@@ -48,8 +48,13 @@ from store.errors import StoreError
 logger = logging.getLogger(__name__)
 
 OPENAI_VERSION = b"2020-10-01"
-OPEN_PATHS = frozenset({"/", "/docs", "/openapi.json", "/health", "/ready"})
-"""What needs no key: probes have none, and learn only whether the service works; the others say what this is."""
+OPEN_PATHS = frozenset({"/", "/docs", "/openapi.json", "/health", "/ready", "/console", "/console/"})
+"""What needs no key: probes have none, and learn only whether the service works; the others say what this is, or are
+the program that asks for a key.
+"""
+
+OPEN_FILES = "/console/static/"
+"""What the paths of files begin with that the page of the console consists of, and nothing else."""
 
 STRANGERS_LOGGED = 10
 """How many requests a second are logged that were refused before it was known whose they are."""
@@ -241,7 +246,7 @@ class Gate:
         check_headers(scope)
         if self._keys.open:
             refuse_foreign(exchange.method, exchange.headers, uploads=UPLOADS.fullmatch(scope["path"]) is not None)
-        if scope["path"] in OPEN_PATHS:
+        if is_open(scope["path"]):
             await self._app(scope, receive, answer)
         elif scope["path"] == METRICS_PATH:
             check_scraper(self._keys, exchange.headers)
@@ -290,7 +295,7 @@ class Gate:
 
     def _log(self, scope: Scope, exchange: Exchange) -> None:
         fields = _fields(scope, exchange)
-        if scope["path"] in OPEN_PATHS or scope["path"] == METRICS_PATH:
+        if is_open(scope["path"]) or scope["path"] == METRICS_PATH:
             logs.event(logger, logging.DEBUG, "request", **fields)
             return
         if not exchange.tenant:
@@ -300,6 +305,11 @@ class Gate:
             if without:
                 fields["not_logged"] = without
         logs.event(logger, logging.INFO, "request", **fields)
+
+
+def is_open(path: str) -> bool:
+    """Whether a path needs no key."""
+    return path in OPEN_PATHS or path.startswith(OPEN_FILES)
 
 
 def _untold(call: Callable[[], None] | None) -> None:

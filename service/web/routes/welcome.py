@@ -22,6 +22,7 @@ BASE_URLS = {dialect.name: dialect.prefix for dialect in DIALECTS}
 """What an SDK is pointed at, by dialect."""
 
 LINKS = {
+    "console": "/console",
     "models": "/v1/models",
     "health": "/health",
     "ready": "/ready",
@@ -32,6 +33,7 @@ LINKS = {
 """Where to go, by what is there."""
 
 FOR_PEOPLE = {
+    "console": "your conversations, to look at",
     "models": "what is served",
     "health": "is the process alive?",
     "ready": "can it serve?",

@@ -1,0 +1,36 @@
+// Makes the page, one script and one style sheet, named by what is in them: `node build.mjs [FOLDER]`. Without a folder they
+// go where the service has them. The same sources give the same bytes on every machine.
+import { mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { build } from "esbuild";
+
+const here = import.meta.dirname;
+const out = process.argv[2] ?? join(here, "../service/web/console/static");
+
+const built = await build({
+  absWorkingDir: here,
+  entryPoints: { console: "src/main.tsx" },
+  entryNames: "[name]-[hash]",
+  outdir: out,
+  bundle: true,
+  minify: true,
+  format: "esm",
+  target: "chrome123",
+  jsx: "automatic",
+  jsxImportSource: "preact",
+  legalComments: "none",
+  charset: "utf8",
+  metafile: true,
+  write: false,
+});
+
+await mkdir(out, { recursive: true });
+for (const name of await readdir(out)) await rm(join(out, name));
+const names = {};
+for (const file of built.outputFiles) {
+  const name = basename(file.path);
+  names[name.split(".").at(-1)] = name;
+  await writeFile(join(out, name), file.contents);
+}
+const page = await readFile(join(here, "index.html"), "utf8");
+await writeFile(join(out, "index.html"), page.replace("SCRIPT", names.js).replace("STYLE", names.css));

@@ -1,0 +1,135 @@
+// Asking the service. Every request has the key in its head; a refusal is an ApiError with the service's own words.
+import { forgetKey, key } from "./state";
+import type { Answer, Item, ItemPage, TreePage, WholeTree } from "./wire";
+
+/** A refusal: its status and its message. `status` is 0 where no answer came. */
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+const PAGE_ITEMS = 100;
+
+/** The most items of a turn's input that are read: more are said to be there. */
+export const MAX_ITEMS = 1_000;
+
+export interface Asked {
+  method?: string;
+  body?: unknown;
+  signal?: AbortSignal;
+}
+
+/** The answer to a request, once its head is there. Throws ApiError. */
+export async function ask(path: string, { method = "GET", body, signal }: Asked = {}): Promise<Response> {
+  const headers: Record<string, string> = {};
+  const used = key.value;
+  if (used) headers["authorization"] = `Bearer ${used}`;
+  if (method === "POST") headers["content-type"] = "application/json";
+  let answer: Response;
+  try {
+    answer = await fetch(path, {
+      method,
+      headers,
+      signal: signal ?? null,
+      body: body === undefined ? null : JSON.stringify(body),
+      cache: "no-store",
+      credentials: "omit",
+    });
+  } catch (error) {
+    if (error instanceof TypeError) throw new ApiError(0, "The service doesn't answer. Is it running?");
+    throw error;
+  }
+  if (answer.ok) return answer;
+  if (answer.status === 401 && used === key.value) forgetKey();
+  throw new ApiError(answer.status, await messageOf(answer));
+}
+
+async function messageOf(answer: Response): Promise<string> {
+  const text = await answer.text();
+  try {
+    const found: unknown = JSON.parse(text)?.error?.message;
+    if (typeof found === "string") return found;
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error; // a proxy's page, then
+  }
+  return `The service answered with status ${answer.status}.`;
+}
+
+async function json<T>(path: string, asked?: Asked): Promise<T> {
+  return (await (await ask(path, asked)).json()) as T;
+}
+
+const response = (id: string): string => `/v1/responses/${encodeURIComponent(id)}`;
+
+export interface Filters {
+  status: string;
+  model: string;
+  since: string;
+  metadata: string;
+}
+
+const MINUTES: Record<string, number> = { hour: 60, day: 1440, week: 10_080, month: 43_200 };
+
+/** The query of a page of trees. `metadata` is key=value. */
+export function queryOf(filters: Filters, after: string | null, limit: number, now = Date.now()): URLSearchParams {
+  const query = new URLSearchParams({ limit: String(limit) });
+  if (after) query.set("after", after);
+  if (filters.status) query.set("status", filters.status);
+  if (filters.model.trim()) query.set("model", filters.model.trim());
+  const minutes = MINUTES[filters.since];
+  if (minutes) query.set("since", String(Math.floor(now / 1000) - 60 * minutes));
+  const at = filters.metadata.indexOf("=");
+  if (at > 0) query.set(`metadata[${filters.metadata.slice(0, at).trim()}]`, filters.metadata.slice(at + 1).trim());
+  return query;
+}
+
+export const trees = (query: URLSearchParams, signal?: AbortSignal): Promise<TreePage> =>
+  json(`/console/api/trees?${query}`, signal && { signal });
+
+export const tree = (id: string, signal?: AbortSignal): Promise<WholeTree> =>
+  json(`/console/api/trees/${encodeURIComponent(id)}`, signal && { signal });
+
+export const retrieve = (id: string, signal?: AbortSignal): Promise<Answer> =>
+  json(response(id), signal && { signal });
+
+export const cancel = (id: string): Promise<Answer> => json(`${response(id)}/cancel`, { method: "POST" });
+
+/** How much of what was said is to go: an answer; what later turns know of it, too; or the whole tree. */
+export type Extent = "answer" | "erase" | "tree";
+
+export const remove = (id: string, extent: Extent): Promise<unknown> =>
+  json(`${response(id)}${extent === "answer" ? "" : extent === "erase" ? "?erase=true" : "?tree=true"}`, {
+    method: "DELETE",
+  });
+
+export const models = async (): Promise<string[]> =>
+  (await json<{ data: { id: string }[] }>("/v1/models")).data.map((each) => each.id);
+
+/** Send a create request; the answer streams where the request says so. */
+export const create = (body: unknown, signal: AbortSignal): Promise<Response> =>
+  ask("/v1/responses", { method: "POST", body, signal });
+
+/** The events of a background response, those behind `after`. */
+export const follow = (id: string, after: number, signal: AbortSignal): Promise<Response> =>
+  ask(`${response(id)}?stream=true&include_obfuscation=false${after < 0 ? "" : `&starting_after=${after}`}`, { signal });
+
+/** What a turn was given itself, the first item first, without what its conversation had before. */
+export async function ownItems(id: string, signal?: AbortSignal): Promise<{ items: Item[]; complete: boolean }> {
+  const digits = id.slice(id.indexOf("_") + 1);
+  const items: Item[] = [];
+  let after = "";
+  while (items.length < MAX_ITEMS) {
+    const query = new URLSearchParams({ limit: String(PAGE_ITEMS), order: "desc" });
+    if (after) query.set("after", after);
+    const page = await json<ItemPage>(`${response(id)}/input_items?${query}`, signal && { signal });
+    const own = page.data.filter((item) => (item.id ?? "").includes(digits));
+    items.push(...own);
+    if (!page.has_more || own.length < page.data.length || !page.last_id) return { items: items.reverse(), complete: true };
+    after = page.last_id;
+  }
+  return { items: items.reverse(), complete: false };
+}

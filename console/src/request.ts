@@ -1,0 +1,82 @@
+// Requests that are made of a stored response: the same again, one that goes on from it, and either as a line for a shell. Pure.
+import type { Answer, Item } from "./wire";
+
+/** What a response echoes of its request, and a request may say again. */
+const ECHOED = [
+  "model",
+  "instructions",
+  "reasoning",
+  "text",
+  "tools",
+  "tool_choice",
+  "parallel_tool_calls",
+  "max_output_tokens",
+  "max_tool_calls",
+  "temperature",
+  "top_p",
+  "truncation",
+  "metadata",
+];
+
+export type Body = Record<string, unknown>;
+
+/** A request with the parameters of a response. */
+function like(answer: Answer): Body {
+  const known = ECHOED.filter((name) => answer[name] !== null && answer[name] !== undefined);
+  const body: Body = Object.fromEntries(known.map((name) => [name, answer[name]]));
+  if (Array.isArray(body["tools"]) && body["tools"].length === 0) delete body["tools"];
+  if (!("tools" in body)) delete body["tool_choice"];
+  return body;
+}
+
+/** An item as it is sent: what the service gave it is left out. */
+export function sent(item: Item): Item {
+  const { id: _id, status: _status, ...rest } = item;
+  return rest;
+}
+
+/** What a response was asked, with its own `items` of input. `parent` is the response that it continued. */
+export const again = (answer: Answer, items: Item[], parent: string | null): Body => ({
+  ...like(answer),
+  ...(parent === null ? {} : { previous_response_id: parent }),
+  input: items.map(sent),
+});
+
+/** A message of the user that goes on from a response. */
+export const going = (answer: Answer, text: string): Body => {
+  const { metadata: _metadata, ...rest } = like(answer);
+  return { ...rest, previous_response_id: answer.id, input: text };
+};
+
+/** The text of the last message of the user, or null where it isn't plain text. */
+export function asked(items: Item[]): string | null {
+  const last = items.findLast((item) => item.role === "user");
+  if (!last) return null;
+  if (typeof last.content === "string") return last.content;
+  const [only, ...more] = last.content ?? [];
+  return only && !more.length && typeof only.text === "string" ? only.text : null;
+}
+
+/** The items with another text in the place of the user's last one. */
+export function edited(items: Item[], text: string): Item[] {
+  const at = items.findLastIndex((item) => item.role === "user");
+  return items.map((item, index) => (index === at ? { ...item, content: text } : item));
+}
+
+/** JSON in which whatever can't be seen, or isn't ASCII and turns lines around, is escaped. */
+const ascii = (value: unknown): string =>
+  JSON.stringify(value, null, 2).replace(
+    /[\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\udb40]/g,
+    (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+
+const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** A line for a shell that sends a request to this service. The key is a variable of the shell, and never in it. */
+export const curl = (origin: string, hasKey: boolean, body: Body): string =>
+  [
+    `curl ${quoted(`${origin}/v1/responses`)}`,
+    ...(hasKey ? ['-H "Authorization: Bearer $HARMONIUM_API_KEY"'] : []),
+    "-H 'Content-Type: application/json'",
+    `-d ${quoted(ascii(body))}`,
+  ].join(" \\\n  ");

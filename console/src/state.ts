@@ -1,0 +1,67 @@
+// What the whole page knows: the key, where it is, and how it looks. The key is kept for this tab alone, and never in a cookie.
+import { signal } from "@preact/signals";
+
+const KEY = "harmonium.key";
+const THEME = "harmonium.theme";
+
+export const key = signal(sessionStorage.getItem(KEY) ?? "");
+
+/** Whether the service asks for a key: unknown until it was asked. */
+export const locked = signal<boolean | null>(null);
+
+export function useKey(value: string): void {
+  key.value = value;
+  sessionStorage.setItem(KEY, value);
+}
+
+export function forgetKey(): void {
+  key.value = "";
+  sessionStorage.removeItem(KEY);
+  locked.value = true;
+}
+
+export type Place =
+  | { view: "list" }
+  | { view: "tree"; id: string }
+  | { view: "compare"; left: string; right: string };
+
+function placeOf(hash: string): Place {
+  const [view, ...ids] = hash.replace(/^#\/?/, "").split("/").map(decoded);
+  if (view === "c" && ids[0]) return { view: "tree", id: ids[0] };
+  if (view === "compare" && ids[0] && ids[1]) return { view: "compare", left: ids[0], right: ids[1] };
+  return { view: "list" };
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch (error) {
+    if (error instanceof URIError) return text; // no escapes, then
+    throw error;
+  }
+}
+
+export const place = signal<Place>(placeOf(location.hash));
+addEventListener("hashchange", () => (place.value = placeOf(location.hash)));
+
+/** The address of a place in this page. */
+export const toList = "#/";
+export const toTurn = (id: string): string => `#/c/${encodeURIComponent(id)}`;
+export const toCompare = (left: string, right: string): string =>
+  `#/compare/${encodeURIComponent(left)}/${encodeURIComponent(right)}`;
+
+export type Theme = "auto" | "light" | "dark";
+const THEMES: Theme[] = ["auto", "light", "dark"];
+
+export const theme = signal<Theme>(THEMES.find((each) => each === localStorage.getItem(THEME)) ?? "auto");
+theme.subscribe((value) => {
+  document.documentElement.dataset["theme"] = value;
+  localStorage.setItem(THEME, value);
+});
+
+export function nextTheme(): void {
+  theme.value = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length] ?? "auto";
+}
+
+/** What is said to whoever listens to the page instead of seeing it. */
+export const said = signal("");

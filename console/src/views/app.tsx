@@ -1,0 +1,147 @@
+// The page: who may look, where it is, and what is above all views.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, queryOf, trees } from "../api";
+import { forgetKey, key, locked, nextTheme, place, said, theme, toList, useKey } from "../state";
+import { Compare } from "./compare";
+import { List, resetList } from "./list";
+import { Failure, Loading, wordsOf } from "./text";
+import { TreeView, compared } from "./tree";
+
+/** Ask for the least there is, to learn whether the key opens anything. Throws ApiError. */
+async function knock(): Promise<void> {
+  await trees(queryOf({ status: "", model: "", since: "", metadata: "" }, null, 1));
+}
+
+export function App() {
+  const [error, setError] = useState("");
+  async function begin() {
+    setError("");
+    try {
+      await knock();
+      locked.value = false;
+    } catch (caught) {
+      if (caught instanceof ApiError && caught.status === 401) locked.value = true;
+      else setError(wordsOf(caught));
+    }
+  }
+  useEffect(() => void begin(), []);
+  return (
+    <>
+      <Bar />
+      {error ? (
+        <main class="lost">
+          <Failure error={error} again={begin} />
+        </main>
+      ) : locked.value === null ? (
+        <main class="lost">
+          <Loading what="the console" />
+        </main>
+      ) : locked.value ? (
+        <Lock />
+      ) : (
+        <View />
+      )}
+      <div class="unshown" aria-live="polite">
+        {said.value}
+      </div>
+    </>
+  );
+}
+
+function View() {
+  const at = place.value;
+  if (at.view === "tree") return <TreeView id={at.id} />;
+  if (at.view === "compare") return <Compare key={`${at.left} ${at.right}`} left={at.left} right={at.right} />;
+  return <List />;
+}
+
+/** Two lanes that were one: the mark of the console. */
+function Mark() {
+  return (
+    <svg class="mark" width="20" height="20" viewBox="0 0 20 20" aria-hidden="true">
+      <path d="M6 3V17M6 9C6 13 14 9 14 14V17" />
+      <circle cx="6" cy="4" r="2.2" />
+      <circle cx="14" cy="16" r="2.2" />
+      <circle cx="6" cy="16" r="2.2" />
+    </svg>
+  );
+}
+
+function Bar() {
+  return (
+    <header class="bar">
+      <a class="name" href={toList} aria-label="harmonium: conversations">
+        <Mark />
+        harmonium
+      </a>
+      <span class="space" />
+      <button class="quiet" onClick={nextTheme} title="Change between light, dark and what the system has">
+        Theme: {theme.value}
+      </button>
+      {key.value && locked.value === false && (
+        <button
+          class="quiet"
+          onClick={() => {
+            forgetKey();
+            resetList();
+            compared.value = null;
+            location.hash = toList;
+          }}
+        >
+          Forget the key
+        </button>
+      )}
+    </header>
+  );
+}
+
+function Lock() {
+  const [value, setValue] = useState("");
+  const [error, setError] = useState("");
+  const [busy, setBusy] = useState(false);
+  const box = useRef<HTMLInputElement>(null);
+  useEffect(() => box.current?.focus(), []);
+  async function open(event: SubmitEvent) {
+    event.preventDefault();
+    const wanted = value.trim();
+    if (!wanted) return;
+    if (!/^[\x21-\x7e]+$/.test(wanted)) {
+      setError("A key has only letters, digits and signs of ASCII. Is this one whole?");
+      return;
+    }
+    setBusy(true);
+    setError("");
+    useKey(wanted);
+    try {
+      await knock();
+      locked.value = false;
+    } catch (caught) {
+      forgetKey();
+      setError(wordsOf(caught));
+    }
+    setBusy(false);
+  }
+  return (
+    <main class="lock">
+      <form onSubmit={open}>
+        <h1>Open the console</h1>
+        <p>It shows what one API key may see. The key stays in this tab and is forgotten when the tab is closed.</p>
+        <label>
+          <span>API key</span>
+          <input
+            ref={box}
+            type="password"
+            autocomplete="off"
+            spellcheck={false}
+            value={value}
+            onInput={(event) => setValue(event.currentTarget.value)}
+          />
+        </label>
+        {error && <Failure error={error} />}
+        <button type="submit" class="main" disabled={busy || !value.trim()}>
+          {busy ? "Opening…" : "Open"}
+        </button>
+      </form>
+    </main>
+  );
+}

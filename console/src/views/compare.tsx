@@ -1,0 +1,97 @@
+// Two turns of a tree side by side: what they share is dimmed and told once each, what only one has is whole.
+import { useMemo } from "preact/hooks";
+import { tree } from "../api";
+import { type Graph, type Row, chainOf, graphOf } from "../graph";
+import { toTurn } from "../state";
+import type { Turn } from "../wire";
+import { useLoaded } from "./loading";
+import { Ago, Failure, Id, Line, Loading, Status, count } from "./text";
+import { Items, wholeOf } from "./turn";
+
+/** How many turns of a side are shown whole; those before them by their excerpts. */
+const WHOLE = 10;
+
+export function Compare({ left, right }: { left: string; right: string }) {
+  const { value, error, again } = useLoaded(left, (signal) => tree(left, signal), () => 0);
+  const graph = useMemo(() => value && graphOf(value.turns), [value]);
+  if (error) return <main class="lost"><Failure error={error} again={again} /></main>;
+  if (!graph) return <main class="lost"><Loading what="both turns" /></main>;
+  const sides = [left, right].map((id) => chainOf(graph, graph.at.get(id) ?? -1));
+  if (sides.some((side) => !side.length))
+    return (
+      <main class="lost">
+        <a href={toTurn(left)}>← Back</a>
+        <Failure error="These two aren't turns of one conversation, so they share nothing to compare by." />
+      </main>
+    );
+  const shared = sharedOf(sides);
+  return (
+    <main class="compare">
+      <header class="heading">
+        <a class="back" href={toTurn(left)}>
+          ← Back
+        </a>
+        <h1>Two turns of one conversation</h1>
+        <p class="hint">
+          {shared ? `They share ${count(shared, "turn")}, which ${shared === 1 ? "is" : "are"} dimmed.` : "They share no turn."}
+        </p>
+      </header>
+      <div class="sides">
+        {sides.map((side, index) => (
+          <Side key={index} side={side} shared={shared} graph={graph} name={index ? "Right" : "Left"} />
+        ))}
+      </div>
+    </main>
+  );
+}
+
+/** How many turns both chains begin with. */
+function sharedOf([left = [], right = []]: Row[][]): number {
+  const differs = left.findIndex((row, index) => row.turn.id !== right[index]?.turn.id);
+  return differs < 0 ? left.length : differs;
+}
+
+function Side({ side, shared, name }: { side: Row[]; shared: number; graph: Graph; name: string }) {
+  const last = side.at(-1)?.turn;
+  return (
+    <section class="side" aria-label={name} tabIndex={0}>
+      <header class="about">
+        {last && <Status status={last.status} />}
+        {last && <Id id={last.id} />}
+        {last?.output_tokens !== null && last && <span>{count(last.output_tokens ?? 0, "token")}</span>}
+      </header>
+      {side.map(({ turn }, index) =>
+        index < shared || index < side.length - WHOLE || turn.kind !== "response" || turn.status === "deleted" ? (
+          <Short key={turn.id} turn={turn} isShared={index < shared} />
+        ) : (
+          <Own key={turn.id} turn={turn} />
+        ),
+      )}
+      {side.length === shared && <p class="hint">It has nothing that the other one has not.</p>}
+    </section>
+  );
+}
+
+function Short({ turn, isShared }: { turn: Turn; isShared: boolean }) {
+  return (
+    <a class={isShared ? "short shared" : "short"} href={toTurn(turn.id)}>
+      <b>
+        <Line text={turn.status === "deleted" ? "Deleted" : (turn.input ?? "No text to show")} />
+      </b>
+      <span>{turn.output && <Line text={turn.output} />}</span>
+    </a>
+  );
+}
+
+function Own({ turn }: { turn: Turn }) {
+  const { value, error, again } = useLoaded(turn.id, (signal) => wholeOf(turn.id, signal), () => 0);
+  return (
+    <article class="own">
+      <a class="hint" href={toTurn(turn.id)}>
+        <Ago at={turn.created_at} />
+      </a>
+      {error && <Failure error={error} again={again} />}
+      {value ? <Items whole={value} /> : !error && <Loading what="the turn" />}
+    </article>
+  );
+}

@@ -1,0 +1,44 @@
+// Something that is loaded: anew when its key changes or it is asked to, and again and again while it says so.
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { isAborted, wordsOf } from "./text";
+
+export interface Loaded<T> {
+  value: T | null;
+  error: string;
+  again: () => void;
+}
+
+/** What `load` gives for this `key`. It is loaded again `every` so many milliseconds, 0 for never, while the page is seen. */
+export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>, every: (value: T) => number): Loaded<T> {
+  const [state, setState] = useState<{ key: string; value: T | null; error: string }>({ key, value: null, error: "" });
+  const [asked, setAsked] = useState(0);
+  const latest = useRef({ load, every });
+  latest.current = { load, every };
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer = 0;
+    async function once(): Promise<void> {
+      let pause = 0;
+      try {
+        const value = await latest.current.load(stop.signal);
+        setState({ key, value, error: "" });
+        pause = latest.current.every(value);
+      } catch (error) {
+        if (isAborted(error)) return;
+        setState((before) => ({ key, value: before.key === key ? before.value : null, error: wordsOf(error) }));
+      }
+      if (pause && !stop.signal.aborted) timer = window.setTimeout(next, pause);
+    }
+    function next(): void {
+      if (document.hidden) document.addEventListener("visibilitychange", next, { once: true, signal: stop.signal });
+      else void once();
+    }
+    void once();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [key, asked]);
+  const again = useCallback(() => setAsked((before) => before + 1), []);
+  return { value: state.key === key ? state.value : null, error: state.key === key ? state.error : "", again };
+}

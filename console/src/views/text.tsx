@@ -1,0 +1,147 @@
+// Small pieces: users' text as what it is, times, states, buttons.
+//
+// Text of users is hostile. It is put into text nodes and nothing else: no markup is read in it, no link made of it. What
+// can't be seen or turns lines around is named, and each text is isolated from what stands beside it.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { said } from "../state";
+
+/** Control characters but tab and newline, marks of direction, spaces of no width, and tags that hide text. */
+const UNSEEN =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+
+/** How much of a text is shown at first. */
+const SHOWN_CHARS = 20_000;
+
+/** How many characters that can't be seen are named before the rest is shown as it is. */
+const MAX_NAMED = 5_000;
+
+const named = (character: string): string =>
+  `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
+
+/** A text with what is unseen named. */
+export function plain(text: string): ComponentChildren[] {
+  const parts: ComponentChildren[] = [];
+  let from = 0;
+  for (const match of text.matchAll(UNSEEN)) {
+    if (parts.length > 2 * MAX_NAMED) break;
+    parts.push(text.slice(from, match.index), <span class="unseen">{named(match[0])}</span>);
+    from = match.index + match[0].length;
+  }
+  const rest = text.slice(from);
+  parts.push(parts.length > 2 * MAX_NAMED ? rest.replace(UNSEEN, "\ufffd") : rest);
+  return parts;
+}
+
+/** A text of users in one line. */
+export function Line({ text }: { text: string }) {
+  return <bdi>{plain(text)}</bdi>;
+}
+
+/** A text of users, whole; a long one as far as it is asked for. */
+export function Text({ text, mono = false }: { text: string; mono?: boolean }) {
+  const [whole, setWhole] = useState(false);
+  const cut = !whole && text.length > SHOWN_CHARS;
+  return (
+    <>
+      <div class={mono ? "text mono" : "text"} dir="auto">
+        {plain(cut ? text.slice(0, SHOWN_CHARS) : text)}
+      </div>
+      {cut && (
+        <button class="quiet" onClick={() => setWhole(true)}>
+          Show all {text.length.toLocaleString("en")} characters
+        </button>
+      )}
+    </>
+  );
+}
+
+const STATUS_WORDS: Record<string, string> = { in_progress: "in progress" };
+
+export function Status({ status, words = true }: { status: string; words?: boolean }) {
+  const shown = STATUS_WORDS[status] ?? status;
+  return (
+    <span class={`status ${status.replace(/[^a-z_]/g, "")}`}>
+      <i aria-hidden="true" />
+      <span class={words ? "" : "unshown"}>{shown}</span>
+    </span>
+  );
+}
+
+const UNITS: [Intl.RelativeTimeFormatUnit, number][] = [
+  ["year", 31_536_000],
+  ["month", 2_592_000],
+  ["week", 604_800],
+  ["day", 86_400],
+  ["hour", 3_600],
+  ["minute", 60],
+];
+const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
+
+/** A moment in seconds since 1970, as how long ago it was. */
+export function Ago({ at }: { at: number }) {
+  const since = Math.max(0, Date.now() / 1000 - at);
+  const [unit, seconds] = UNITS.find(([, seconds]) => since >= seconds) ?? ["second", 1];
+  const date = new Date(at * 1000);
+  return (
+    <time dateTime={date.toISOString()} title={date.toLocaleString()}>
+      {since < 60 ? "just now" : RELATIVE.format(-Math.floor(since / seconds), unit)}
+    </time>
+  );
+}
+
+export const count = (number: number, one: string, many = `${one}s`): string =>
+  `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+
+/** An id, short, which is copied whole. */
+export function Id({ id }: { id: string }) {
+  const short = id.length > 20 ? `${id.slice(0, id.indexOf("_") + 1)}…${id.slice(-8)}` : id;
+  return <Copy text={id} label={short} title={`Copy ${id}`} quiet />;
+}
+
+export function Copy({ text, label, title, quiet = false }: { text: string; label: string; title?: string; quiet?: boolean }) {
+  const [copied, setCopied] = useState(false);
+  async function copy() {
+    await navigator.clipboard.writeText(text);
+    said.value = "Copied";
+    setCopied(true);
+    setTimeout(() => setCopied(false), 1200);
+  }
+  return (
+    <button class={quiet ? "copy id" : "copy"} title={title} onClick={copy}>
+      {label}
+      <span class="done" aria-hidden="true">
+        {copied ? "✓" : ""}
+      </span>
+    </button>
+  );
+}
+
+/** What went wrong, in the service's words. */
+export function Failure({ error, again }: { error: string; again?: () => void }) {
+  return (
+    <div class="failure" role="alert">
+      <p>
+        <Line text={error} />
+      </p>
+      {again && <button onClick={again}>Try again</button>}
+    </div>
+  );
+}
+
+export function Loading({ what }: { what: string }) {
+  return (
+    <div class="loading" role="status">
+      <span class="unshown">Loading {what}</span>
+      <i aria-hidden="true" />
+      <i aria-hidden="true" />
+      <i aria-hidden="true" />
+    </div>
+  );
+}
+
+/** The words of whatever was thrown. */
+export const wordsOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
+/** Whether this was thrown as somebody left before it ended. */
+export const isAborted = (error: unknown): boolean => error instanceof DOMException && error.name === "AbortError";

@@ -1,0 +1,116 @@
+// What the service answers, as far as the console reads it. Members may be added, so nothing here says what isn't there.
+
+export type Kind = "response" | "items" | "omission" | "conversation";
+
+/** A turn of a tree, as `/console/api/trees` shows it. */
+export interface Turn {
+  id: string;
+  kind: Kind;
+  status: string;
+  created_at: number;
+  model: string | null;
+  input_tokens: number | null;
+  output_tokens: number | null;
+  input: string | null;
+  output: string | null;
+  parent: string | null;
+  depth: number | null;
+}
+
+/** A tree in the list. */
+export interface ListedTree {
+  id: string;
+  last_used_at: number;
+  turns: number;
+  turns_complete: boolean;
+  under_way: number;
+  conversation: string | null;
+  newest: Turn;
+  metadata: Record<string, string>;
+}
+
+export interface TreePage {
+  data: ListedTree[];
+  has_more: boolean;
+  after: string | null;
+  searched: { trees: number; back_to: number | null; stopped: string | null; unread: number };
+}
+
+export interface WholeTree {
+  id: string;
+  asked: string;
+  last_used_at: number;
+  turns: Turn[];
+  turns_complete: boolean;
+  excerpts_complete: boolean;
+}
+
+/** An item of the input or the output. */
+export interface Item {
+  id?: string;
+  type?: string;
+  role?: string;
+  content?: string | Part[] | null;
+  summary?: Part[];
+  name?: string;
+  arguments?: string;
+  input?: string;
+  output?: unknown;
+  status?: string | null;
+  [member: string]: unknown;
+}
+
+export interface Part {
+  type?: string;
+  text?: string;
+  refusal?: string;
+  [member: string]: unknown;
+}
+
+export interface Usage {
+  input_tokens: number;
+  output_tokens: number;
+  input_tokens_details?: { cached_tokens?: number };
+  output_tokens_details?: { reasoning_tokens?: number };
+}
+
+/** A response; requests are made again from what it echoes. */
+export interface Answer {
+  id: string;
+  status: string;
+  model: string;
+  created_at: number;
+  completed_at?: number | null;
+  background?: boolean | null;
+  previous_response_id?: string | null;
+  conversation?: { id: string } | null;
+  output: Item[];
+  error?: { code?: string; message?: string } | null;
+  incomplete_details?: { reason?: string } | null;
+  usage?: Usage | null;
+  metadata?: Record<string, string> | null;
+  [member: string]: unknown;
+}
+
+export interface ItemPage {
+  data: Item[];
+  has_more: boolean;
+  last_id: string | null;
+}
+
+/** An event of a stream. */
+export interface StreamEvent {
+  type: string;
+  sequence_number: number;
+  delta?: string;
+  item?: Item;
+  output_index?: number;
+  response?: Answer;
+  message?: string;
+  [member: string]: unknown;
+}
+
+export const RUNNING = new Set(["queued", "in_progress"]);
+
+/** Whether a response is at its end. */
+export const ended = (status: string): boolean => !RUNNING.has(status);

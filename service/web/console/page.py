@@ -1,0 +1,52 @@
+"""The console's page, its script and its style sheet: files that are made of `console/` (scripts/console).
+
+They need no key, as nothing is in them but the program; what it shows it asks for with the key that somebody types.
+Never put anything here that is of a service, a tenant or a request.
+"""
+
+from pathlib import Path
+
+from fastapi import APIRouter
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse
+from starlette.responses import Response as HttpResponse
+
+router = APIRouter(include_in_schema=False)
+
+FILES = Path(__file__).parent / "static"
+INDEX = FILES / "index.html"
+
+_ASSETS = {file.name: file for file in FILES.iterdir() if file != INDEX}
+"""By name; a name has the digest of its content, so one is never another's."""
+
+_SAFE = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+}
+"""No text becomes a script, whatever is shown; nobody frames the page, or learns where it led."""
+
+_ONCE = _SAFE | {"cache-control": "no-store"}
+_FOREVER = _SAFE | {"cache-control": "public, max-age=31536000, immutable"}
+
+
+@router.head("/console")
+@router.get("/console")
+@router.head("/console/")
+@router.get("/console/")
+async def console() -> HttpResponse:
+    """The page."""
+    return FileResponse(INDEX, headers=_ONCE)
+
+
+@router.head("/console/static/{name}")
+@router.get("/console/static/{name}")
+async def asset(name: str) -> HttpResponse:
+    """What the page consists of."""
+    file = _ASSETS.get(name)
+    if file is None:
+        raise HTTPException(404)
+    return FileResponse(file, headers=_FOREVER)

@@ -1,0 +1,238 @@
+"""What can be done with a turn in a browser: going on, again, with other words, stopping, comparing, taking away."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from openai import NotFoundError
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Open
+from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.clients
+
+START = Callable[..., ServiceProcess]
+
+
+def said(service: ServiceProcess, text: str, parent: str | None = None, **options: object) -> str:
+    """Ask for a response; its id."""
+    answer = service.client().responses.create(model=MODEL, input=text, previous_response_id=parent, **options)  # type: ignore[call-overload]
+    return answer.id
+
+
+def selected(page: Page) -> str:
+    """The id of the turn that is looked at, once it is another one."""
+    return re.findall(r"resp_[0-9a-f]+", page.url)[0]
+
+
+def send(page: Page, action: str, words: str | None, button: str = "Send", *, background: bool = False) -> None:
+    """Ask for another turn of the one that is looked at."""
+    page.get_by_role("button", name=action, exact=True).click()
+    if words is not None:
+        page.get_by_label("What to say").fill(words)
+    if background:
+        page.get_by_label("in the background").check()
+    page.locator(".composer").get_by_role("button", name=button, exact=True).click()
+
+
+def test_a_turn_is_continued_and_the_answer_is_shown_in_the_graph(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.", instructions="Be brief.")
+    page = visit(service, f"#/c/{root}")
+    send(page, "Continue from here", "What is my name?")
+    expect(page.locator(".row.selected")).to_contain_text("Your name is Ada.")
+    made = service.client().responses.retrieve(selected(page))
+    assert (made.previous_response_id, made.instructions) == (root, "Be brief.")
+    expect(page.locator(".item.assistant")).to_contain_text("Your name is Ada.")
+    expect(page.locator(".composer")).to_have_count(0)
+
+
+def test_the_same_is_asked_again_beside_it(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    leaf = said(service, "What is my name?", root, temperature=0.5, metadata={"a": "1"})
+    page = visit(service, f"#/c/{leaf}")
+    send(page, "Retry", None, "Retry")
+    expect(page.locator(".row")).to_have_count(3)
+    wait_until(lambda: selected(page) != leaf)
+    made = service.client().responses.retrieve(selected(page))
+    assert (made.previous_response_id, made.temperature, made.metadata) == (root, 0.5, {"a": "1"})
+    assert made.output_text == "Your name is Ada."
+    expect(page.locator(".forks")).to_have_text("2 branches")
+
+
+def test_words_are_edited_and_a_fork_begins(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    leaf = said(service, "What is my name?", root)
+    page = visit(service, f"#/c/{leaf}")
+    page.get_by_role("button", name="Edit and fork").click()
+    expect(page.get_by_label("What to say")).to_have_value("What is my name?")
+    page.get_by_label("What to say").fill("Count to 3.")
+    page.get_by_label("What to say").press("Control+Enter")
+    expect(page.locator(".row.selected")).to_contain_text("Count to 3.")
+    made = service.client().responses.retrieve(selected(page))
+    assert (made.previous_response_id, made.output_text.split()) == (root, ["1", "2", "3"])
+
+
+def test_a_refusal_is_shown_in_the_services_words_and_the_words_stay(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    page = visit(service, f"#/c/{root}")
+    expect(page.locator(".item.assistant")).to_be_visible()
+    service.client().responses.delete(root)
+    send(page, "Continue from here", "What is my name?")
+    expect(page.locator(".composer [role=alert]")).to_contain_text("not found")
+    expect(page.get_by_label("What to say")).to_have_value("What is my name?")
+
+
+def test_a_stream_is_shown_as_it_comes_and_stopped_with_what_was_said(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=50)
+    root = said(service, "Hello.")
+    page = visit(service, f"#/c/{root}")
+    send(page, "Continue from here", "Count to 500.")
+    expect(page.locator(".coming .piece.answer")).to_contain_text("2")
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.locator(".row.selected")).to_contain_text("Count to 500.")
+    made = service.client().responses.retrieve(selected(page))
+    assert made.status in ("incomplete", "cancelled")
+    assert made.output_text.startswith("1")
+
+
+def test_a_background_response_is_followed_over_a_restart(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=40)
+    root = said(service, "Hello.")
+    page = visit(service, f"#/c/{root}")
+    send(page, "Continue from here", "Count to 60.", background=True)
+    expect(page.locator(".coming .piece.answer")).to_contain_text("2")
+    expect(page.locator(".row")).to_have_count(2)
+    service.kill()
+    expect(page.get_by_text("The connection was lost; trying again.")).to_be_visible()
+    service.start()
+    expect(page.locator(".row.selected")).to_contain_text("Count to 60.", timeout=60_000)
+    made = service.client().responses.retrieve(selected(page))
+    assert made.output_text.split() == [str(number) for number in range(1, 61)]
+    expect(page.locator(".item.assistant")).to_contain_text("59")
+
+
+def test_a_foreground_response_whose_service_dies_says_so(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=40)
+    root = said(service, "Hello.")
+    page = visit(service, f"#/c/{root}")
+    send(page, "Continue from here", "Count to 100.")
+    expect(page.locator(".coming .piece.answer")).to_contain_text("2")
+    service.kill()
+    expect(page.locator(".composer [role=alert]")).to_contain_text("was lost")
+
+
+def test_a_background_response_is_cancelled(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=20)
+    id = said(service, "Count to 500.", background=True)
+    page = visit(service, f"#/c/{id}")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    expect(page.locator(".turn .about .status")).to_have_text("cancelled")
+    expect(page.locator(".row .status")).to_have_text("cancelled")
+    assert service.client().responses.retrieve(id).status == "cancelled"
+
+
+def test_events_come_live_and_are_played_again(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=50)
+    with service.client().responses.create(model=MODEL, input="Count to 30.", background=True, stream=True) as stream:
+        id = next(iter(stream)).response.id  # type: ignore[union-attr]
+    page = visit(service, f"#/c/{id}")
+    page.get_by_role("tab", name="Events").click()
+    expect(page.get_by_text("more come as it runs")).to_be_visible()
+    expect(page.locator(".log li").last).to_contain_text("response.completed", timeout=30_000)
+    expect(page.locator(".so-far .piece.answer")).to_contain_text("30")
+    page.get_by_label("Event", exact=True).fill("3")
+    expect(page.locator(".log li")).to_have_count(4)
+    expect(page.locator(".so-far .piece.answer")).to_have_count(0)
+    page.get_by_label("Events a second").select_option("500")
+    page.get_by_role("button", name="Play").click()
+    expect(page.locator(".log li").last).to_contain_text("response.completed")
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    page.locator(".log summary").last.click()
+    expect(page.locator(".log details[open]")).to_contain_text('"type": "response.completed"')
+
+
+def test_two_turns_stand_side_by_side_with_what_they_share_dimmed(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    left, right = said(service, "What is my name?", root), said(service, "Count to 3.", root)
+    page = visit(service, f"#/c/{left}")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_text("Choose the turn to compare with.")).to_be_visible()
+    page.locator(".row", has_text="Count to 3.").click()
+    expect(page).to_have_url(re.compile(f"{left}/{right}"))
+    for side, own in (("Left", "Your name is Ada."), ("Right", "3")):
+        expect(page.get_by_label(side).locator(".shared")).to_have_count(1)
+        expect(page.get_by_label(side).locator(".shared")).to_contain_text("My name is Ada.")
+        expect(page.get_by_label(side).locator(".own .item.assistant")).to_contain_text(own)
+    page.get_by_role("link", name="← Back").click()
+    expect(page.locator(".row.selected")).to_contain_text("What is my name?")
+    page.goto(f"{service.url}/console#/compare/{left}/{said(service, 'Another.')}")
+    expect(page.get_by_role("alert")).to_contain_text("aren't turns of one conversation")
+
+
+def test_a_tree_is_exported_with_all_its_branches(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    left, right, gone = (said(service, text, root) for text in ("What is my name?", "Count to 3.", "Hello."))
+    leaf = said(service, "Count to 2.", gone)
+    service.client().responses.delete(gone)
+    page = visit(service, f"#/c/{left}")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export").click()
+    assert download.value.suggested_filename == f"{root}.jsonl"
+    head, *turns = map(json.loads, Path(download.value.path()).read_text().splitlines())
+    assert head == {"format": "harmonium.tree", "version": 1, "id": root, "turns": 5, "complete": True}
+    assert {turn["id"]: turn["parent"] for turn in turns} == {
+        root: None,
+        left: root,
+        right: root,
+        gone: root,
+        leaf: gone,
+    }
+    by_id = {turn["id"]: turn for turn in turns}
+    assert by_id[right]["response"]["output"][-1]["content"][0]["text"].split() == ["1", "2", "3"]
+    assert [item["content"][0]["text"] for item in by_id[right]["input"]] == ["Count to 3."]
+    assert (by_id[gone]["status"], "response" in by_id[gone]) == ("deleted", False)
+
+
+def test_a_response_is_deleted_and_what_continues_it_stays(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    leaf = said(service, "What is my name?", root)
+    page = visit(service, f"#/c/{root}")
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("button", name="Keep it").click()
+    assert service.client().responses.retrieve(root).id == root
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator("dialog")).to_have_count(0)
+    expect(page.locator(".row").first).to_contain_text("Deleted")
+    with pytest.raises(NotFoundError):
+        service.client().responses.retrieve(root)
+    assert service.client().responses.retrieve(leaf).output_text == "Your name is Ada."
+
+
+def test_a_response_is_erased_also_for_what_continues_it(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    leaf = said(service, "Hello.", root)
+    page = visit(service, f"#/c/{root}")
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_label("Erase this response").check()
+    page.get_by_role("button", name="Erase", exact=True).click()
+    expect(page.locator("dialog")).to_have_count(0)
+    later = service.client().responses.create(model=MODEL, input="What is my name?", previous_response_id=leaf)
+    assert "Ada" not in later.output_text
+
+
+def test_a_whole_conversation_is_erased(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    leaf = said(service, "What is my name?", root)
+    page = visit(service, f"#/c/{leaf}")
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_label("Erase the whole conversation").check()
+    page.get_by_role("button", name="Erase", exact=True).click()
+    expect(page.get_by_role("heading", name="Conversations")).to_be_visible()
+    for id in (root, leaf):
+        with pytest.raises(NotFoundError):
+            service.client().responses.retrieve(id)

@@ -1,0 +1,155 @@
+"""A conversation in a browser: the graph of its turns, how it is moved in, and the views of a turn."""
+
+import json
+import re
+import shlex
+import subprocess
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Open
+from tests.support.console.samples import WEATHER, grown, said
+from tests.support.service.process import ServiceProcess
+
+pytestmark = pytest.mark.clients
+
+DRAWN_MS = 100
+"""What a tree of 1,000 turns may take from its answer to its drawing."""
+
+DRAWN = """() => new Promise((resolve) => {
+    const look = () => document.querySelector('.row')
+        ? requestAnimationFrame(() => resolve(performance.now() - performance.getEntriesByType('resource')
+            .filter((each) => each.name.includes('/console/api/trees/')).at(-1).responseEnd))
+        : requestAnimationFrame(look);
+    look();
+})"""
+
+
+def mocked(page: Page, tree: dict[str, object]) -> None:
+    """Have the console's API tell this tree."""
+    page.route("**/console/api/trees/*", lambda route: route.fulfill(json=tree))
+    page.route("**/v1/responses/**", lambda route: route.fulfill(status=404, json={"error": {"message": "not found"}}))
+
+
+@pytest.fixture
+def forked(service: ServiceProcess) -> list[str]:
+    """A root with a branch of one turn and one of two: the ids in the order of the graph."""
+    root = said(service, "My name is Ada.")
+    small = said(service, "Count to 3.", root)
+    middle = said(service, "What is my name?", root)
+    return [root, small, middle, said(service, "Tell me a story.", middle)]
+
+
+def test_branches_are_drawn_in_lanes_the_largest_in_that_of_its_parent(
+    service: ServiceProcess, forked: list[str], visit: Open
+) -> None:
+    page = visit(service, f"#/c/{forked[2]}")
+    rows = page.get_by_role("treeitem")
+    expect(rows).to_have_count(4)
+    texts = ["My name is Ada.", "Count to 3.", "What is my name?", "Tell me a story."]
+    assert page.locator(".row b").all_inner_texts() == texts
+    lanes = [circle.get_attribute("class") for circle in page.locator(".lanes circle").all()]
+    assert [str(lane).split()[0] for lane in lanes] == ["lane-0", "lane-1", "lane-0", "lane-0"]
+    assert [row.get_attribute("aria-level") for row in rows.all()] == ["1", "2", "2", "3"]
+    expect(page.get_by_role("heading", level=1)).to_have_text("My name is Ada.")
+    expect(page.get_by_text("4 turns, 1 fork")).to_be_visible()
+
+
+def test_keys_move_in_the_graph(service: ServiceProcess, forked: list[str], visit: Open) -> None:
+    page = visit(service, f"#/c/{forked[0]}")
+    graph = page.get_by_role("tree")
+    graph.focus()
+    for key, expected in (
+        ("ArrowDown", 1),
+        ("ArrowDown", 2),
+        ("ArrowRight", 3),
+        ("ArrowRight", 3),
+        ("ArrowLeft", 2),
+        ("ArrowLeft", 0),
+        ("ArrowUp", 0),
+        ("End", 3),
+        ("Home", 0),
+        ("PageDown", 3),
+    ):
+        graph.press(key)
+        expect(page).to_have_url(re.compile(forked[expected]))
+        expect(graph).to_have_attribute("aria-activedescendant", f"turn-{expected}")
+        expect(page.locator(f"#turn-{expected}")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".item.assistant")).to_contain_text("lighthouse")
+
+
+def test_items_are_a_transcript_with_calls_and_metadata(service: ServiceProcess, visit: Open) -> None:
+    id = said(
+        service, "What is the weather in Paris?", tools=[WEATHER], instructions="Be brief.", metadata={"team": "blue"}
+    )
+    page = visit(service, f"#/c/{id}")
+    expect(page.locator(".item.instructions")).to_contain_text("Be brief.")
+    expect(page.locator(".item.user")).to_contain_text("What is the weather in Paris?")
+    expect(page.locator(".item.call")).to_contain_text("get_weather")
+    expect(page.locator(".item.call")).to_contain_text('"city": "Paris"')
+    expect(page.locator(".metadata")).to_contain_text("blue")
+    page.locator(".item.reasoning summary").click()
+    expect(page.locator(".item.reasoning details .text")).to_be_visible()
+    page.get_by_role("tab", name="JSON").click()
+    assert json.loads(page.locator(".code .text").inner_text()) == json.loads(
+        service.http().get(f"/v1/responses/{id}").text
+    )
+    expect(page.get_by_role("tab", name="Events")).to_have_count(0)
+
+
+def test_the_line_for_a_shell_asks_the_same_again(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    id = said(service, "It's $(date) `id` \\ 'here' \u202e.", root)
+    page = visit(service, f"#/c/{id}")
+    page.get_by_role("tab", name="curl").click()
+    line = page.locator(".code .text").inner_text()
+    answer = json.loads(subprocess.run(["bash", "-c", line], capture_output=True, check=True, timeout=30).stdout)
+    assert answer["previous_response_id"] == root
+    told = service.client().responses.input_items.list(answer["id"], limit=1).data[0]
+    assert told.to_dict()["content"][0]["text"] == "It's $(date) `id` \\ 'here' \u202e."  # type: ignore[index]
+    assert "Authorization" not in shlex.split(line)
+
+
+def test_tabs_are_moved_in_by_arrows(service: ServiceProcess, visit: Open) -> None:
+    page = visit(service, f"#/c/{said(service, 'My name is Ada.')}")
+    page.get_by_role("tab", name="Items").focus()
+    for key, name in (("ArrowRight", "JSON"), ("ArrowRight", "curl"), ("ArrowRight", "Items"), ("ArrowLeft", "curl")):
+        page.keyboard.press(key)
+        expect(page.get_by_role("tab", name=name)).to_be_focused()
+        expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
+
+
+def test_what_is_no_response_is_said_to_be_none(service: ServiceProcess, visit: Open) -> None:
+    client = service.client()
+    conversation = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}])
+    first = said(service, "Hello.", conversation=conversation.id)
+    said(service, "What is my name?", conversation=conversation.id)
+    client.responses.delete(first)
+    page = visit(service, f"#/c/{conversation.id}")
+    expect(page.locator(".row b")).to_have_text(["My name is Ada.", "Deleted", "What is my name?", "Conversation"])
+    expect(page.locator(".turn")).to_contain_text("A conversation stands here")
+    page.locator(".row").nth(1).click()
+    expect(page.locator(".turn")).to_contain_text("This response was deleted")
+    page.locator(".row").nth(0).click()
+    expect(page.locator(".turn")).to_contain_text("somebody added to the conversation")
+
+
+@pytest.mark.parametrize(("turns", "forks"), [(1_000, 0), (5_000, 0), (1, 4_999)])
+def test_of_a_large_tree_the_rows_that_are_seen_are_drawn_at_once(
+    service: ServiceProcess, visit: Open, turns: int, forks: int
+) -> None:
+    page = visit(service)
+    mocked(page, tree := grown(turns, forks=forks))
+    page.goto(f"{service.url}/console#/c/{tree['asked']}")
+    took = page.evaluate(DRAWN)
+    print(f"{turns} turns and {forks} forks: {took:.0f} ms")
+    expect(page.locator(".row.selected")).to_be_visible()
+    assert page.locator(".row").count() < 60
+    graph = page.get_by_role("tree")
+    graph.press("Home")
+    expect(page.locator(".row.selected")).to_contain_text("Question 0")
+    graph.press("End")
+    expect(page.locator(".row.selected")).to_be_visible()
+    assert len({str(each.get_attribute("width")) for each in page.locator(".lanes").all()}) == 1
+    assert turns > 1_000 or forks or took <= 3 * DRAWN_MS, "on a machine that does other work, too"

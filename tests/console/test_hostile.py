@@ -1,0 +1,110 @@
+"""Words of strangers in every place: they are shown as what they are, and nothing of them is carried out."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Open
+from tests.support.console.samples import said
+from tests.support.service.process import ServiceProcess
+
+pytestmark = pytest.mark.clients
+
+MARKUP = "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script><a href='javascript:hit=1'>x</a>"
+TURNED = "\u202egnp.exe \u2066x \u0007 \u200b \u0000"[:-1]
+MARKS = (
+    "<|start|>system<|message|>{{constructor}} ${7*7} &lt;b&gt; https://evil.example/ ![x](https://evil.example/x.png)"
+)
+HOSTILE = f"{MARKUP} {TURNED} {MARKS}"
+
+
+def untouched(page: Page) -> None:
+    """Nothing of the markup has become anything."""
+    assert page.evaluate("window.hit") is None
+    assert page.locator("#console img, #console script, #console iframe, #console a[href^=javascript]").count() == 0
+    assert page.locator("a[href*=evil]").count() == 0
+    assert "\u202e" not in page.locator("#console").inner_text()
+
+
+@pytest.fixture
+def hostile(service: ServiceProcess) -> str:
+    """A response with such words wherever words may be."""
+    tool = {"type": "function", "name": "constructor", "description": HOSTILE, "parameters": {}, "strict": False}
+    return said(
+        service,
+        HOSTILE,
+        instructions=HOSTILE,
+        metadata={"<b onclick=hit=1>": HOSTILE[:500], "__proto__": "\u202e1"},
+        tools=[tool],
+        tool_choice="none",
+        background=True,
+        stream=False,
+    )
+
+
+def test_in_the_list_in_the_graph_and_in_every_view(service: ServiceProcess, hostile: str, visit: Open) -> None:
+    page = visit(service)
+    row = page.locator(".trees li", has_text="window.hit=1").first
+    expect(row).to_contain_text("<img src=x onerror=")
+    untouched(page)
+    page.goto(f"{service.url}/console#/c/{hostile}")
+    expect(page.locator(".item.user")).to_contain_text(MARKUP)
+    expect(page.locator(".item.user .unseen").first).to_have_text("U+202E")
+    expect(page.locator(".item.assistant")).to_contain_text("<img src=x")
+    expect(page.locator(".item.instructions")).to_contain_text("<|start|>system")
+    expect(page.locator(".metadata")).to_contain_text("<b onclick=hit=1>")
+    expect(page.locator(".row")).to_contain_text("<img src=x")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("<img src=x")
+    untouched(page)
+    for name in ("JSON", "curl"):
+        page.get_by_role("tab", name=name).click()
+        expect(page.locator(".code .text")).to_contain_text("<img src=x")
+        untouched(page)
+
+
+def test_in_what_is_asked_and_comes_and_is_compared(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    page = visit(service, f"#/c/{root}")
+    page.get_by_role("button", name="Continue from here").click()
+    page.get_by_label("What to say").fill(HOSTILE)
+    page.get_by_label("in the background").check()
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".row.selected")).to_contain_text("<img src=x")
+    untouched(page)
+    page.get_by_role("tab", name="Events").click()
+    expect(page.locator(".so-far")).to_contain_text("<img src=x")
+    page.locator(".log summary").last.click()
+    untouched(page)
+    page.get_by_role("button", name="Compare").click()
+    page.locator(".row").first.click()
+    expect(page.get_by_label("Left").locator(".item.user")).to_contain_text("<img src=x")
+    untouched(page)
+
+
+@pytest.mark.parametrize(
+    "id", ["%3Cimg src=x onerror=hit=1%3E", "..%2F..%2Fv1%2Fmodels", "%", "%00", "%E2%80%AE", "resp_" + "f" * 3000]
+)
+def test_in_the_address(service: ServiceProcess, visit: Open, id: str) -> None:
+    page = visit(service, f"#/c/{id}")
+    expect(page.get_by_role("alert")).to_be_visible()
+    untouched(page)
+
+
+def test_in_a_refusal_and_in_filters(service: ServiceProcess, visit: Open) -> None:
+    page = visit(service)
+    for name, value in (("Model", HOSTILE * 2), ("Metadata", f"{MARKUP}={HOSTILE}"), ("Find by id", HOSTILE)):
+        page.get_by_label(name).fill(value)
+        page.get_by_label(name).press("Enter")
+        page.wait_for_load_state("networkidle")
+        untouched(page)
+    expect(page.get_by_role("alert")).to_be_visible()
+
+
+def test_a_very_long_text_is_cut_until_it_is_asked_for(service: ServiceProcess, visit: Open) -> None:
+    id = said(service, "x" * 200_000 + "\u202e" * 20_000 + " the end")
+    page = visit(service, f"#/c/{id}")
+    text = page.locator(".item.user .text")
+    expect(text).to_be_visible()
+    assert len(text.inner_text()) == 20_000
+    page.get_by_role("button", name="Show all 220,008 characters").click()
+    expect(text).to_contain_text("the end")
+    untouched(page)

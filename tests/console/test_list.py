@@ -1,0 +1,175 @@
+"""The list of conversations, in a browser: what it shows, how it is narrowed and paged, and who may see it."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Open
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+
+pytestmark = pytest.mark.clients
+
+START = Callable[..., ServiceProcess]
+
+
+def said(service: ServiceProcess, text: str, key: str = "none", **options: object) -> str:
+    """Ask for a response; its id."""
+    return service.client(key).responses.create(model=MODEL, input=text, **options).id  # type: ignore[call-overload]
+
+
+def rows(page: Page) -> list[str]:
+    """The first lines of what is listed."""
+    return page.locator(".trees .words b").all_inner_texts()
+
+
+def opened(page: Page, key: str) -> None:
+    """Type a key and open the console with it."""
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Open").click()
+
+
+def test_without_keys_it_opens_at_once_and_an_empty_store_says_what_will_be_here(start: START, visit: Open) -> None:
+    page = visit(start())
+    expect(page.get_by_role("heading", name="No conversations yet")).to_be_visible()
+    expect(page.get_by_label("API key")).to_have_count(0)
+    expect(page.get_by_role("button", name="Older")).to_be_disabled()
+
+
+def test_conversations_are_rows_the_one_used_last_first_and_lead_to_their_newest_turn(
+    start: START, visit: Open
+) -> None:
+    service = start()
+    said(service, "Tell me a story.")
+    first = said(service, "My name is Ada.")
+    newest = said(service, "What is my name?", previous_response_id=first)
+    page = visit(service)
+    expect(page.locator(".trees li")).to_have_count(2)
+    assert rows(page) == ["What is my name?", "Tell me a story."]
+    expect(page.locator(".trees li").first).to_contain_text("Your name is Ada.")
+    expect(page.locator(".trees li").first).to_contain_text("2 turns")
+    page.locator(".trees a").first.click()
+    expect(page).to_have_url(re.compile(newest))
+    expect(page.locator(".row.selected")).to_contain_text("What is my name?")
+    page.go_back()
+    expect(page.locator(".trees li")).to_have_count(2)
+
+
+def test_filters_narrow_the_list_and_are_cleared(start: START, visit: Open) -> None:
+    service = start()
+    said(service, "My name is Ada.", metadata={"team": "blue"})
+    said(service, "Tell me a story.", max_output_tokens=16)
+    page = visit(service)
+    expect(page.locator(".trees li")).to_have_count(2)
+    page.get_by_label("Status").select_option("incomplete")
+    expect(page.locator(".trees li")).to_have_count(1)
+    assert rows(page) == ["Tell me a story."]
+    page.get_by_label("Metadata").fill("team=blue")
+    page.get_by_label("Metadata").press("Enter")
+    expect(page.get_by_role("heading", name="Nothing is like that")).to_be_visible()
+    page.get_by_role("button", name="Clear the filters").click()
+    expect(page.locator(".trees li")).to_have_count(2)
+    page.get_by_label("Metadata").fill("team")
+    page.get_by_label("Metadata").press("Enter")
+    expect(page.get_by_text("Write metadata as key=value")).to_be_visible()
+    page.get_by_label("Metadata").fill("team=blue")
+    page.get_by_label("Metadata").press("Enter")
+    expect(page.locator(".trees li")).to_have_count(1)
+    page.get_by_label("Model").fill("other")
+    page.get_by_label("Model").press("Enter")
+    expect(page.locator(".trees li")).to_have_count(0)
+    page.get_by_label("Model").fill(MODEL)
+    page.get_by_label("Model").press("Enter")
+    expect(page.locator(".trees li")).to_have_count(1)
+    page.get_by_label("Used").select_option("hour")
+    expect(page.locator(".trees li")).to_have_count(1)
+    expect(page.get_by_text("Looked at 2 conversations")).to_be_visible()
+
+
+def test_pages_follow_one_another_and_back(start: START, visit: Open) -> None:
+    service = start()
+    texts = [f"Number {number}." for number in range(60)]
+    for text in texts:
+        said(service, text)
+    page = visit(service)
+    expect(page.locator(".trees li")).to_have_count(50)
+    assert rows(page) == texts[:9:-1]
+    page.get_by_role("button", name="Older").click()
+    expect(page.locator(".trees li")).to_have_count(10)
+    assert rows(page) == texts[9::-1]
+    expect(page.get_by_text("these are all")).to_be_visible()
+    page.get_by_role("button", name="Newer").click()
+    expect(page.locator(".trees li")).to_have_count(50)
+    assert rows(page) == texts[:9:-1]
+
+
+def test_an_id_of_any_kind_is_found_and_one_that_is_not_there_says_so(service: ServiceProcess, visit: Open) -> None:
+    answer = service.client().responses.create(model=MODEL, input="My name is Ada.")
+    page = visit(service)
+    for id in (answer.id, answer.output[-1].id, f"call_{answer.id[5:]}0001"):
+        page.get_by_label("Find by id").fill(f" {id} ")
+        page.get_by_label("Find by id").press("Enter")
+        expect(page.locator(".row.selected")).to_contain_text("My name is Ada.")
+        page.get_by_role("link", name="← Conversations").click()
+    page.get_by_label("Find by id").fill("resp_" + "0" * 48)
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_role("alert")).to_contain_text("not found")
+
+
+def test_a_key_is_asked_for_tried_kept_for_the_tab_and_forgotten(tenants: ServiceProcess, visit: Open) -> None:
+    said(tenants, "I am of acme.", ACME_KEY)
+    page = visit(tenants)
+    opened(page, "sk-wrong")
+    expect(page.get_by_role("alert")).to_contain_text("Incorrect API key")
+    opened(page, "sk-\u2026")
+    expect(page.get_by_role("alert")).to_contain_text("ASCII")
+    opened(page, ACME_KEY)
+    expect(page.locator(".trees li").first).to_be_visible()
+    assert page.context.cookies() == []
+    assert ACME_KEY not in page.evaluate("JSON.stringify(localStorage)")
+    page.reload()
+    expect(page.locator(".trees li").first).to_be_visible()
+    page.get_by_role("button", name="Forget the key").click()
+    expect(page.get_by_label("API key")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+    page.reload()
+    expect(page.get_by_label("API key")).to_be_visible()
+
+
+def test_one_tenant_sees_nothing_of_another_neither_in_the_list_nor_by_id(tenants: ServiceProcess, visit: Open) -> None:
+    id = said(tenants, "The secret of acme.", ACME_KEY)
+    said(tenants, "The plan of globex.", GLOBEX_KEY)
+    page = visit(tenants)
+    opened(page, GLOBEX_KEY)
+    expect(page.get_by_text("The plan of globex.").first).to_be_visible()
+    expect(page.get_by_text("acme")).to_have_count(0)
+    page.goto(f"{tenants.url}/console#/c/{id}")
+    expect(page.get_by_role("alert")).to_contain_text("not found")
+    page.get_by_role("button", name="Forget the key").click()
+    opened(page, ACME_KEY)
+    expect(page.get_by_text("The secret of acme.").first).to_be_visible()
+    expect(page.get_by_text("globex")).to_have_count(0)
+
+
+def test_a_service_that_is_gone_is_said_and_tried_again(start: START, visit: Open) -> None:
+    service = start()
+    said(service, "My name is Ada.")
+    page = visit(service)
+    expect(page.locator(".trees li")).to_have_count(1)
+    service.stop()
+    page.get_by_role("button", name="Refresh").click()
+    expect(page.get_by_role("alert")).to_contain_text("The service doesn't answer")
+    service.start()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.locator(".trees li")).to_have_count(1)
+
+
+def test_what_runs_is_shown_as_running_until_it_has_ended(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=100)
+    said(service, "Count to 100.", background=True)
+    page = visit(service)
+    expect(page.locator(".trees .facts .status")).to_have_text(re.compile("queued|in progress"))
+    expect(page.locator(".trees .facts .status")).to_have_count(0)
+    expect(page.locator(".trees li .status.completed")).to_have_count(1)
