@@ -100,7 +100,7 @@ def test_in_a_refusal_and_in_filters(service: ServiceProcess, visit: Open) -> No
 
 
 def test_a_very_long_text_is_cut_until_it_is_asked_for(service: ServiceProcess, visit: Open) -> None:
-    id = said(service, "x" * 200_000 + "\u202e" * 20_000 + " the end")
+    id = said(service, "x " * 100_000 + "\u202e" * 20_000 + " the end")
     page = visit(service, f"#/c/{id}")
     text = page.locator(".item.user .text")
     expect(text).to_be_visible()

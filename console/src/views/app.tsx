@@ -30,6 +30,7 @@ export function App() {
       <Bar />
       {error ? (
         <main class="lost">
+          <h1>The console can't be opened</h1>
           <Failure error={error} again={begin} />
         </main>
       ) : locked.value === null ? (

@@ -14,13 +14,20 @@ const WHOLE = 10;
 export function Compare({ left, right }: { left: string; right: string }) {
   const { value, error, again } = useLoaded(left, (signal) => tree(left, signal), () => 0);
   const graph = useMemo(() => value && graphOf(value.turns), [value]);
-  if (error) return <main class="lost"><Failure error={error} again={again} /></main>;
+  if (error)
+    return (
+      <main class="lost">
+        <h1>These can't be compared</h1>
+        <Failure error={error} again={again} />
+      </main>
+    );
   if (!graph) return <main class="lost"><Loading what="both turns" /></main>;
   const sides = [left, right].map((id) => chainOf(graph, graph.at.get(id) ?? -1));
   if (sides.some((side) => !side.length))
     return (
       <main class="lost">
         <a href={toTurn(left)}>← Back</a>
+        <h1>These can't be compared</h1>
         <Failure error="These two aren't turns of one conversation, so they share nothing to compare by." />
       </main>
     );

@@ -26,7 +26,7 @@ interface Shown {
 
 /** What is said of a turn in its row. */
 const about = (turn: Turn): string =>
-  turn.status === "deleted" ? "Deleted" : (KINDS[turn.kind] ?? (turn.input || turn.output || "No text to show"));
+  turn.status === "deleted" ? "Deleted" : (turn.input || turn.output || (KINDS[turn.kind] ?? "No text to show"));
 
 export function GraphView({ graph, selected, onSelect }: Shown) {
   const box = useRef<HTMLDivElement>(null);

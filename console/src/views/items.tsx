@@ -32,14 +32,14 @@ function Parts({ parts }: { parts: string | Part[] }) {
 function Entry({ who, detail, kind, children }: { who: string; detail?: string; kind: string; children: ComponentChildren }) {
   return (
     <section class={`item ${kind}`}>
-      <h3>
+      <h2>
         <Line text={who} />
         {detail && (
           <code>
             <Line text={detail} />
           </code>
         )}
-      </h3>
+      </h2>
       <div>{children}</div>
     </section>
   );
@@ -79,7 +79,7 @@ function Reasoning({ item }: { item: Item }) {
   const parts = said.length ? said : (item.summary ?? []);
   return (
     <section class="item reasoning">
-      <h3>reasoning</h3>
+      <h2>reasoning</h2>
       {parts.length ? (
         <details>
           <summary>

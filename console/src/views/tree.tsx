@@ -34,6 +34,7 @@ export function TreeView({ id }: { id: string }) {
     return (
       <main class="lost">
         <a href={toList}>← Conversations</a>
+        <h1>This can't be shown</h1>
         <Failure error={error} again={again} />
       </main>
     );

@@ -250,7 +250,7 @@ export function Items({ whole }: { whole: Whole }) {
     <div class="items">
       {typeof answer["instructions"] === "string" && answer["instructions"] && (
         <section class="item instructions">
-          <h3>instructions</h3>
+          <h2>instructions</h2>
           <Text text={answer["instructions"]} />
         </section>
       )}
