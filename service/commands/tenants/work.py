@@ -17,7 +17,6 @@ from service.tenants.directory import ChangedProject, Directory, Listed, Wish
 from service.tenants.models import ALL, ModelPermissions
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, Asked, usage_of
-from store.history.history import ConversationHistoryStore
 from store.registry.spending import HOUR_SECONDS, Spending
 
 T = TypeVar("T")
@@ -39,21 +38,35 @@ Row = dict[str, Any]
 
 def run(settings: Settings, work: Callable[[Directory], Awaitable[T]]) -> T:
     """Do something in the registry of the settings' store. Raises ApiError, StoreError, OSError."""
-    return _run(settings, lambda store: work(open_directory(settings, store)))
+
+    async def do(reached: Settings) -> T:
+        store = open_store(reached)
+        try:
+            return await work(open_directory(reached, store))
+        finally:
+            await store.close()
+
+    return _run(settings, do)
 
 
 def run_on_spending(settings: Settings, work: Callable[[Spending], Awaitable[T]]) -> T:
     """Do something with what was spent in the settings' store. Raises StoreError, OSError."""
-    return _run(settings, lambda store: work(Spending(store)))
 
-
-def _run(settings: Settings, work: Callable[[ConversationHistoryStore], Awaitable[T]]) -> T:
-    async def do(url: str) -> T:
-        store = open_store(settings.model_copy(update={"redis_url": url}))
+    async def do(reached: Settings) -> T:
+        store = open_store(reached)
         try:
-            return await work(store)
+            return await work(Spending(store))
         finally:
             await store.close()
+
+    return _run(settings, do)
+
+
+def _run(settings: Settings, work: Callable[[Settings], Awaitable[T]]) -> T:
+    """Do it with settings whose store is reached by its URL, as the embedded server is meanwhile."""
+
+    async def do(url: str) -> T:
+        return await work(settings.model_copy(update={"redis_url": url}))
 
     with server_url(settings) as url:
         return asyncio.run(do(url))
