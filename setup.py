@@ -28,8 +28,9 @@ class BuildWithCommit(build_py):
 
 
 def description() -> str:
-    """README.md, where a link that leads to a file or a heading is only its words."""
-    return re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]*\)", r"\1", (ROOT / "README.md").read_text())
+    """README.md without its pictures, where a link that leads to a file or a heading is only its words."""
+    text = re.sub(r"!\[[^\]]*\]\((?!https?://)[^)]*\)\n*", "", (ROOT / "README.md").read_text())
+    return re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]*\)", r"\1", text)
 
 
 setup(

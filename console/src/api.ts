@@ -1,6 +1,6 @@
 // Asking the service. Every request has the key in its head; a refusal is an ApiError with the service's own words.
 import { forgetKey, key } from "./state";
-import type { Answer, Item, ItemPage, TreePage, WholeTree } from "./wire";
+import type { Answer, Item, ItemPage, TreePage, Turn, WholeTree } from "./wire";
 
 /** A refusal: its status and its message. `status` is 0 where no answer came. */
 export class ApiError extends Error {
@@ -92,6 +92,10 @@ export const trees = (query: URLSearchParams, signal?: AbortSignal): Promise<Tre
 
 export const tree = (id: string, signal?: AbortSignal): Promise<WholeTree> =>
   json(`/console/api/trees/${encodeURIComponent(id)}`, signal && { signal });
+
+/** The background responses that wait or run, the newest first. */
+export const jobs = (signal: AbortSignal): Promise<{ data: Turn[]; has_more: boolean }> =>
+  json("/console/api/jobs?limit=20", { signal });
 
 export const retrieve = (id: string, signal?: AbortSignal): Promise<Answer> =>
   json(response(id), signal && { signal });

@@ -1,6 +1,6 @@
 // A response that is asked for here, as it comes: its events folded into pieces to show. One in the background is followed
 // again where the connection is lost; of any other, what was stored until then is in the tree.
-import { ApiError, create, follow } from "./api";
+import { ApiError, create, follow, retrieve } from "./api";
 import type { Body } from "./request";
 import { eventsOf, isTerminal } from "./stream";
 import type { StreamEvent } from "./wire";
@@ -62,6 +62,24 @@ const MOST_PAUSE_MS = 5_000;
 const MAX_TRIES = 60;
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** How often it is asked whether a response that was stopped is stored, and how long between. */
+const STORED_TRIES = 25;
+const STORED_PAUSE_MS = 200;
+
+/** Wait until a response that was stopped is stored, which it is a moment later; whether it is. Throws ApiError. */
+export async function stored(id: string): Promise<boolean> {
+  for (let tries = 0; tries < STORED_TRIES; tries += 1) {
+    try {
+      await retrieve(id);
+      return true;
+    } catch (error) {
+      if (!(error instanceof ApiError && error.status === 404)) throw error;
+    }
+    await pause(STORED_PAUSE_MS);
+  }
+  return false;
+}
 
 /** Ask for a response and tell what is there, again and again, until it ended. Throws ApiError. */
 export async function run(body: Body, signal: AbortSignal, tell: (live: Live) => void): Promise<Live> {

@@ -19,6 +19,8 @@ Open = Callable[..., Page]
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """One browser for all tests; each has pages of its own."""
+    if not Path(CHROMIUM).exists():
+        pytest.skip("needs Chromium; scripts/test --clients installs it on Debian")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

@@ -1,11 +1,12 @@
 """Words of strangers in every place: they are shown as what they are, and nothing of them is carried out."""
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.console.conftest import Open
+from tests.console.conftest import Open, Watched
 from tests.support.console.samples import said
 from tests.support.service.process import ServiceProcess
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.clients
 
@@ -108,3 +109,15 @@ def test_a_very_long_text_is_cut_until_it_is_asked_for(service: ServiceProcess, 
     page.get_by_role("button", name="Show all 220,008 characters").click()
     expect(text).to_contain_text("the end")
     untouched(page)
+
+
+def test_a_script_or_markup_of_anybody_is_refused_by_the_policy_and_noticed_by_these_tests(
+    service: ServiceProcess, browser: Browser
+) -> None:
+    watched = Watched(browser)
+    page = watched.page()
+    page.goto(f"{service.url}/console")
+    page.evaluate("document.body.append(Object.assign(document.createElement('style'), {textContent: '*{}'}))")
+    wait_until(lambda: page.evaluate("1") and any("Content Security Policy" in each for each in watched.complaints))
+    assert page.evaluate("try { document.body.innerHTML = '<b>' } catch (error) { error.name }") == "TypeError"
+    watched.close()

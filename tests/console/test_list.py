@@ -171,5 +171,16 @@ def test_what_runs_is_shown_as_running_until_it_has_ended(start: START, visit: O
     said(service, "Count to 100.", background=True)
     page = visit(service)
     expect(page.locator(".trees .facts .status")).to_have_text(re.compile("queued|in progress"))
+    expect(page.get_by_label("Running in the background")).to_contain_text("Count to 100.")
     expect(page.locator(".trees .facts .status")).to_have_count(0)
     expect(page.locator(".trees li .status.completed")).to_have_count(1)
+    expect(page.get_by_label("Running in the background")).to_have_count(0)
+
+
+def test_what_runs_is_cancelled_in_the_list(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=20)
+    id = said(service, "Count to 500.", background=True)
+    page = visit(service)
+    page.get_by_role("button", name="Cancel this response").click()
+    expect(page.get_by_label("Running in the background")).to_have_count(0)
+    assert service.client().responses.retrieve(id).status == "cancelled"

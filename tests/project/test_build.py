@@ -89,9 +89,18 @@ def test_a_wheel_is_an_application_whose_command_starts_it(wheel: Path) -> None:
     assert "\nClassifier: Environment :: Console\n" in in_wheel(wheel, ".dist-info/METADATA")
 
 
+def test_a_wheel_has_the_files_of_the_console(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        found = [Path(name).name for name in packed.namelist() if "/console/static/" in name]
+    assert sorted(found) == sorted(file.name for file in (ROOT / "service/web/console/static").iterdir())
+    assert len(found) == 3
+
+
 def test_a_wheel_s_description_is_readme_with_no_link_that_leads_nowhere(wheel: Path) -> None:
     metadata, _, text = in_wheel(wheel, ".dist-info/METADATA").partition("\n\n")
     assert "Description-Content-Type: text/markdown" in metadata
     assert text.startswith("# harmonium\n")
+    assert "![" not in text
+    assert "A conversation in the web console" not in text, "words for a picture that isn't there"
     assert len(text) > 0.8 * len((ROOT / "README.md").read_text())
     assert [target for target in links(text) if not target.startswith("https://")] == []

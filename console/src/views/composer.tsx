@@ -1,6 +1,6 @@
 // Asking for another turn: one that goes on from a turn, the same again, or the same with other words. It is shown as it comes.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { run, type Live } from "../run";
+import { run, stored, type Live } from "../run";
 import type { Body } from "../request";
 import { said } from "../state";
 import { Failure, Text, isAborted, wordsOf } from "./text";
@@ -57,11 +57,20 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
       if (last.id) onDone(last.id);
     } catch (caught) {
       setLive(null);
-      if (isAborted(caught)) {
-        if (known.current) onDone(known.current);
-      } else setError(wordsOf(caught));
+      if (!isAborted(caught)) setError(wordsOf(caught));
+      else if (known.current) await stopped(known.current);
     } finally {
       stop.current = null;
+    }
+  }
+
+  /** Show what was said until it was stopped. */
+  async function stopped(id: string) {
+    try {
+      if (await stored(id)) onDone(id);
+      else setError("It was stopped before there was anything to store.");
+    } catch (caught) {
+      setError(wordsOf(caught));
     }
   }
 

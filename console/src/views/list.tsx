@@ -2,14 +2,17 @@
 import { signal } from "@preact/signals";
 import type { TargetedEvent } from "preact";
 import { useState } from "preact/hooks";
-import { type Filters, queryOf, trees } from "../api";
+import { type Filters, cancel, jobs, queryOf, trees } from "../api";
 import { toTurn } from "../state";
 import type { ListedTree, TreePage } from "../wire";
 import { useLoaded } from "./loading";
-import { Ago, Failure, Line, Loading, Status, count } from "./text";
+import { Ago, Failure, Line, Loading, Status, count, wordsOf } from "./text";
 
 const PAGE = 50;
 const REFRESH_MS = 3_000;
+
+/** How often it is looked whether anything runs, while nothing does. */
+const LOOK_MS = 10_000;
 const NOTHING: Filters = { status: "", model: "", since: "", metadata: "" };
 const STATES = ["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"];
 
@@ -39,6 +42,7 @@ export function List() {
         <button onClick={again}>Refresh</button>
       </header>
       <Find />
+      <Running />
       <Narrow />
       {error && <Failure error={error} again={again} />}
       {!page && !error && <Loading what="conversations" />}
@@ -74,6 +78,39 @@ function Find() {
       />
       <button type="submit">Open</button>
     </form>
+  );
+}
+
+/** What runs in the background now, of any age; nothing where nothing does. */
+function Running() {
+  const { value } = useLoaded("jobs", jobs, (found) => (found.data.length ? REFRESH_MS : LOOK_MS));
+  const [error, setError] = useState("");
+  if (!value?.data.length) return null;
+  async function stop(id: string) {
+    setError("");
+    try {
+      await cancel(id);
+    } catch (caught) {
+      setError(wordsOf(caught));
+    }
+  }
+  return (
+    <section class="running" aria-label="Running in the background">
+      <h2>Running in the background{value.has_more && ", and more"}</h2>
+      {error && <Failure error={error} />}
+      <ul>
+        {value.data.map((turn) => (
+          <li key={turn.id}>
+            <Status status={turn.status} />
+            <a href={toTurn(turn.id)}>{turn.input ? <Line text={turn.input} /> : turn.id}</a>
+            <Ago at={turn.created_at} />
+            <button class="quiet" aria-label="Cancel this response" onClick={() => stop(turn.id)}>
+              Cancel
+            </button>
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 
