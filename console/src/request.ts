@@ -44,7 +44,7 @@ export const again = (answer: Answer, items: Item[], parent: string | null): Bod
 
 /** A message of the user that goes on from a response. */
 export const going = (answer: Answer, text: string): Body => {
-  const { metadata: _metadata, ...rest } = like(answer);
+  const { metadata: _metadata, max_output_tokens: _limit, ...rest } = like(answer);
   return { ...rest, previous_response_id: answer.id, input: text };
 };
 

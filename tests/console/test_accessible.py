@@ -100,6 +100,7 @@ def test_a_conversation_is_opened_and_continued_by_keys_alone(
             break
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
+    expect(page.get_by_label("What to say")).to_be_focused()
     page.keyboard.type("Count to 2.")
     page.keyboard.press("Control+Enter")
     expect(page.locator(".row.selected")).to_contain_text("Count to 2.")

@@ -40,12 +40,13 @@ def send(page: Page, action: str, words: str | None, button: str = "Send", *, ba
 
 
 def test_a_turn_is_continued_and_the_answer_is_shown_in_the_graph(service: ServiceProcess, visit: Open) -> None:
-    root = said(service, "My name is Ada.", instructions="Be brief.")
+    root = said(service, "My name is Ada.", instructions="Be brief.", max_output_tokens=500)
     page = visit(service, f"#/c/{root}")
     send(page, "Continue from here", "What is my name?")
     expect(page.locator(".row.selected")).to_contain_text("Your name is Ada.")
     made = service.client().responses.retrieve(selected(page))
     assert (made.previous_response_id, made.instructions) == (root, "Be brief.")
+    assert made.max_output_tokens is None, "how long one answer may be is no word about the next"
     expect(page.locator(".item.assistant")).to_contain_text("Your name is Ada.")
     expect(page.locator(".composer")).to_have_count(0)
 

@@ -1,5 +1,5 @@
 // The page: who may look, where it is, and what is above all views.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ApiError, queryOf, trees } from "../api";
 import { forgetKey, key, locked, nextTheme, place, said, theme, toList, useKey } from "../state";
 import { Compare } from "./compare";
@@ -101,7 +101,7 @@ function Lock() {
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
   const box = useRef<HTMLInputElement>(null);
-  useEffect(() => box.current?.focus(), []);
+  useLayoutEffect(() => box.current?.focus(), []);
   async function open(event: SubmitEvent) {
     event.preventDefault();
     const wanted = value.trim();

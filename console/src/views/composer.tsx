@@ -1,5 +1,5 @@
 // Asking for another turn: one that goes on from a turn, the same again, or the same with other words. It is shown as it comes.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { run, stored, type Live } from "../run";
 import type { Body } from "../request";
 import { said } from "../state";
@@ -33,10 +33,8 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
   const stop = useRef<AbortController | null>(null);
   const box = useRef<HTMLTextAreaElement>(null);
   const known = useRef("");
-  useEffect(() => {
-    box.current?.focus();
-    return () => stop.current?.abort();
-  }, []);
+  useLayoutEffect(() => box.current?.focus(), []); // before another key is typed
+  useEffect(() => () => stop.current?.abort(), []);
   useSaid(live);
 
   async function send(event: SubmitEvent) {
