@@ -100,6 +100,21 @@ def test_a_stream_is_shown_as_it_comes_and_stopped_with_what_was_said(start: STA
     assert made.output_text.startswith("1")
 
 
+def test_whoever_leaves_while_a_stream_is_shown_is_not_brought_back(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=50)
+    root = said(service, "Hello.")
+    page = visit(service, f"#/c/{root}")
+    send(page, "Continue from here", "Count to 500.")
+    expect(page.locator(".coming .piece.answer")).to_contain_text("2")
+    page.get_by_role("link", name="← Conversations").click()
+    expect(page.get_by_role("heading", name="Conversations")).to_be_visible()
+    wait_until(lambda: len(service.http().get(f"/console/api/trees/{root}").json()["turns"]) == 2)
+    page.get_by_role("button", name="Refresh").click()
+    expect(page.locator(".trees li")).to_contain_text("Count to 500.")
+    page.wait_for_load_state("networkidle")
+    assert page.url.endswith("#/")
+
+
 def test_a_background_response_is_followed_over_a_restart(start: START, visit: Open) -> None:
     service = start(demo_tokens_per_second=40)
     root = said(service, "Hello.")

@@ -34,7 +34,14 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
   const box = useRef<HTMLTextAreaElement>(null);
   const known = useRef("");
   useLayoutEffect(() => box.current?.focus(), []); // before another key is typed
-  useEffect(() => () => stop.current?.abort(), []);
+  const left = useRef(false);
+  useEffect(
+    () => () => {
+      left.current = true;
+      stop.current?.abort();
+    },
+    [],
+  );
   useSaid(live);
 
   async function send(event: SubmitEvent) {
@@ -50,10 +57,12 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
         known.current = next.id;
         setLive(next);
       });
+      if (left.current) return;
       said.value = `The response is ${last.status}.`;
       if (last.error) setError(last.error);
       if (last.id) onDone(last.id);
     } catch (caught) {
+      if (left.current) return; // whoever has left isn't brought back
       setLive(null);
       if (!isAborted(caught)) setError(wordsOf(caught));
       else if (known.current) await stopped(known.current);
@@ -65,7 +74,9 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
   /** Show what was said until it was stopped. */
   async function stopped(id: string) {
     try {
-      if (await stored(id)) onDone(id);
+      const isStored = await stored(id);
+      if (left.current) return;
+      if (isStored) onDone(id);
       else setError("It was stopped before there was anything to store.");
     } catch (caught) {
       setError(wordsOf(caught));
