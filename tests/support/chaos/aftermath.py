@@ -88,7 +88,8 @@ class Aftermath:
             fold.add(said)
             assert fold.response == await self.response(id), id
         assert await self.left_over() == []
-        assert await self.complaints() == []
+        faults = await self.complaints()
+        assert faults == [], faults
 
     async def used(self) -> Used:
         """What was counted of usage, of all tenants and hours."""
