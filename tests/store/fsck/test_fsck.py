@@ -278,6 +278,10 @@ async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broke
         "describe",
         "page_registry",
         "tell_spent",
+        "sum_up",
+        "tips",
+        "climb",
+        "jobs_of",
     }
     nothing = Keyspace(broken.prefix, 1).keys(TENANT, "00")
     server = Server(connect(server_url), timeout_seconds=2, attempts=1)
