@@ -13,9 +13,9 @@ from service.web.routes.query import StrictRoute
 from service.web.routes.received import exchange_of, service_of
 from service.web.routes.stored import with_room
 from store.history.listing import by_shard
+from store.history.trees.jobs import UnderWay, under_way
+from store.history.trees.turns import shown_of
 from store.keys import name_of
-from store.trees.jobs import UnderWay, under_way
-from store.trees.turns import shown_of
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

@@ -5,9 +5,9 @@ from typing import Literal
 import msgspec
 
 from service.web.console.excerpts import Excerpt
+from store.history.trees.listing import Tree
+from store.history.trees.turns import Node
 from store.keys import BY_HAND_MARK, OMISSION_MARK, mark_of, name_of
-from store.trees.listing import Tree
-from store.trees.turns import Node
 
 US = 1_000_000
 

@@ -17,7 +17,7 @@ from service.web.routes.query import StrictRoute
 from service.web.routes.received import exchange_of, service_of
 from service.web.routes.stored import MAX_PAGE_ITEMS, with_room
 from store.history.history import ConversationHistoryStore
-from store.trees.turns import TreeTurns, shown_of, turns_of
+from store.history.trees.turns import TreeTurns, shown_of, turns_of
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

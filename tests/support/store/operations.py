@@ -12,15 +12,15 @@ from store.history.approvals import Approvals
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import Keyed, KeyedRequests
+from store.history.trees.jobs import under_way
+from store.history.trees.listing import TreeListing
+from store.history.trees.turns import shown_of, turns_of
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Job, Lease, Steer
 from store.keys import CONVERSATION_MARK, conversation_id, shard_of
 from store.registry.spending import Spending
 from store.secret import shared_secret
-from store.trees.jobs import under_way
-from store.trees.listing import TreeListing
-from store.trees.turns import shown_of, turns_of
 from store.turn import Expense, Status
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import submit, successor

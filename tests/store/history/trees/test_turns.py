@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 from store.errors import ConversationNotFound, NotFound
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
+from store.history.trees.turns import SHOWN_BYTES, shown_of, turns_of
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.trees.turns import SHOWN_BYTES, shown_of, turns_of
 from store.turn import Status, Turn
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT, grow, turn

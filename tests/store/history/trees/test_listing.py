@@ -8,11 +8,11 @@ from redis.asyncio import Redis
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
+from store.history.trees.listing import Tree, TreeListing
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.merging import Place
 from store.redis.connection import connect
-from store.trees.listing import Tree, TreeListing
 from store.turn import Status
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT, grow, set_use, turn

@@ -3,8 +3,8 @@
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
+from store.history.trees.jobs import under_way
 from store.jobs.jobs import Jobs
-from store.trees.jobs import under_way
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT, grow
 from tests.support.store.work import claim, do_all, submit
