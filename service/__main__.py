@@ -8,7 +8,23 @@ import gc
 import signal
 import sys
 
-CLIENT = ("ask", "chat", "show", "ls", "tree", "log", "diff", "tail", "wait", "cancel", "jobs", "rm", "completion")
+CLIENT = (
+    "ask",
+    "chat",
+    "show",
+    "ls",
+    "tree",
+    "export",
+    "import",
+    "log",
+    "diff",
+    "tail",
+    "wait",
+    "cancel",
+    "jobs",
+    "rm",
+    "completion",
+)
 """The commands that talk to a service over HTTP, or need none."""
 
 

@@ -28,6 +28,7 @@ _BY_PATH = (
     ("/models", "api.model"),
     ("/trees", "api.responses"),
     ("/jobs", "api.responses"),
+    ("/turns", "api.responses"),
 )
 
 

@@ -129,6 +129,15 @@ class ShardReader:
             found += [_upwards(reply.decode().split("\n")) if reply else [] for reply in replies]
         return found
 
+    async def turn(self, member: str) -> tuple[Node, Saved | None] | None:
+        """A turn TENANT/DIGITS, without its content where that can't be read; None where it is gone."""
+        (nodes,) = await self.describe([member])
+        if not nodes:
+            return None
+        node = nodes[0]
+        (turn,) = await self._payloads([(f"{member.partition('/')[0]}/{node.root}", node)], set())
+        return node, turn
+
     async def _read(self, trees: list[tuple[str, int, list[Node]]]) -> AsyncGenerator[Piece]:
         """The payloads of conversations that are known as a whole."""
         began = monotonic()

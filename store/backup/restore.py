@@ -271,7 +271,7 @@ class Restore:
                     max_responses=self._bounds.responses,
                     max_trees=self._bounds.trees,
                     max_bytes=self._bounds.bytes,
-                    **_arguments(turn),
+                    **arguments_of(turn),
                 )
             except OutOfMemoryError as error:
                 raise StoreFull("the server has no memory left, or its disk is nearly full") from error
@@ -321,7 +321,7 @@ class Ages:
         return self._now - (age * self._part // self._whole if self._whole else age)
 
 
-def _arguments(turn: Saved) -> dict[str, Any]:
+def arguments_of(turn: Saved) -> dict[str, Any]:
     """What the turn itself gives to the script."""
     response = b""
     if turn.response is not None and turn.items is not None:

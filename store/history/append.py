@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from redis.exceptions import OutOfMemoryError
 
@@ -20,7 +20,7 @@ from store.keys import TurnKeys
 from store.redis import scripts
 from store.redis.clocks import Clocks
 from store.redis.connection import Operation
-from store.turn import CONTINUABLE, Expense, Status, Turn
+from store.turn import CONTINUABLE, Expense, Messages, Status
 
 Evicted = Counter[str]
 """How many turns went, by what there was too much of: `responses`, `trees`, `bytes`, or the `memory` of the server."""
@@ -32,12 +32,25 @@ MEMORY_TRIES = 5
 """How often a turn is tried on a server without memory; what was freed is not available at once."""
 
 
+class Added(Protocol):
+    """What is told of a turn that is stored."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def parent(self) -> str | None: ...
+    @property
+    def status(self) -> Status: ...
+    @property
+    def messages(self) -> Messages: ...
+
+
 class Addition(NamedTuple):
     """A turn to store below the digits `parent`, or '' for a root; its run holds `pin` on that, or ''."""
 
     keys: TurnKeys
     parent: str
-    turn: Turn
+    turn: Added
     packed: codec.Packed
     pin: str
     spec: bytes = b""
@@ -79,10 +92,16 @@ def spending(expense: Expense | None, caps: Caps) -> str:
 
 
 async def append(
-    operation: Operation, addition: Addition, caps: Caps, max_depth: int, clocks: Clocks, until: float
+    operation: Operation,
+    addition: Addition,
+    expense: Expense | None,
+    caps: Caps,
+    max_depth: int,
+    clocks: Clocks,
+    until: float,
 ) -> Evicted:
     """Store a turn, not after the moment `until` by the loop's clock. Raises what `with_room` does."""
-    spent = spending(addition.turn.expense, caps)
+    spent = spending(expense, caps)
     script = partial(scripts.append, **addition.arguments(caps, max_depth), spent=spent)
     _, evicted = await with_room(operation, addition, caps, clocks.bound(until, script))
     return evicted
@@ -126,7 +145,7 @@ async def with_room(
                 bounds = _bounds(UNBOUNDED)
 
 
-def _refuse(word: bytes, detail: list[bytes], turn: Turn) -> None:
+def _refuse(word: bytes, detail: list[bytes], turn: Added) -> None:
     """Raise the error for a script's reply about the turn to store, if it is a refusal."""
     if word == b"full":
         raise StoreFull

@@ -224,7 +224,9 @@ class ConversationHistoryStore:
         async def store() -> None:
             until = self.clocks.until
             async with self.server.operation() as operation:
-                self.note_removed(await append(operation, addition, self.caps, self.max_depth, self.clocks, until))
+                self.note_removed(
+                    await append(operation, addition, turn.expense, self.caps, self.max_depth, self.clocks, until)
+                )
 
         await self.stored(store, addition.keys, addition.packed.digest)
         self.note_written(tenant, turn)

@@ -69,7 +69,7 @@ SESSIONS = "service/sandbox/inside/zygote.py"
 """Makes the environment of the sessions that it forks."""
 GUEST = "service/engine/vllm/library.py"
 """Sets variables for vLLM, which is told some things in no other way."""
-CLIENT = "service/commands/client/command_line.py"
+CLIENT = "service/commands/client/options.py"
 """The commands of a client know no settings of a service; its environment goes from here to its profile."""
 
 REGISTRY = re.compile(r"[a-z+]+://|--(?:extra-)?index-url|--find-links|--trusted-host", re.IGNORECASE)

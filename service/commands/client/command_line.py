@@ -4,30 +4,25 @@ Every command prints its result on stdout and all else on stderr, and says how i
 1 failed, 2 wrong usage, 3 not found, 4 refused (a key, a limit), 5 unreachable, 130 interrupted.
 """
 
-import functools
 import json
-import os
-import signal
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any
 
 import typer
 
-from service.commands.client import asking, chatting, printing, reading, trees
+from service.commands.client import asking, chatting, printing, reading
 from service.commands.client import jobs as watching
 from service.commands.client.completion import completion
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.commands.client.last import keep_last, last_of
-from service.commands.client.profile import DEFAULT_URL, read_profile
-from service.commands.client.service import Json, Service
+from service.commands.client.options import AsJson, Id, KeyEnv, ProfileName, Url, ending, environment, service_of
+from service.commands.client.service import Json
+from service.commands.client.trees.command_line import app as trees
 
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 """Of what is read from stdin or a file: the service takes no more by default."""
-
-P = ParamSpec("P")
 
 app = typer.Typer(
     name="harmonium",
@@ -38,39 +33,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_PANEL = "Service"
-Url = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help=f"Where the service is: HARMONIUM_URL, or {DEFAULT_URL}.",
-        show_default=False,
-        rich_help_panel=_PANEL,
-    ),
-]
-ProfileName = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        metavar="NAME",
-        help="A profile of ~/.config/harmonium/config.toml: HARMONIUM_PROFILE, or its default.",
-        show_default=False,
-        rich_help_panel=_PANEL,
-    ),
-]
-KeyEnv = Annotated[
-    str | None,
-    typer.Option(
-        "--key-env",
-        metavar="VARIABLE",
-        help="The variable that holds the key: HARMONIUM_CLIENT_KEY without this.",
-        show_default=False,
-        rich_help_panel=_PANEL,
-    ),
-]
-Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a response.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 Model = Annotated[
     str | None, typer.Option("--model", "-m", metavar="NAME", help="The model; else the first one.", show_default=False)
 ]
@@ -95,35 +57,8 @@ EffortOption = Annotated[
 ]
 
 
-def _ending(command: Callable[P, int | None]) -> Callable[P, None]:
-    """A command that ends the process with the status that it returns, or that its error has."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            status = command(*args, **kwargs)
-        except ClientError as error:
-            printing.wrong(str(error))
-            status = error.exit_status
-        except KeyboardInterrupt:
-            status = EXIT_INTERRUPTED
-        except BrokenPipeError:  # whoever read the output has enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            status = 1
-        raise typer.Exit(status or 0)
-
-    return run
-
-
-def _service(url: str | None, profile: str | None, key_env: str | None) -> tuple[Service, str]:
-    """The service that is meant, and its URL. Raises ClientError."""
-    chosen = read_profile(url, profile, key_env, os.environ)
-    return Service(chosen), chosen.url
-
-
 @app.command()
-@_ending
+@ending
 def ask(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="WORDS", help="What to say. Stdin is added.", show_default=False)
@@ -162,10 +97,10 @@ def ask(
     """
     if on + (before is not None) + (conversation is not None) > 1:
         raise ClientError("only one of --continue, --from and --conv makes sense", EXIT_USAGE)
-    service, where = _service(url, profile, key_env)
+    service, where = service_of(url, profile, key_env)
     body: Json = {"input": _input(words or [])}
     if on or before is not None:
-        body["previous_response_id"] = before if before is not None else last_of(where, os.environ)
+        body["previous_response_id"] = before if before is not None else last_of(where, environment())
     if conversation is not None:
         body["conversation"] = conversation
     body |= _asked(instructions, effort)
@@ -174,14 +109,14 @@ def ask(
     body["model"] = model or service.first_model()
     if background:
         response = asking.begun(service, body)
-        keep_last(where, response["id"], os.environ)
+        keep_last(where, response["id"], environment())
         printing.out(json.dumps(response) if as_json else response["id"])
         return None
     live = not (no_stream or as_json)
     answer = asking.stream(service, body, reasoning=live and not no_reasoning and sys.stderr.isatty(), words=live)
     if answer.id is None:
         return EXIT_INTERRUPTED
-    keep_last(where, answer.id, os.environ)
+    keep_last(where, answer.id, environment())
     if as_json:
         printing.out(json.dumps(answer.response))
     elif no_stream:
@@ -193,7 +128,7 @@ def ask(
 
 
 @app.command()
-@_ending
+@ending
 def chat(
     before: From = None,
     instructions: Instructions = None,
@@ -205,14 +140,14 @@ def chat(
     key_env: KeyEnv = None,
 ) -> None:
     """Talk with a model, line by line. `/help` says how to go back, try again and fork; Ctrl-D ends it."""
-    service, _ = _service(url, profile, key_env)
+    service, _ = service_of(url, profile, key_env)
     body = {"model": model or service.first_model()} | _asked(instructions, effort)
     chatting.with_history()
     chatting.Chat(service, body, not no_reasoning and sys.stderr.isatty(), before).run()
 
 
 @app.command()
-@_ending
+@ending
 def show(
     id: Id,
     items: Annotated[
@@ -229,7 +164,7 @@ def show(
     """Print a response: what it was told, what it says, and what it took."""
     if items + events + as_json > 1:
         raise ClientError("only one of --items, --events and --json makes sense", EXIT_USAGE)
-    service, _ = _service(url, profile, key_env)
+    service, _ = service_of(url, profile, key_env)
     path = f"/v1/responses/{reading.checked(id)}"
     if as_json:
         printing.out(json.dumps(service.call("GET", path)))
@@ -248,63 +183,11 @@ def show(
             printing.out(f"\n{paragraph}")
 
 
-@app.command()
-@_ending
-def ls(
-    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
-    status: Annotated[
-        str | None, typer.Option(metavar="STATUS", help="Only those whose newest turn is so.", show_default=False)
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only those whose newest turn is of this.", show_default=False)
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Only those used since a date, or 2h or 7d ago.", show_default=False),
-    ] = None,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Only those whose newest turn has this.", show_default=False),
-    ] = None,
-    after: Annotated[str | None, typer.Option(metavar="CURSOR", help="Go on there.", show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
-) -> None:
-    """List conversations by their newest turns, the one used last first. `harmonium tree ID` draws the tree of one."""
-    service, _ = _service(url, profile, key_env)
-    page: Json | None = None
-    for page in trees.trees(service, limit, trees.filters_of(status, model, since, metadata or []), after):
-        for tree in page["data"]:
-            printing.out(json.dumps(tree) if as_json else trees.line_of(tree))
-    if page is not None and (more := trees.searched(page)):
-        printing.told(more)
+app.add_typer(trees, name="")
 
 
 @app.command()
-@_ending
-def tree(
-    id: Id,
-    as_json: AsJson = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
-) -> None:
-    """Draw the tree of a response: all that was said before it, after it and beside it, the newest first."""
-    service, _ = _service(url, profile, key_env)
-    found = trees.tree_of(service, id)
-    if as_json:
-        printing.out(json.dumps(found))
-        return
-    for line in trees.drawn(found):
-        printing.out(line)
-    if not found["turns_complete"]:
-        printing.told("… and older branches")
-
-
-@app.command()
-@_ending
+@ending
 def log(
     id: Id,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
@@ -314,7 +197,7 @@ def log(
     key_env: KeyEnv = None,
 ) -> None:
     """Print the chain of a response: itself, what it continues and so on, the newest first."""
-    service, _ = _service(url, profile, key_env)
+    service, _ = service_of(url, profile, key_env)
     for response, told in reading.chain(service, id, limit):
         if as_json:
             printing.out(json.dumps(response))
@@ -324,7 +207,7 @@ def log(
 
 
 @app.command()
-@_ending
+@ending
 def diff(
     one: Annotated[str, typer.Argument(metavar="ID", help="The id of a response.", show_default=False)],
     other: Annotated[str, typer.Argument(metavar="ID", help="The id of another one.", show_default=False)],
@@ -334,7 +217,7 @@ def diff(
     key_env: KeyEnv = None,
 ) -> int:
     """Compare two responses: what they have in common is counted, what only one has is printed. 1 if they differ."""
-    service, _ = _service(url, profile, key_env)
+    service, _ = service_of(url, profile, key_env)
     same, ones, others = reading.differing(service, one, other)
     if as_json:
         printing.out(json.dumps({"in_common": same, one: ones, other: others}))
@@ -347,7 +230,7 @@ def diff(
 
 
 @app.command()
-@_ending
+@ending
 def tail(
     id: Id,
     after: Annotated[
@@ -360,7 +243,7 @@ def tail(
     key_env: KeyEnv = None,
 ) -> int:
     """Follow a background response to its end, across broken connections and restarts. Ctrl-C stops following only."""
-    service, _ = _service(url, profile, key_env)
+    service, _ = service_of(url, profile, key_env)
     events = service.follow(reading.checked(id), after)
     response: Json = {}
     if as_json:
@@ -376,7 +259,7 @@ def tail(
 
 
 @app.command()
-@_ending
+@ending
 def wait(
     id: Id,
     timeout: Annotated[
@@ -388,14 +271,14 @@ def wait(
     key_env: KeyEnv = None,
 ) -> int:
     """Wait until a response has ended, and print what it says."""
-    service, _ = _service(url, profile, key_env)
+    service, _ = service_of(url, profile, key_env)
     response = reading.waited_for(service, id, timeout)
     printing.out(json.dumps(response) if as_json else printing.output_text(response))
     return asking.ended(response)
 
 
 @app.command()
-@_ending
+@ending
 def cancel(
     id: Id,
     as_json: AsJson = False,
@@ -404,13 +287,13 @@ def cancel(
     key_env: KeyEnv = None,
 ) -> None:
     """Stop a background response. What it has said stays."""
-    service, _ = _service(url, profile, key_env)
+    service, _ = service_of(url, profile, key_env)
     response = service.call("POST", f"/v1/responses/{reading.checked(id)}/cancel")
     printing.out(json.dumps(response) if as_json else printing.head_of(response))
 
 
 @app.command()
-@_ending
+@ending
 def jobs(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", metavar="", help="Go on until Ctrl-C, and tell what changes.")
@@ -421,7 +304,7 @@ def jobs(
     key_env: KeyEnv = None,
 ) -> None:
     """List background responses that wait or run, the newest first. `harmonium tail ID` follows one."""
-    service, _ = _service(url, profile, key_env)
+    service, _ = service_of(url, profile, key_env)
     if watch and sys.stdout.isatty() and not as_json:
         watching.draw(service, watching.pause)
     found, more = (watching.changes(service, watching.pause), False) if watch else watching.jobs_of(service)
@@ -432,7 +315,7 @@ def jobs(
 
 
 @app.command()
-@_ending
+@ending
 def rm(
     id: Id,
     tree: Annotated[bool, typer.Option("--tree", metavar="", help="The whole conversation, with all forks.")] = False,
@@ -446,7 +329,7 @@ def rm(
     key_env: KeyEnv = None,
 ) -> None:
     """Delete a response. What continues it stays, and still knows what was said, unless it is told otherwise."""
-    service, _ = _service(url, profile, key_env)
+    service, _ = service_of(url, profile, key_env)
     what = "the whole conversation of" if tree else "and erase" if erase else ""
     if not yes and not typer.confirm(f"Delete {what} {reading.checked(id)}?".replace("  ", " "), err=True):
         raise ClientError("nothing was deleted")

@@ -7,7 +7,7 @@ import msgspec
 from service.web.console.excerpts import Excerpt
 from store.history.trees.listing import Tree
 from store.history.trees.turns import Node
-from store.keys import BY_HAND_MARK, OMISSION_MARK, mark_of, name_of
+from store.keys import BY_HAND_MARK, CONVERSATION_MARK, OMISSION_MARK, mark_of, name_of
 
 US = 1_000_000
 
@@ -16,7 +16,7 @@ Kind = Literal["response", "items", "omission", "conversation"]
 conversation that stands at its parent.
 """
 
-_KINDS: dict[str, Kind] = {BY_HAND_MARK: "items", OMISSION_MARK: "omission"}
+_KINDS: dict[str, Kind] = {BY_HAND_MARK: "items", OMISSION_MARK: "omission", CONVERSATION_MARK: "conversation"}
 
 
 class ShownTurn(msgspec.Struct):
@@ -85,17 +85,16 @@ class WholeTree(msgspec.Struct):
 
 
 def kind_of(digits: str) -> Kind:
-    """What a turn that is no conversation is, by its digits."""
+    """What a turn is, by its digits."""
     return _KINDS.get(mark_of(digits), "response")
 
 
 def shown_turn(node: Node, excerpt: Excerpt | None) -> ShownTurn:
     """A turn in its tree."""
-    kind = "conversation" if node.is_conversation else kind_of(node.digits)
     return with_excerpt(
         ShownTurn(
             node.id,
-            kind,
+            kind_of(node.digits),
             "deleted" if node.deleted else node.status,
             node.created // US,
             parent=None if node.parent is None else name_of(node.parent),

@@ -19,16 +19,14 @@ from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.redis.connection import connect
 from store.secret import shared_secret
-from store.turn import Status
 from tests.support.store.audit import dump, scores
-from tests.support.store.backups import RELEASE, back_up, bring_back, contents_of, cut, mode
+from tests.support.store.backups import OTHER, RELEASE, back_up, bring_back, contents_of, cut, mixed, mode, nodes
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.servers import PLAIN, in_step, server
 from tests.support.store.verdict import checked, faults
 from tests.support.store.work import claim, finish, submit
 from tests.support.waiting import until
 
-OTHER = "other.tenant-2"
 COUNT = 30
 
 
@@ -52,33 +50,6 @@ async def large(store: ConversationHistoryStore, parent: str | None) -> str:
     items = b'["%b"]' % random.randbytes(1 << 20).hex().encode()
     await store.append(TENANT, msgspec.structs.replace(small, items=items))
     return small.id
-
-
-async def mixed(store: ConversationHistoryStore) -> dict[str, str]:
-    """Conversations with forks, tombstones and erased turns of two tenants; some of their ids by name."""
-    first = await grow(store, "a", "b", "c", "d")
-    fork = await grow(store, "e", "f", parent=first[1])
-    await store.forget(TENANT, first[1])
-    await store.forget(TENANT, first[2], erase=True)
-    alone = await grow(store, "alone")
-    failed = store.new_id(alone[0])
-    await store.append(TENANT, turn(failed, alone[0], text="failed", status=Status.FAILED))
-    erased = await grow(store, "root", "kept")
-    await store.forget(TENANT, erased[0], erase=True)
-    foreign = store.new_id()
-    await store.append(OTHER, turn(foreign, text="of somebody else"))
-    names = {"root": first[0], "tombstone": first[1], "erased": first[2], "tip": first[3], "fork": fork[1]}
-    return {**names, "alone": alone[0], "failed": failed, "kept": erased[1], "foreign": foreign}
-
-
-async def nodes(redis: Redis, prefix: str) -> dict[str, dict[bytes, bytes]]:
-    """The fields of every node, without what two servers may see otherwise."""
-    found = {key.removeprefix(prefix): value for key, value in (await dump(redis, prefix)).items() if ":node:" in key}
-    passing = (b"held", b"chain_held", b"deleted")
-    return {
-        key: {name: value for name, value in node.items() if name not in passing} | {b"gone": b"deleted" in node}
-        for key, node in found.items()
-    }
 
 
 async def test_what_is_restored_is_what_there_was(

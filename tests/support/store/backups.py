@@ -4,12 +4,19 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+from redis.asyncio import Redis
+
 from store.backup.backup import Asked, Backup
 from store.backup.records import End
 from store.backup.restore import Checked, Restore, Restored, check
+from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
+from store.turn import Status
+from tests.support.store.audit import dump
+from tests.support.store.sample import TENANT, grow, turn
 
 RELEASE = "1.2.3"
+OTHER = "other.tenant-2"
 
 
 async def back_up(
@@ -66,3 +73,30 @@ def cut(path: Path, size: int) -> None:
 def mode(path: Path) -> int:
     """Who may do what with a file."""
     return path.stat().st_mode & 0o777
+
+
+async def mixed(store: ConversationHistoryStore) -> dict[str, str]:
+    """Conversations with forks, tombstones and erased turns of two tenants; some of their ids by name."""
+    first = await grow(store, "a", "b", "c", "d")
+    fork = await grow(store, "e", "f", parent=first[1])
+    await store.forget(TENANT, first[1])
+    await store.forget(TENANT, first[2], erase=True)
+    alone = await grow(store, "alone")
+    failed = store.new_id(alone[0])
+    await store.append(TENANT, turn(failed, alone[0], text="failed", status=Status.FAILED))
+    erased = await grow(store, "root", "kept")
+    await store.forget(TENANT, erased[0], erase=True)
+    foreign = store.new_id()
+    await store.append(OTHER, turn(foreign, text="of somebody else"))
+    names = {"root": first[0], "tombstone": first[1], "erased": first[2], "tip": first[3], "fork": fork[1]}
+    return {**names, "alone": alone[0], "failed": failed, "kept": erased[1], "foreign": foreign}
+
+
+async def nodes(redis: Redis, prefix: str) -> dict[str, dict[bytes, bytes]]:
+    """The fields of every node, without what two servers may see otherwise."""
+    found = {key.removeprefix(prefix): value for key, value in (await dump(redis, prefix)).items() if ":node:" in key}
+    passing = (b"held", b"chain_held", b"deleted")
+    return {
+        key: {name: value for name, value in node.items() if name not in passing} | {b"gone": b"deleted" in node}
+        for key, node in found.items()
+    }

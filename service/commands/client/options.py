@@ -1,0 +1,83 @@
+"""What all commands of the client share: the options that name a service, and how a command ends."""
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Annotated, ParamSpec
+
+import typer
+
+from service.commands.client import printing
+from service.commands.client.errors import EXIT_INTERRUPTED, ClientError
+from service.commands.client.profile import DEFAULT_URL, read_profile
+from service.commands.client.service import Service
+
+P = ParamSpec("P")
+
+_PANEL = "Service"
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help=f"Where the service is: HARMONIUM_URL, or {DEFAULT_URL}.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="A profile of ~/.config/harmonium/config.toml: HARMONIUM_PROFILE, or its default.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+KeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--key-env",
+        metavar="VARIABLE",
+        help="The variable that holds the key: HARMONIUM_CLIENT_KEY without this.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a response.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
+
+
+def ending(command: Callable[P, int | None]) -> Callable[P, None]:
+    """A command that ends the process with the status that it returns, or that its error has."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            status = command(*args, **kwargs)
+        except ClientError as error:
+            printing.wrong(str(error))
+            status = error.exit_status
+        except KeyboardInterrupt:
+            status = EXIT_INTERRUPTED
+        except BrokenPipeError:  # whoever read the output has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = 1
+        raise typer.Exit(status or 0)
+
+    return run
+
+
+def environment() -> Mapping[str, str]:
+    """The variables that commands of the client may read."""
+    return os.environ
+
+
+def service_of(url: str | None, profile: str | None, key_env: str | None) -> tuple[Service, str]:
+    """The service that is meant, and its URL. Raises ClientError."""
+    chosen = read_profile(url, profile, key_env, environment())
+    return Service(chosen), chosen.url

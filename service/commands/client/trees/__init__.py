@@ -1,0 +1,1 @@
+"""Trees at a terminal: listed and drawn, and as files."""

@@ -1,0 +1,113 @@
+"""`harmonium export` and `import`: trees as files, and back at another service."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.service.commands import id_of, run, said, told
+from tests.support.service.process import ServiceProcess
+
+SEAL_KEY = "a-seal-key-of-more-than-32-characters"
+NOBODYS = "resp_00" + "0" * 46
+
+
+@pytest.fixture
+def pair(start: Callable[..., ServiceProcess], monkeypatch: pytest.MonkeyPatch) -> tuple[ServiceProcess, str]:
+    """A service that the commands talk to, and the address of another one with the same seal key."""
+    one, other = start(seal_keys=SEAL_KEY), start(seal_keys=SEAL_KEY)
+    monkeypatch.setenv("HARMONIUM_URL", one.url)
+    return one, other.url
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    """JSON lines."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceProcess, str], tmp_path: Path) -> None:
+    one, other = pair
+    first = id_of(run("ask", "My name is Ada."))
+    second = id_of(run("ask", "--from", first, "Count to 3."))
+    fork = id_of(run("ask", "--from", first, "Count to 4."))
+    alone = id_of(run("ask", "Count to 5."))
+    exported = run("export", second, fork, first)
+    assert exported.stderr.splitlines()[-1] == "3 turns of 1 tree"
+    head, *turns = lines(exported.stdout)
+    assert head == {"object": "harmonium.tree", "version": 1, "id": first, "turns": 3, "complete": True}
+    assert [turn["id"] for turn in turns] == [first, second, fork]
+    file = tmp_path / "tree.jsonl"
+    file.write_text(exported.stdout)
+    assert said("import", str(file), "--url", other) == "3 turns imported, 0 were there\n"
+    assert told("import", str(file), "--url", other) == {"imported": 0, "kept": 3, "refused": 0}
+    assert said("tree", second, "--url", other) == said("tree", second)
+    again = run("export", second, "--url", other).stdout
+    assert [turn["turn"] for turn in lines(again)[1:]] == [turn["turn"] for turn in turns]
+    assert "Ada" in said("ask", "--from", second, "What is my name?", "--url", other)
+    assert run("show", alone, "--url", other).exit_code == 3
+    everything = run("export", "--all")
+    assert {line["id"] for line in lines(everything.stdout)} == {first, second, fork, alone}
+    assert said("import", "-", "--url", other, stdin=everything.stdout) == "1 turns imported, 3 were there\n"
+    assert one.http().get(f"/v1/responses/{first}").status_code == 200
+
+
+def test_what_was_deleted_comes_back_from_a_file(pair: tuple[ServiceProcess, str], tmp_path: Path) -> None:
+    del pair
+    first = id_of(run("ask", "My name is Ada."))
+    second = id_of(run("ask", "--from", first, "Count to 3."))
+    file = tmp_path / "tree.jsonl"
+    file.write_text(said("export", first))
+    shown = said("show", second)
+    said("rm", "--tree", "--yes", first)
+    assert run("show", second).exit_code == 3
+    assert said("import", str(file)).startswith("2 turns imported")
+    assert said("show", second) == shown
+
+
+@pytest.mark.usefixtures("service")
+def test_what_is_missing_is_told(service: ServiceProcess) -> None:
+    first = id_of(run("ask", "My name is Ada."))
+    queued = said("ask", "--background", "--from", first, "Count to 60.").strip()
+    exported = run("export", first)
+    assert exported.exit_code == 1
+    assert f"without {queued}, which is under way" in exported.stderr
+    assert [line["id"] for line in lines(exported.stdout)] == [first, first]
+    service.http().post(f"/v1/responses/{queued}/cancel")
+
+
+@pytest.mark.usefixtures("service")
+def test_turns_that_are_refused_are_counted_and_the_others_come(tmp_path: Path) -> None:
+    first = id_of(run("ask", "My name is Ada."))
+    _, turn = lines(said("export", first))
+    changed = turn | {"turn": turn["turn"][:-8] + "AAAAAAAA"}
+    result = run("import", "-", stdin="\n".join(map(json.dumps, [changed, turn])) + "\n\n")
+    assert result.exit_code == 1
+    assert result.stdout == "0 turns imported, 1 were there, 1 refused\n"
+    assert result.stderr.startswith("line 1: Invalid value for 'seal'")
+
+
+@pytest.mark.usefixtures("service")
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "status", "message"),
+    [
+        (("export",), "", 2, "give the id of a response, or --all"),
+        (("export", "--all", NOBODYS), "", 2, "give the id of a response, or --all"),
+        (("export", "../../v1/models"), "", 2, "is no id"),
+        (("export", NOBODYS), "", 3, "not found"),
+        (("import",), "", 2, "FILE"),
+        (("import", "/nowhere/at.all"), "", 2, "can't read /nowhere/at.all"),
+        (("import", "/"), "", 2, "can't read /"),
+        (("import", "-"), "no JSON", 2, "line 1 is no JSON object"),
+        (("import", "-"), "[]", 2, "line 1 is no JSON object"),
+        (("import", "-"), '\n{"object":"harmonium.tree","version":2}', 1, "in version 2; this release reads 1"),
+        (("import", "-"), '{"object":"harmonium.tree"}', 1, "in version None"),
+        (("import", "-"), '{"turn":7}', 2, "line 1 is no turn"),
+        (("import", "-"), "{}", 2, "line 1 is no turn"),
+        (("import", "-"), "\x00", 2, "line 1 is no JSON object"),
+    ],
+)
+def test_what_makes_no_sense_is_told(arguments: tuple[str, ...], stdin: str, status: int, message: str) -> None:
+    result = run(*arguments, stdin=stdin)
+    assert (result.exit_code, message in result.stderr) == (status, True), result.stderr

@@ -1,0 +1,119 @@
+"""Turns taken out one by one and brought back: the same tree, with its tokens and ids, as a new use of it."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from store.backup.turns import bring_back, take_out
+from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound, StoreFull
+from store.history.caps import Caps
+from store.history.conversations import Conversations
+from store.history.history import ConversationHistoryStore
+from store.history.trees.turns import turns_of
+from store.jobs.jobs import Jobs
+from store.redis.connection import connect
+from tests.support.store.audit import dump
+from tests.support.store.backups import mixed, nodes
+from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.work import submit
+
+
+async def moved(one: ConversationHistoryStore, other: ConversationHistoryStore, id: str) -> list[bool]:
+    """Bring the tree of a turn from one store to another; of each turn whether it was new there."""
+    tree = await turns_of(one, TENANT, id)
+    return [await bring_back(other, TENANT, (await take_out(one, TENANT, node.id)).turn) for node in tree.nodes]
+
+
+async def test_what_comes_back_is_what_was_taken_out(
+    store: ConversationHistoryStore, second: ConversationHistoryStore, prefix: str, redis: Redis
+) -> None:
+    ids = await mixed(store)
+    before = await dump(redis, prefix)
+    for name in ("tip", "alone", "kept"):
+        assert set(await moved(store, second, ids[name])) == {True}
+    assert await dump(redis, prefix) == before  # to be taken out changes nothing
+    there = {key: node for key, node in (await nodes(redis, f"{prefix}:")).items() if f":{TENANT}:" in key}
+    back = await nodes(redis, f"{prefix}-2:")
+    for node in (*there.values(), *back.values()):
+        del node[b"touched"]
+    assert back == there
+    assert await said(second, ids["tip"]) == ["a", "b", "d"]
+    assert set(await moved(store, second, ids["tip"])) == {False}
+    with pytest.raises(NotFound):
+        await second.get(TENANT, ids["tombstone"])
+
+
+async def test_a_conversation_comes_back_where_it_stood(
+    store: ConversationHistoryStore, second: ConversationHistoryStore
+) -> None:
+    conversations = Conversations(store)
+    id = conversations.new_id()
+    root = turn(conversations.first_turn_id(id), text="hello")
+    await conversations.create(TENANT, id, root, b'{"metadata":{}}')
+    (behind,) = await grow(store, "next", parent=root.id)
+    assert await moved(store, second, id) == [True, True, True]
+    there = Conversations(second)
+    assert await there.get(TENANT, id) == await conversations.get(TENANT, id)
+    assert list(await there.lineage(TENANT, id)) == [root.id]
+    assert await said(second, behind) == ["hello", "next"]
+
+
+async def test_what_is_brought_back_is_used_now_and_evicts_what_was_used_least(
+    store: ConversationHistoryStore, server_url: str, prefix: str
+) -> None:
+    small = ConversationHistoryStore(connect(server_url), prefix=f"{prefix}-3", caps=Caps(responses=3))
+    old = await grow(small, "a", "b", "c")
+    brought = await grow(store, "d", "e")
+    assert await moved(store, small, brought[1]) == [True, True]
+    assert await said(small, brought[1]) == ["d", "e"]
+    assert await said(small, old[0]) == ["a"]
+    for gone in old[1:]:
+        with pytest.raises(NotFound):
+            await small.get(TENANT, gone)
+    await small.close()
+
+
+async def test_a_turn_is_brought_back_once_however_many_bring_it(
+    store: ConversationHistoryStore, second: ConversationHistoryStore
+) -> None:
+    (id,) = await grow(store, "a")
+    taken = (await take_out(store, TENANT, id)).turn
+    news = await asyncio.gather(*(bring_back(second, TENANT, taken) for _ in range(20)))
+    assert sorted(news) == [False] * 19 + [True]
+
+
+@pytest.mark.usefixtures("lost_replies")
+async def test_a_reply_that_was_lost_stores_nothing_twice(
+    store: ConversationHistoryStore, second: ConversationHistoryStore
+) -> None:
+    ids = await grow(store, "a", "b")
+    assert await moved(store, second, ids[1]) == [False, False]  # the first time nobody heard that they were new
+    assert await said(second, ids[1]) == ["a", "b"]
+
+
+async def test_what_can_not_be_taken_out_or_brought_back_says_why(
+    store: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str
+) -> None:
+    ids = await grow(store, "a", "b")
+    taken = (await take_out(store, TENANT, ids[1])).turn
+    with pytest.raises(ParentNotFound):
+        await bring_back(second, TENANT, taken)
+    with pytest.raises(ParentNotFound):
+        await bring_back(store, "another", taken)
+    with pytest.raises(NotFound):
+        await take_out(store, "another", ids[1])
+    with pytest.raises(NotFound):
+        await take_out(store, TENANT, "resp_" + "0" * 48)
+    await second.append(TENANT, turn(ids[0], text="another one"))
+    with pytest.raises(Conflict):
+        await bring_back(second, TENANT, (await take_out(store, TENANT, ids[0])).turn)
+    jobs = Jobs(store)
+    under_way = await submit(jobs, parent=ids[1])
+    with pytest.raises(NotTerminal):
+        await take_out(store, TENANT, under_way)
+    await jobs.cancel(TENANT, under_way)
+    tiny = ConversationHistoryStore(connect(server_url), prefix=f"{prefix}-3", caps=Caps(bytes=10))
+    with pytest.raises(StoreFull):
+        await bring_back(tiny, TENANT, (await take_out(store, TENANT, ids[0])).turn)
+    await tiny.close()

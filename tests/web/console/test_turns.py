@@ -1,0 +1,205 @@
+"""Turns over HTTP as a file has them: they come back as they were, to whom they were, and nothing else does."""
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+
+TREES, TURNS = "/console/api/trees", "/console/api/turns"
+SEAL_KEY = "a-seal-key-of-more-than-32-characters"
+UNKNOWN = "resp_" + "0" * 46 + "aa"
+
+Pair = tuple[ServiceProcess, ServiceProcess]
+
+
+@pytest.fixture
+def pair(start: Callable[..., ServiceProcess]) -> Pair:
+    """Two services with stores of their own and the same seal key."""
+    slow = {"seal_keys": SEAL_KEY, "demo_tokens_per_second": 200}
+    return start(**slow), start(**slow, shards=4)
+
+
+def exported(http: httpx.Client, id: str) -> list[dict[str, Any]]:
+    """The turns of a tree, parents first."""
+    tree = http.get(f"{TREES}/{id}").json()
+    answers = [http.get(f"{TURNS}/{turn['id']}") for turn in tree["turns"]]
+    assert [answer.status_code for answer in answers] == [200] * len(answers)
+    return [answer.json() for answer in answers]
+
+
+def brought(http: httpx.Client, turn: dict[str, Any]) -> httpx.Response:
+    """The answer to an import."""
+    return http.post(TURNS, json={name: turn[name] for name in ("turn", "seal")})
+
+
+def refused(answer: httpx.Response, status: int, param: str | None, code: str | None) -> str:
+    """The message of a refusal."""
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (status, param, code), answer.text
+    return str(error["message"])
+
+
+def test_a_tree_comes_back_with_its_ids_its_items_and_what_the_model_knew(pair: Pair) -> None:
+    one, other = pair
+    client = one.client()
+    first = client.responses.create(model=MODEL, input="My name is Ada.")
+    second = client.responses.create(model=MODEL, input="Count to 3.", previous_response_id=first.id)
+    tool: Any = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
+    fork = client.responses.create(
+        model=MODEL,
+        input="Use the look_up tool.",
+        previous_response_id=first.id,
+        tools=[tool],
+        metadata={"über": '"\n'},
+    )
+    turns = exported(one.http(), second.id)
+    assert [turn["id"] for turn in turns] == [first.id, second.id, fork.id]
+    assert [turn["parent"] for turn in turns] == [None, first.id, first.id]
+    assert {turn["root"] for turn in turns} == {first.id}
+    for turn in turns:
+        assert brought(other.http(), turn).json() == {"id": turn["id"], "new": True, "object": "console.turn.imported"}
+        assert brought(other.http(), turn).json()["new"] is False
+    for id in (first.id, second.id, fork.id):
+        for path in (f"/v1/responses/{id}", f"/v1/responses/{id}/input_items"):
+            assert other.http().get(path).content == one.http().get(path).content
+        assert (
+            turns[[turn["id"] for turn in turns].index(id)]["response"] == one.http().get(f"/v1/responses/{id}").json()
+        )
+    asked = other.client().responses.create(model=MODEL, input="What is my name?", previous_response_id=second.id)
+    assert "Ada" in asked.output_text
+    assert asked.usage is not None
+    alike = client.responses.create(model=MODEL, input="What is my name?", previous_response_id=second.id)
+    assert alike.usage is not None
+    assert asked.usage.input_tokens == alike.usage.input_tokens
+
+
+def test_what_was_deleted_is_unreadable_and_still_known(pair: Pair) -> None:
+    one, other = pair
+    client = one.client()
+    first = client.responses.create(model=MODEL, input="My name is Ada.")
+    second = client.responses.create(model=MODEL, input="Count to 3.", previous_response_id=first.id)
+    client.responses.delete(first.id)
+    turns = exported(one.http(), second.id)
+    assert [(turn["deleted"], turn["response"], turn["input"], turn["seal"]) for turn in turns[:1]] == [
+        (True, None, None, None)
+    ]
+    assert turns[0]["turn"].startswith("hs_")
+    for turn in turns:
+        assert brought(other.http(), turn).status_code == 200
+    assert other.http().get(f"/v1/responses/{first.id}").status_code == 404
+    asked = other.client().responses.create(model=MODEL, input="What is my name?", previous_response_id=second.id)
+    assert "Ada" in asked.output_text
+
+
+def test_a_conversation_comes_back_under_its_id(pair: Pair) -> None:
+    one, other = pair
+    client = one.client()
+    conversation = client.conversations.create(
+        metadata={"who": "ada"}, items=[{"role": "user", "content": "My name is Ada."}]
+    )
+    client.responses.create(model=MODEL, input="Count to 3.", conversation=conversation.id)
+    turns = exported(one.http(), conversation.id)
+    assert [turn["kind"] for turn in turns] == ["items", "response", "conversation"]
+    for turn in turns:
+        assert brought(other.http(), turn).status_code == 200
+    for path in (f"/v1/conversations/{conversation.id}", f"/v1/conversations/{conversation.id}/items"):
+        assert other.http().get(path).content == one.http().get(path).content
+    asked = other.client().responses.create(model=MODEL, input="What is my name?", conversation=conversation.id)
+    assert "Ada" in asked.output_text
+
+
+def test_turns_of_one_project_come_back_to_it_alone(tenants: ServiceProcess) -> None:
+    acme, globex = tenants.http(ACME_KEY), tenants.http(GLOBEX_KEY)
+    made = tenants.client(ACME_KEY).responses.create(model=MODEL, input="My name is Ada.")
+    (turn,) = exported(acme, made.id)
+    message = refused(brought(globex, turn), 400, "seal", "invalid_value")
+    assert "same HARMONIUM_SEAL_KEYS" in message
+    assert made.id not in globex.get(TREES).text
+    unknown, foreign = globex.get(f"{TURNS}/{UNKNOWN}"), globex.get(f"{TURNS}/{made.id}")
+    assert refused(foreign, 404, "response_id", None).replace(made.id, UNKNOWN) == refused(
+        unknown, 404, "response_id", None
+    )
+    assert brought(acme, turn).json()["new"] is False
+
+
+def test_what_was_changed_comes_back_nowhere(service: ServiceProcess) -> None:
+    http = service.http()
+    one, other = (
+        exported(http, service.client().responses.create(model=MODEL, input=text).id)[0]
+        for text in ("My name is Ada.", "My name is Bo.")
+    )
+    assert b64decode(one["turn"])
+    for name in ("turn", "seal"):
+        for at in (5, len(one[name]) // 2, -9):
+            changed = one[name][:at] + ("A" if one[name][at] != "A" else "B") + one[name][at + 1 :]
+            assert refused(brought(http, one | {name: changed}), 400, "seal", "invalid_value")
+    refused(brought(http, one | {"seal": other["seal"]}), 400, "seal", "invalid_value")
+    refused(brought(http, one | {"turn": other["seal"], "seal": None}), 400, "turn", "invalid_value")
+    refused(brought(http, one | {"seal": None}), 400, "turn", "invalid_value")
+    sealed = service.client().responses.create(
+        model=MODEL, input="Hello", include=["reasoning.encrypted_content"], reasoning={"effort": "high"}
+    )
+    thought = next(item for item in sealed.output if item.type == "reasoning").encrypted_content
+    refused(brought(http, one | {"seal": thought}), 400, "seal", "invalid_value")
+    refused(brought(http, one | {"turn": thought, "seal": None}), 400, "turn", "invalid_value")
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"", None),
+        (b"{", None),
+        (b"[]", None),
+        (b"\xff", None),
+        (b"null", None),
+        (b"[" * 100_000, None),
+        (b"{}", "turn"),
+        (b'{"turn":null}', "turn"),
+        (b'{"turn":1,"seal":"hs_"}', "turn"),
+        (b'{"turn":["a"],"seal":"hs_"}', "turn"),
+        (b'{"turn":"","seal":1}', "seal"),
+        (b'{"turn":""}', "turn"),
+        (b'{"turn":"","seal":""}', "seal"),
+        (b'{"turn":"AAAA","seal":"hs_"}', "seal"),
+        (b'{"turn":"AAAA","seal":"hs_AAAA"}', "seal"),
+        (b'{"turn":"AAAA","seal":"hs_\\u0000"}', "seal"),
+        (b'{"turn":"hs_AAAA"}', "turn"),
+        (b'{"turn":"hs_' + b"A" * 3_000_000 + b'"}', "turn"),
+        (b'{"turn":"\\ud800","seal":"x"}', None),
+        (b'{"turn":"\xc3\xa4","seal":"\xc3\xa4"}', "seal"),
+        (b'{"turn":"' + b"A" * 3_000_000 + b'","seal":"hs_AAAA"}', "seal"),
+    ],
+    ids=lambda value: re.sub(r"\W+", "_", repr(value))[:40],
+)
+def test_what_is_no_turn_is_refused_by_name(service: ServiceProcess, body: bytes, param: str | None) -> None:
+    answer = service.http().post(TURNS, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert error["param"] == param
+    assert len(error["message"]) < 1_000
+
+
+@pytest.mark.parametrize("id", ["x", "resp_", "resp_" + "g" * 48, "conv_" + "0" * 48, "resp_ff" + "0" * 46, "%00"])
+def test_an_id_that_nothing_has_is_not_found(service: ServiceProcess, id: str) -> None:
+    assert service.http().get(f"{TURNS}/{id}").status_code == 404
+
+
+def test_what_can_not_come_back_now_says_what_to_do(pair: Pair) -> None:
+    one, other = pair
+    client = one.client()
+    first = client.responses.create(model=MODEL, input="My name is Ada.")
+    second = client.responses.create(model=MODEL, input="Count to 3.", previous_response_id=first.id)
+    turns = exported(one.http(), second.id)
+    message = refused(brought(other.http(), turns[1]), 404, "turn", "previous_response_not_found")
+    assert first.id in message
+    assert "order" in message
+    queued = one.http().post("/v1/responses", json={"model": MODEL, "input": "Count to 60.", "background": True})
+    assert "under way" in refused(one.http().get(f"{TURNS}/{queued.json()['id']}"), 400, "id", None)
+    line = json.dumps(turns[0])
+    assert other.http().post(TURNS, content=line, headers={"content-type": "application/json"}).status_code == 200
