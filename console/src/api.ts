@@ -63,6 +63,8 @@ async function json<T>(path: string, asked?: Asked): Promise<T> {
   return (await (await ask(path, asked)).json()) as T;
 }
 
+const TURNS = "/console/api/turns";
+
 const response = (id: string): string => `/v1/responses/${encodeURIComponent(id)}`;
 
 export interface Filters {
@@ -99,6 +101,14 @@ export const jobs = (signal: AbortSignal): Promise<{ data: Turn[]; has_more: boo
 
 export const retrieve = (id: string, signal?: AbortSignal): Promise<Answer> =>
   json(response(id), signal && { signal });
+
+/** A turn as a file has it: what the service says of it, unread. */
+export const whole = async (id: string, signal: AbortSignal): Promise<string> =>
+  (await ask(`${TURNS}/${encodeURIComponent(id)}`, { signal })).text();
+
+/** Bring a turn back: whether it is new, or was there. */
+export const bring = (turn: object, signal: AbortSignal): Promise<{ id: string; new: boolean }> =>
+  json(TURNS, { method: "POST", body: turn, signal });
 
 export const cancel = (id: string): Promise<Answer> => json(`${response(id)}/cancel`, { method: "POST" });
 

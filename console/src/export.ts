@@ -1,36 +1,45 @@
-// A whole tree as lines of JSON: a line that says what it is, then a line for each turn, parents before their children.
-import { ApiError, ownItems, retrieve } from "./api";
-import type { Turn, WholeTree } from "./wire";
+// A whole tree as lines of JSON: a head, then what the service says of each turn, each behind the one that it continues. What
+// `harmonium export` prints: `harmonium import` reads it, and import.ts.
+import { ApiError, whole } from "./api";
+import { RUNNING, type WholeTree } from "./wire";
+
+export const FORMAT = "harmonium.tree";
+
+/** The version of the form that is written, and the only one that is read. */
+export const VERSION = 1;
 
 /** How many turns are read at once. */
 const AT_ONCE = 4;
 
-/** The lines of a tree. `tell` hears how many turns are read. A turn that was deleted has neither input nor response. */
-export async function linesOf(tree: WholeTree, signal: AbortSignal, tell: (done: number) => void): Promise<string[]> {
-  const lines: string[] = [];
-  const head = { format: "harmonium.tree", version: 1, id: tree.id, turns: tree.turns.length, complete: tree.turns_complete };
+/** The lines of a tree, and how many of its turns aren't among them: those under way, and what can't be read. */
+export interface Exported {
+  lines: string[];
+  missing: number;
+}
+
+/** The lines of a tree. `tell` hears how many turns are done. Throws ApiError. */
+export async function exported(tree: WholeTree, signal: AbortSignal, tell: (done: number) => void): Promise<Exported> {
+  const head = { object: FORMAT, version: VERSION, id: tree.id, turns: tree.turns.length, complete: tree.turns_complete };
+  const found: (string | null)[] = tree.turns.map(() => null);
   let next = 0;
   let done = 0;
   async function some(): Promise<void> {
     for (let at = next++; at < tree.turns.length; at = next++) {
       const turn = tree.turns[at];
-      if (turn) lines[at] = JSON.stringify(await whole(turn, signal));
+      if (turn && !RUNNING.has(turn.status)) found[at] = await lineOf(turn.id, signal);
       tell(++done);
     }
   }
   await Promise.all(Array.from({ length: AT_ONCE }, some));
-  return [JSON.stringify(head), ...lines];
+  const lines = found.filter((line) => line !== null);
+  return { lines: [JSON.stringify(head), ...lines], missing: found.length - lines.length };
 }
 
-async function whole(turn: Turn, signal: AbortSignal): Promise<object> {
-  const { id, kind, parent, status, created_at } = turn;
-  const about = { id, kind, parent, status, created_at };
-  if (kind !== "response" || status === "deleted") return about;
+async function lineOf(id: string, signal: AbortSignal): Promise<string | null> {
   try {
-    const [response, { items, complete }] = await Promise.all([retrieve(id, signal), ownItems(id, signal)]);
-    return { ...about, input: items, ...(complete ? {} : { input_complete: false }), response };
+    return await whole(id, signal);
   } catch (error) {
-    if (error instanceof ApiError && error.status === 404) return { ...about, status: "deleted" }; // since it was listed
+    if (error instanceof ApiError && error.status === 404) return null; // deleted since it was listed, or unreadable
     throw error;
   }
 }

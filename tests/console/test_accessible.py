@@ -35,6 +35,10 @@ def test_axe_finds_nothing_in_any_view(full: tuple[ServiceProcess, str, str], vi
     page = visit(service, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)  # axe is a script of another
     expect(page.locator(".trees li").first).to_be_visible()
     assert complaints(page) == []
+    page.locator("input[type=file]").set_input_files({"name": "a", "mimeType": "", "buffer": b'{"turn":""}\n?'})
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.locator(".outcome li")).to_be_visible()
+    assert complaints(page) == []
     page.get_by_label("Status").select_option("failed")
     expect(page.locator(".empty")).to_be_visible()
     assert complaints(page) == []

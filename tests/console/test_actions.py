@@ -1,9 +1,7 @@
 """What can be done with a turn in a browser: going on, again, with other words, stopping, comparing, taking away."""
 
-import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from openai import NotFoundError
@@ -187,30 +185,6 @@ def test_two_turns_stand_side_by_side_with_what_they_share_dimmed(service: Servi
     expect(page.locator(".row.selected")).to_contain_text("What is my name?")
     page.goto(f"{service.url}/console#/compare/{left}/{said(service, 'Another.')}")
     expect(page.get_by_role("alert")).to_contain_text("aren't turns of one conversation")
-
-
-def test_a_tree_is_exported_with_all_its_branches(service: ServiceProcess, visit: Open) -> None:
-    root = said(service, "My name is Ada.")
-    left, right, gone = (said(service, text, root) for text in ("What is my name?", "Count to 3.", "Hello."))
-    leaf = said(service, "Count to 2.", gone)
-    service.client().responses.delete(gone)
-    page = visit(service, f"#/c/{left}")
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Export").click()
-    assert download.value.suggested_filename == f"{root}.jsonl"
-    head, *turns = map(json.loads, Path(download.value.path()).read_text().splitlines())
-    assert head == {"format": "harmonium.tree", "version": 1, "id": root, "turns": 5, "complete": True}
-    assert {turn["id"]: turn["parent"] for turn in turns} == {
-        root: None,
-        left: root,
-        right: root,
-        gone: root,
-        leaf: gone,
-    }
-    by_id = {turn["id"]: turn for turn in turns}
-    assert by_id[right]["response"]["output"][-1]["content"][0]["text"].split() == ["1", "2", "3"]
-    assert [item["content"][0]["text"] for item in by_id[right]["input"]] == ["Count to 3."]
-    assert (by_id[gone]["status"], "response" in by_id[gone]) == ("deleted", False)
 
 
 def test_a_response_is_deleted_and_what_continues_it_stays(service: ServiceProcess, visit: Open) -> None:

@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { type Filters, cancel, jobs, queryOf, trees } from "../api";
 import { toTurn } from "../state";
 import type { ListedTree, TreePage } from "../wire";
+import { Import } from "./files";
 import { useLoaded } from "./loading";
 import { Ago, Failure, Line, Loading, Status, count, wordsOf } from "./text";
 
@@ -39,6 +40,7 @@ export function List() {
     <main class="list">
       <header class="heading">
         <h1>Conversations</h1>
+        <Import onDone={again} />
         <button onClick={again}>Refresh</button>
       </header>
       <Find />

@@ -1,15 +1,15 @@
 // A conversation: the graph of its turns beside the one that is looked at.
 import { signal } from "@preact/signals";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Extent, tree } from "../api";
-import { linesOf, save } from "../export";
 import { graphOf } from "../graph";
 import { place, said, toCompare, toList, toTurn } from "../state";
 import { RUNNING, type Turn, type WholeTree } from "../wire";
+import { Export } from "./files";
 import { GraphView } from "./graph";
 import { useLoaded } from "./loading";
 import { Removal } from "./removal";
-import { Failure, Line, Loading, count, isAborted, wordsOf } from "./text";
+import { Failure, Line, Loading, count } from "./text";
 import { TurnView } from "./turn";
 
 const REFRESH_MS = 2_000;
@@ -88,7 +88,7 @@ function Head({ value, again }: { value: WholeTree; again: () => void }) {
         {!value.turns_complete && "; only its newest branches are shown"}
         {!value.excerpts_complete && "; some turns are too large for an excerpt"}
       </p>
-      <Export value={value} />
+      <Export tree={value} />
       <button onClick={again}>Refresh</button>
     </header>
   );
@@ -103,40 +103,6 @@ function graphForks(value: WholeTree): number {
     seen.add(parent);
   }
   return forked.size;
-}
-
-function Export({ value }: { value: WholeTree }) {
-  const [done, setDone] = useState<number | null>(null);
-  const [error, setError] = useState("");
-  const stop = useRef<AbortController | null>(null);
-  useEffect(() => () => stop.current?.abort(), []);
-  async function start() {
-    const controller = new AbortController();
-    stop.current = controller;
-    setDone(0);
-    setError("");
-    try {
-      save(`${value.id}.jsonl`, await linesOf(value, controller.signal, setDone));
-      said.value = "Exported";
-    } catch (caught) {
-      if (!isAborted(caught)) setError(wordsOf(caught));
-    }
-    setDone(null);
-  }
-  return (
-    <>
-      {done === null ? (
-        <button onClick={start} title="Every turn with its input and its response, as lines of JSON">
-          Export
-        </button>
-      ) : (
-        <button onClick={() => stop.current?.abort()}>
-          Stop at {done} of {value.turns.length}
-        </button>
-      )}
-      {error && <Failure error={error} />}
-    </>
-  );
 }
 
 function Detail({ value, turn, parent, again }: { value: WholeTree; turn: Turn; parent: Turn | null; again: () => void }) {

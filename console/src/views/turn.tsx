@@ -5,8 +5,8 @@ import { again, asked, curl, edited, going } from "../request";
 import { key } from "../state";
 import { type Answer, type Item, type Turn, ended } from "../wire";
 import { Composer, type Draft } from "./composer";
-import { Events } from "./events";
-import { ItemView } from "./items";
+import { Events } from "./tabs/events";
+import { ItemView } from "./tabs/items";
 import { useLoaded } from "./loading";
 import { Ago, Copy, Failure, Id, Line, Loading, Status, Text, count, wordsOf } from "./text";
 

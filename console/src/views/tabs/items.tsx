@@ -1,7 +1,7 @@
 // Items of a response as a transcript: who, and what. What isn't known is shown as JSON.
 import type { ComponentChildren } from "preact";
-import type { Item, Part } from "../wire";
-import { Line, Text } from "./text";
+import type { Item, Part } from "../../wire";
+import { Line, Text } from "../text";
 
 const pretty = (value: unknown): string => JSON.stringify(value, null, 2);
 

@@ -1,10 +1,10 @@
 // The events of a background response: all that are kept, live while it runs, and played again at a speed.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, follow } from "../api";
-import { folded, nothing } from "../run";
-import { eventsOf } from "../stream";
-import type { StreamEvent } from "../wire";
-import { Failure, Line, Loading, Text, count, isAborted, wordsOf } from "./text";
+import { ApiError, follow } from "../../api";
+import { folded, nothing } from "../../run";
+import { eventsOf } from "../../stream";
+import type { StreamEvent } from "../../wire";
+import { Failure, Line, Loading, Text, count, isAborted, wordsOf } from "../text";
 
 /** The most events that are kept here; a longer log is shown as far as that. */
 const MAX_EVENTS = 20_000;

@@ -1,0 +1,136 @@
+// Conversations as files: one is saved, and what was saved is brought back.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { exported, save } from "../export";
+import { type Imported, imported, nothing } from "../import";
+import { said } from "../state";
+import type { WholeTree } from "../wire";
+import { Failure, Line, count, isAborted, wordsOf } from "./text";
+
+interface Work<T> {
+  /** How far it is; null before it begins. */
+  so: T | null;
+  busy: boolean;
+  error: string;
+  begin: (work: (signal: AbortSignal, tell: (so: T) => void) => Promise<void>) => void;
+  stop: () => void;
+}
+
+/** Work that takes a while, and ends when it is stopped, or with what shows it. */
+function useWork<T>(): Work<T> {
+  const [so, setSo] = useState<T | null>(null);
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState("");
+  const at = useRef<AbortController | null>(null);
+  useEffect(() => () => at.current?.abort(), []);
+  async function begin(work: (signal: AbortSignal, tell: (so: T) => void) => Promise<void>) {
+    const controller = new AbortController();
+    at.current = controller;
+    setSo(null);
+    setBusy(true);
+    setError("");
+    try {
+      await work(controller.signal, (so) => controller.signal.aborted || setSo(so));
+    } catch (caught) {
+      if (!isAborted(caught)) setError(wordsOf(caught));
+    }
+    setBusy(false);
+  }
+  return { so, busy, error, begin, stop: () => at.current?.abort() };
+}
+
+export function Export({ tree }: { tree: WholeTree }) {
+  const { so, busy, error, begin, stop } = useWork<number>();
+  const [missing, setMissing] = useState(0);
+  const start = () =>
+    begin(async (signal, tell) => {
+      setMissing(0);
+      const { lines, missing } = await exported(tree, signal, tell);
+      save(`${tree.id}.jsonl`, lines);
+      setMissing(missing);
+      said.value = "Exported";
+    });
+  return (
+    <>
+      {busy ? (
+        <button onClick={stop}>
+          Stop at {so ?? 0} of {tree.turns.length}
+        </button>
+      ) : (
+        <button onClick={start} title="Every turn, as lines of JSON that can be imported">
+          Export
+        </button>
+      )}
+      {missing > 0 && (
+        <p class="outcome hint" role="status">
+          Exported without {count(missing, "turn")}, under way or gone by now.
+        </p>
+      )}
+      {error && <Failure error={error} />}
+    </>
+  );
+}
+
+export function Import({ onDone }: { onDone: () => void }) {
+  const { so, busy, error, begin, stop } = useWork<Imported>();
+  const choice = useRef<HTMLInputElement>(null);
+  function start(file: File) {
+    begin(async (signal, tell) => {
+      try {
+        await imported(file, signal, tell);
+        said.value = "Imported";
+      } finally {
+        onDone();
+      }
+    });
+  }
+  return (
+    <>
+      {busy ? (
+        <button onClick={stop}>Stop</button>
+      ) : (
+        <button onClick={() => choice.current?.click()} title="Bring back conversations of a file that was exported">
+          Import
+        </button>
+      )}
+      <input
+        ref={choice}
+        type="file"
+        hidden
+        aria-label="A file that was exported"
+        accept=".jsonl,.json,.txt"
+        onChange={(event) => {
+          const file = event.currentTarget.files?.[0];
+          if (file) start(file);
+          event.currentTarget.value = ""; // so that the same file can be chosen again
+        }}
+      />
+      {(busy || so) && <Outcome so={so ?? nothing} busy={busy} />}
+      {error && (
+        <div class="outcome">
+          <Failure error={error} />
+        </div>
+      )}
+    </>
+  );
+}
+
+function Outcome({ so, busy }: { so: Imported; busy: boolean }) {
+  return (
+    <div class="outcome hint">
+      <p role="status">
+        {busy && "So far: "}
+        {count(so.came, "turn")} came, {so.kept.toLocaleString("en")} {so.kept === 1 ? "was" : "were"} there
+        {so.refused > 0 && `, ${so.refused.toLocaleString("en")} ${so.refused === 1 ? "was" : "were"} refused`}.
+      </p>
+      {so.why.length > 0 && (
+        <ul>
+          {so.why.map((each) => (
+            <li>
+              <Line text={each} />
+            </li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}
