@@ -44,8 +44,9 @@ export async function ask(path: string, { method = "GET", body, signal }: Asked 
     throw error;
   }
   if (answer.ok) return answer;
-  if (answer.status === 401 && used === key.value) forgetKey();
-  throw new ApiError(answer.status, await messageOf(answer));
+  const refusal = new ApiError(answer.status, await messageOf(answer));
+  if (answer.status === 401 && used === key.value) forgetKey(used && refusal.message);
+  throw refusal;
 }
 
 async function messageOf(answer: Response): Promise<string> {
@@ -59,7 +60,8 @@ async function messageOf(answer: Response): Promise<string> {
   return `The service answered with status ${answer.status}.`;
 }
 
-async function json<T>(path: string, asked?: Asked): Promise<T> {
+/** The answer to a request, as JSON. Throws ApiError. */
+export async function json<T>(path: string, asked?: Asked): Promise<T> {
   return (await (await ask(path, asked)).json()) as T;
 }
 

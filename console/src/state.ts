@@ -9,13 +9,21 @@ export const key = signal(sessionStorage.getItem(KEY) ?? "");
 /** Whether the service asks for a key: unknown until it was asked. */
 export const locked = signal<boolean | null>(null);
 
+/** Whether the key is an administrator's, which opens no conversation. */
+export const administers = signal(false);
+
+/** Why the key was forgotten, in the service's words; nothing where that was wished. */
+export const refused = signal("");
+
 export function useKey(value: string): void {
   key.value = value;
   sessionStorage.setItem(KEY, value);
 }
 
-export function forgetKey(): void {
+export function forgetKey(why = ""): void {
   key.value = "";
+  administers.value = false;
+  refused.value = why;
   sessionStorage.removeItem(KEY);
   locked.value = true;
 }
@@ -23,12 +31,19 @@ export function forgetKey(): void {
 export type Place =
   | { view: "list" }
   | { view: "tree"; id: string }
-  | { view: "compare"; left: string; right: string };
+  | { view: "compare"; left: string; right: string }
+  | { view: "administration"; section: Section; id: string };
+
+/** A part of the administration. */
+export type Section = "projects" | "usage" | "audit";
+const SECTIONS: Section[] = ["projects", "usage", "audit"];
 
 function placeOf(hash: string): Place {
   const [view, ...ids] = hash.replace(/^#\/?/, "").split("/").map(decoded);
   if (view === "c" && ids[0]) return { view: "tree", id: ids[0] };
   if (view === "compare" && ids[0] && ids[1]) return { view: "compare", left: ids[0], right: ids[1] };
+  const section = SECTIONS.find((each) => each === view);
+  if (section) return { view: "administration", section, id: ids[0] ?? "" };
   return { view: "list" };
 }
 
@@ -49,6 +64,10 @@ export const toList = "#/";
 export const toTurn = (id: string): string => `#/c/${encodeURIComponent(id)}`;
 export const toCompare = (left: string, right: string): string =>
   `#/compare/${encodeURIComponent(left)}/${encodeURIComponent(right)}`;
+
+export const toSection = (section: Section): string => `#/${section}`;
+export const toProjects = toSection("projects");
+export const toProject = (id: string): string => `${toProjects}/${encodeURIComponent(id)}`;
 
 export type Theme = "auto" | "light" | "dark";
 const THEMES: Theme[] = ["auto", "light", "dark"];

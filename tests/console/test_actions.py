@@ -190,8 +190,10 @@ def test_two_turns_stand_side_by_side_with_what_they_share_dimmed(service: Servi
 def test_a_response_is_deleted_and_what_continues_it_stays(service: ServiceProcess, visit: Open) -> None:
     root = said(service, "My name is Ada.")
     leaf = said(service, "What is my name?", root)
-    page = visit(service, f"#/c/{root}")
+    page = visit(service, f"#/c/{root}", permissions=["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("dialog").get_by_title("Copy").click()
+    expect(page.locator("[aria-live=polite]")).to_have_text("Copied")
     page.get_by_role("button", name="Keep it").click()
     assert service.client().responses.retrieve(root).id == root
     page.get_by_role("button", name="Delete…").click()

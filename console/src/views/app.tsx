@@ -1,15 +1,23 @@
 // The page: who may look, where it is, and what is above all views.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { administers as mayAdminister } from "../administration/requests";
+import { Administration } from "../administration/view";
 import { ApiError, queryOf, trees } from "../api";
-import { forgetKey, key, locked, nextTheme, place, said, theme, toList, useKey } from "../state";
+import { administers, forgetKey, key, locked, nextTheme, place, refused, said, theme, toList, useKey } from "../state";
 import { Compare } from "./compare";
 import { List, resetList } from "./list";
 import { Failure, Loading, wordsOf } from "./text";
 import { TreeView, compared } from "./tree";
 
-/** Ask for the least there is, to learn whether the key opens anything. Throws ApiError. */
+/** Ask for the least there is, to learn whether the key opens anything, and what. Throws ApiError. */
 async function knock(): Promise<void> {
-  await trees(queryOf({ status: "", model: "", since: "", metadata: "" }, null, 1));
+  try {
+    await trees(queryOf({ status: "", model: "", since: "", metadata: "" }, null, 1));
+    administers.value = false;
+  } catch (error) {
+    if (!(error instanceof ApiError && error.status === 403 && key.value && (await mayAdminister()))) throw error;
+    administers.value = true;
+  }
 }
 
 export function App() {
@@ -51,6 +59,7 @@ export function App() {
 
 function View() {
   const at = place.value;
+  if (administers.value) return <Administration />;
   if (at.view === "tree") return <TreeView id={at.id} />;
   if (at.view === "compare") return <Compare key={`${at.left} ${at.right}`} left={at.left} right={at.right} />;
   return <List />;
@@ -71,7 +80,7 @@ function Mark() {
 function Bar() {
   return (
     <header class="bar">
-      <a class="name" href={toList} aria-label="harmonium: conversations">
+      <a class="name" href={toList} aria-label={administers.value ? "harmonium: projects" : "harmonium: conversations"}>
         <Mark />
         harmonium
       </a>
@@ -112,6 +121,7 @@ function Lock() {
     }
     setBusy(true);
     setError("");
+    refused.value = "";
     useKey(wanted);
     try {
       await knock();
@@ -126,7 +136,7 @@ function Lock() {
     <main class="lock">
       <form onSubmit={open}>
         <h1>Open the console</h1>
-        <p>It shows what one API key may see. The key stays in this tab and is forgotten when the tab is closed.</p>
+        <p>It shows what one API key may see, and an administrator's key what it administers. The key stays in this tab and is forgotten when the tab is closed.</p>
         <label>
           <span>API key</span>
           <input
@@ -138,7 +148,7 @@ function Lock() {
             onInput={(event) => setValue(event.currentTarget.value)}
           />
         </label>
-        {error && <Failure error={error} />}
+        {(error || refused.value) && <Failure error={error || refused.value} />}
         <button type="submit" class="main" disabled={busy || !value.trim()}>
           {busy ? "Opening…" : "Open"}
         </button>

@@ -108,7 +108,7 @@ export function Copy({ text, label, title, quiet = false }: { text: string; labe
     setTimeout(() => setCopied(false), 1200);
   }
   return (
-    <button class={quiet ? "copy id" : "copy"} title={title} onClick={copy}>
+    <button type="button" class={quiet ? "copy id" : "copy"} title={title} onClick={copy}>
       {label}
       <span class="done" aria-hidden="true">
         {copied ? "✓" : ""}

@@ -1,0 +1,230 @@
+// What was used: bars of hours or days, and the same as tables.
+import { useMemo, useState } from "preact/hooks";
+import { useLoaded } from "../views/loading";
+import { Failure, Line, Loading, count } from "../views/text";
+import { Chart, OTHERS, type Series } from "./chart";
+import { Table } from "./pages";
+import { type Bucket, type Grouping, MOST, type Used, keys, projects, usage } from "./requests";
+
+const HOUR = 3_600;
+const DAY = 24 * HOUR;
+
+interface Period {
+  words: string;
+  width: "1h" | "1d";
+  seconds: number;
+  buckets: number;
+}
+const PERIODS: Record<string, Period> = {
+  day: { words: "the last day", width: "1h", seconds: HOUR, buckets: 24 },
+  week: { words: "the last week", width: "1d", seconds: DAY, buckets: 7 },
+  month: { words: "the last month", width: "1d", seconds: DAY, buckets: 31 },
+};
+
+const GROUPINGS: [Grouping, string][] = [
+  ["project_id", "project"],
+  ["api_key_id", "key"],
+  ["model", "model"],
+];
+
+const MEASURES: Record<string, (used: Used) => number> = {
+  tokens: (used) => used.input_tokens + used.output_tokens,
+  requests: (used) => used.num_model_requests,
+};
+
+/** How many groups have a colour of their own. */
+const COLOURED = 5;
+
+interface Sums {
+  id: string;
+  requests: number;
+  input: number;
+  cached: number;
+  output: number;
+}
+
+/** Usage of one project, or of all. */
+export function Usage({ project }: { project?: string }) {
+  const [period, setPeriod] = useState("week");
+  const [by, setBy] = useState<Grouping>(project ? "model" : "project_id");
+  const [measure, setMeasure] = useState("tokens");
+  const { words, width, seconds, buckets } = PERIODS[period]!;
+  const { value, error, again } = useLoaded(
+    JSON.stringify([project, period, by]),
+    async (signal) => {
+      const since = (Math.floor(Date.now() / 1000 / seconds) - buckets + 1) * seconds;
+      const wished = { since, width, buckets, by, ...(project ? { project } : {}) };
+      const [found, names] = await Promise.all([usage(wished, signal), namesOf(by, project, signal)]);
+      return { found, names };
+    },
+    () => 0,
+  );
+  const groups = useMemo(() => (value ? sumsOf(value.found, by) : []), [value]);
+  const nameOf = (id: string): string => value?.names.get(id) ?? (id || "counted together");
+  const valueOf = MEASURES[measure]!;
+  return (
+    <>
+      <div class="filters">
+        <Choice name="Period" value={period} options={Object.entries(PERIODS).map(([id, { words }]) => [id, words])} onChange={setPeriod} />
+        <Choice
+          name="Grouped by"
+          value={by}
+          options={GROUPINGS.filter(([id]) => !project || id !== "project_id")}
+          onChange={(id) => setBy(id as Grouping)}
+        />
+        <Choice name="Shows" value={measure} options={Object.keys(MEASURES).map((id) => [id, id])} onChange={setMeasure} />
+        <button onClick={again}>Refresh</button>
+      </div>
+      {error && <Failure error={error} again={again} />}
+      {!value && !error && <Loading what="usage" />}
+      {value && groups.length === 0 && <p class="empty">Nothing was used in {words}.</p>}
+      {value && groups.length > 0 && (
+        <>
+          <Chart
+            label={`${measure === "tokens" ? "Tokens" : "Requests"} of ${words}, ${width === "1h" ? "by hours" : "by days"} (UTC). The tables below have the numbers.`}
+            bars={barsOf(value.found, by, groups, valueOf, nameOf)}
+            hours={width === "1h"}
+          />
+          <Totals groups={groups} by={by} nameOf={nameOf} />
+          <Times buckets={value.found} hours={width === "1h"} />
+        </>
+      )}
+    </>
+  );
+}
+
+interface Chosen {
+  name: string;
+  value: string;
+  options: [string, string][];
+  onChange: (id: string) => void;
+}
+
+function Choice({ name, value, options, onChange }: Chosen) {
+  return (
+    <label>
+      <span>{name}</span>
+      <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
+        {options.map(([id, words]) => (
+          <option value={id}>{words}</option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** The names of what usage is grouped by, as far as a page has them: those of others are their ids. */
+async function namesOf(by: Grouping, project: string | undefined, signal: AbortSignal): Promise<Map<string, string>> {
+  if (by === "project_id") {
+    return new Map((await projects(null, MOST, true, signal)).data.map(({ id, name }) => [id, name]));
+  }
+  if (by === "api_key_id" && project) {
+    const known = (await keys(project, null, signal)).data;
+    return new Map(known.map(({ id, name, redacted_value }) => [id, `${name} (${redacted_value})`]));
+  }
+  return new Map();
+}
+
+function sumsOf(buckets: Bucket[], by: Grouping): Sums[] {
+  const sums = new Map<string, Sums>();
+  for (const used of buckets.flatMap((bucket) => bucket.results)) {
+    const id = used[by] ?? "";
+    const sum = sums.get(id) ?? { id, requests: 0, input: 0, cached: 0, output: 0 };
+    sum.requests += used.num_model_requests;
+    sum.input += used.input_tokens;
+    sum.cached += used.input_cached_tokens;
+    sum.output += used.output_tokens;
+    sums.set(id, sum);
+  }
+  return [...sums.values()].sort((left, right) => right.input + right.output - left.input - left.output);
+}
+
+function barsOf(
+  buckets: Bucket[],
+  by: Grouping,
+  groups: Sums[],
+  valueOf: (used: Used) => number,
+  nameOf: (id: string) => string,
+): Series[] {
+  const coloured = new Map(groups.slice(0, COLOURED).map(({ id }, colour) => [id, colour]));
+  return buckets.map(({ start_time, results }) => {
+    const parts = new Map<number, { name: string; value: number }>();
+    for (const used of results) {
+      const id = used[by] ?? "";
+      const colour = coloured.get(id) ?? OTHERS;
+      const part = parts.get(colour) ?? { name: colour === OTHERS ? "others" : nameOf(id), value: 0 };
+      part.value += valueOf(used);
+      parts.set(colour, part);
+    }
+    return { start: start_time, parts: [...parts].map(([colour, part]) => ({ colour, ...part })) };
+  });
+}
+
+function Totals({ groups, by, nameOf }: { groups: Sums[]; by: Grouping; nameOf: (id: string) => string }) {
+  return (
+    <Table name="Usage in all">
+      <thead>
+        <tr>
+          <th scope="col">{(GROUPINGS.find(([id]) => id === by)?.[1] ?? "").replace(/^./, (first) => first.toUpperCase())}</th>
+          <Columns />
+        </tr>
+      </thead>
+      <tbody>
+        {groups.map((sum, index) => (
+          <tr key={sum.id}>
+            <th scope="row">
+              <i class={`swatch lane-${Math.min(index, OTHERS)}`} aria-hidden="true" />
+              <Line text={nameOf(sum.id)} />
+            </th>
+            <Numbers {...sum} />
+          </tr>
+        ))}
+      </tbody>
+    </Table>
+  );
+}
+
+/** Every bar as a row: for who doesn't see the chart, and who wants the numbers. */
+function Times({ buckets, hours }: { buckets: Bucket[]; hours: boolean }) {
+  return (
+    <details class="times">
+      <summary>The numbers of {count(buckets.length, hours ? "hour" : "day")} (UTC)</summary>
+      <Table name={hours ? "Usage by hours" : "Usage by days"}>
+        <thead>
+          <tr>
+            <th scope="col">{hours ? "Hour" : "Day"}</th>
+            <Columns />
+          </tr>
+        </thead>
+        <tbody>
+          {buckets.map((bucket) => (
+            <tr key={bucket.start_time}>
+              <th scope="row">{new Date(bucket.start_time * 1000).toISOString().slice(0, hours ? 16 : 10).replace("T", " ")}</th>
+              <Numbers {...(sumsOf([{ ...bucket, results: bucket.results.map((each) => ({ ...each, model: null })) }], "model")[0] ?? NONE)} />
+            </tr>
+          ))}
+        </tbody>
+      </Table>
+    </details>
+  );
+}
+
+const NONE: Sums = { id: "", requests: 0, input: 0, cached: 0, output: 0 };
+
+const Columns = () => (
+  <>
+    {["Requests", "Input tokens", "of them cached", "Output tokens"].map((title) => (
+      <th scope="col" class="number">
+        {title}
+      </th>
+    ))}
+  </>
+);
+
+const Numbers = ({ requests, input, cached, output }: Sums) => (
+  <>
+    {[requests, input, cached, output].map((number) => (
+      <td class="number">{number.toLocaleString("en")}</td>
+    ))}
+  </>
+);

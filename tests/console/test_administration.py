@@ -1,0 +1,350 @@
+"""What an administrator's key shows in the console: projects, keys, limits, usage and the audit log, in a browser."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.console.conftest import Open
+from tests.console.test_accessible import complaints
+from tests.console.test_hostile import HOSTILE, MARKUP, untouched
+from tests.console.test_list import opened
+from tests.support.console.administered import ADMIN_KEY, Administered, admin, fill, with_key
+from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess
+
+pytestmark = pytest.mark.clients
+
+START = Callable[..., ServiceProcess]
+REVERSED = "\u05e9\u05dc\u05d5\u05dd (\u0645\u0631\u062d\u0628\u0627)"
+"""Hebrew and Arabic, which run from right to left."""
+
+NONE = "\u2013"
+"""What stands where there is no limit."""
+
+
+@pytest.fixture(scope="module")
+def administered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceProcess, Administered]]:
+    """A service with projects, and the one that was used most, for tests that don't mind each other."""
+    folder = Path(tmp_path_factory.mktemp("administered"))
+    service = ServiceProcess(folder, admin_key=ADMIN_KEY, api_keys=f"acme:{ACME_KEY}")
+    yield service, fill(service)
+    service.stop()
+
+
+@pytest.fixture
+def empty(start: START) -> ServiceProcess:
+    """A service of one's own, with projects and none in it."""
+    return start(admin_key=ADMIN_KEY)
+
+
+def entered(visit: Open, service: ServiceProcess, place: str = "", key: str = ADMIN_KEY, **options: object) -> Page:
+    """The console, opened with an administrator's key."""
+    page = visit(service, place, **options)
+    opened(page, key)
+    expect(page.get_by_role("navigation", name="Administration")).to_be_visible()
+    return page
+
+
+def answered(page: Page, path: str, body: dict[str, Any], status: int = 200) -> None:
+    """Have the browser be answered like this, whatever the service says."""
+
+    def answer(route: Route) -> None:
+        route.fulfill(status=status, json=body)
+
+    page.route(re.compile(re.escape(path)), answer)
+
+
+def row(page: Page, table: str, text: str) -> Any:
+    return page.get_by_role("region", name=table).locator("tbody tr", has_text=text)
+
+
+def test_projects_are_listed_with_archived_ones_where_that_is_wished(
+    administered: tuple[ServiceProcess, Administered], visit: Open
+) -> None:
+    service, letters = administered
+    page = entered(visit, service)
+    expect(row(page, "Projects", "Letters")).to_contain_text(letters.project)
+    expect(row(page, "Projects", "acme")).to_contain_text("in the settings")
+    expect(row(page, "Projects", "Trial of last year")).to_have_count(0)
+    page.get_by_label("with archived ones").check()
+    expect(row(page, "Projects", "Trial of last year").locator("time")).to_have_count(2)
+    expect(page.get_by_text("Conversations")).to_have_count(0)
+
+
+def test_a_project_shows_its_keys_accounts_limits_and_usage(
+    administered: tuple[ServiceProcess, Administered], visit: Open
+) -> None:
+    service, letters = administered
+    page = entered(visit, service)
+    page.get_by_role("link", name="Letters").click()
+    expect(page.get_by_role("heading", level=1, name="Letters")).to_be_visible()
+    scoped = row(page, "API keys", "for the dashboard")
+    expect(scoped).to_contain_text("api.all.read")
+    expect(scoped.locator("time")).to_have_count(1)
+    expect(scoped).to_contain_text("never")
+    first = row(page, "API keys", "Secret Key")
+    expect(first).to_contain_text(f"...{letters.key[-4:]}")
+    assert letters.key not in page.content()
+    expect(row(page, "Service accounts", "mailer")).to_be_visible()
+    expect(row(page, "Limits", "all together").locator("td")).to_have_text(["600", "200,000", *[NONE] * 5])
+    expect(row(page, "Usage in all", MODEL).locator("td").first).to_have_text("3")
+    expect(page.get_by_role("img", name="Tokens of the last week")).to_be_visible()
+    page.get_by_label("Grouped by").select_option("key")
+    expect(row(page, "Usage in all", "Secret Key").locator("td").first).to_have_text("3")
+
+
+@pytest.mark.parametrize(("period", "bars"), [("the last day", 24), ("the last week", 7), ("the last month", 31)])
+def test_usage_is_bars_and_the_same_numbers_in_tables(
+    administered: tuple[ServiceProcess, Administered], visit: Open, period: str, bars: int
+) -> None:
+    page = entered(visit, administered[0], "#/usage")
+    page.get_by_label("Period").select_option(period)
+    page.get_by_label("Show").select_option("requests")
+    chart = page.get_by_role("img", name=f"Requests of {period}")
+    expect(chart.locator("g")).to_have_count(bars)
+    expect(chart.locator("rect")).to_have_count(2)
+    expect(row(page, "Usage in all", "Letters").locator("td").first).to_have_text("3")
+    expect(row(page, "Usage in all", "Travel").locator("td").first).to_have_text("1")
+    heights = chart.locator("rect").evaluate_all("all => all.map((each) => +each.getAttribute('height'))")
+    assert heights[0] == pytest.approx(3 * heights[1])
+    page.get_by_text("The numbers of").click()
+    name = "Usage by hours" if bars == 24 else "Usage by days"
+    requests = page.get_by_role("region", name=name).locator("tbody td:nth-child(2)").all_inner_texts()
+    assert (len(requests), sum(map(int, requests))) == (bars, 4)
+
+
+def test_nothing_yet_says_so(empty: ServiceProcess, visit: Open) -> None:
+    page = entered(visit, empty)
+    expect(page.get_by_role("heading", name="No projects yet")).to_be_visible()
+    page.get_by_role("link", name="Usage").click()
+    expect(page.get_by_text("Nothing was used in the last week.")).to_be_visible()
+    page.get_by_role("link", name="Audit log").click()
+    expect(page.get_by_text("Nothing has been done yet.")).to_be_visible()
+    page.get_by_label("Type").select_option("project.created")
+    expect(page.get_by_text("No entry has this type.")).to_be_visible()
+
+
+def test_a_project_and_a_key_are_made_the_value_is_shown_once_and_revoked(empty: ServiceProcess, visit: Open) -> None:
+    page = entered(visit, empty, permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="New project").click()
+    expect(page.get_by_label("Name")).to_be_focused()
+    page.get_by_label("Name").fill("Letters")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="Letters")).to_be_visible()
+    expect(page.get_by_text("No keys yet.")).to_be_visible()
+    page.get_by_role("button", name="New key").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name", exact=True).fill("for the mail")
+    dialog.get_by_label("Its name").fill("mailer")
+    dialog.get_by_label("api.responses.write").check()
+    dialog.get_by_label("Expires").select_option("in 30 days")
+    dialog.get_by_role("button", name="Create").click()
+    value = dialog.locator(".value code").inner_text()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_visible()
+    dialog.get_by_role("button", name="Copy").click()
+    assert page.evaluate("navigator.clipboard.readText()") == value
+    assert empty.client(value).responses.create(model=MODEL, input="Hi").status == "completed"
+    dialog.get_by_role("button", name="I have it").click()
+    expect(page.get_by_role("button", name="New key")).to_be_focused()
+    expect(row(page, "API keys", "for the mail")).to_contain_text("api.responses.write")
+    expect(row(page, "Service accounts", "mailer")).to_be_visible()
+    assert value not in page.content()
+    assert value not in page.evaluate("JSON.stringify([localStorage, sessionStorage, location.href])")
+    revoke = page.get_by_role("button", name="Revoke the key")
+    revoke.click()
+    expect(page.get_by_role("button", name="Keep it")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
+    expect(revoke).to_be_focused()
+    assert empty.http(value).get("/v1/models").status_code != 401
+    revoke.click()
+    dialog.get_by_role("button", name="Revoke").click()
+    expect(page.locator("[aria-live=polite]")).to_have_text("The key is revoked.")
+    expect(page.get_by_text("No keys yet.")).to_be_visible()
+    assert empty.http(value).get("/v1/responses/resp_1").status_code == 401
+
+
+def test_an_account_is_deleted_and_a_project_archived(empty: ServiceProcess, visit: Open) -> None:
+    with admin(empty) as client:
+        project, _ = with_key(client, "Letters")
+    page = entered(visit, empty, f"#/projects/{project}")
+    page.get_by_role("button", name="Delete the account").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_text("No service accounts yet.")).to_be_visible()
+    expect(page.get_by_text("No keys yet.")).to_be_visible()
+    page.get_by_role("button", name="Archive…").click()
+    page.get_by_role("button", name="Archive", exact=True).click()
+    expect(page.get_by_text("archived")).to_be_visible()
+    expect(page.get_by_role("button", name="New key")).to_have_count(0)
+
+
+def test_what_two_administrators_did_is_in_the_audit_log_by_type_and_by_pages(
+    empty: ServiceProcess, visit: Open
+) -> None:
+    with admin(empty) as client:
+        other = client.admin.organization.admin_api_keys.create(name="Grace")
+        client.admin.organization.projects.create(name="One")
+    assert other.value is not None
+    page = entered(visit, empty, key=other.value)
+    page.get_by_role("button", name="New project").click()
+    page.get_by_label("Name").fill("Two")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="Two")).to_be_visible()
+    page.get_by_role("link", name="Audit log").click()
+    rows = page.get_by_role("region", name="Audit log").locator("tbody tr")
+    expect(rows.locator("th")).to_have_text(["project.created", "project.created", "api_key.created"])
+    expect(rows.nth(0)).to_contain_text(f"Grace {other.id}")
+    expect(rows.nth(0)).to_contain_text("Two")
+    expect(rows.nth(1)).to_contain_text("settings")
+    page.get_by_label("Type").select_option("api_key.created")
+    expect(rows).to_have_count(1)
+    page.get_by_label("Type").select_option("")
+    with admin(empty) as client:
+        for number in range(50):
+            client.admin.organization.projects.create(name=f"Number {number}")
+    page.get_by_role("button", name="Refresh").click()
+    expect(rows).to_have_count(50)
+    expect(rows.first).to_contain_text("Number 49")
+    page.get_by_role("button", name="Older").click()
+    expect(rows).to_have_count(3)
+    page.get_by_role("button", name="Newer").click()
+    expect(rows.first).to_contain_text("Number 49")
+
+
+def test_names_of_strangers_are_text_everywhere(empty: ServiceProcess, visit: Open) -> None:
+    with admin(empty) as client:
+        turned = with_key(client, REVERSED, MARKUP)
+        marked = with_key(client, MARKUP, REVERSED)
+    for each in (turned, marked):
+        empty.client(each.key).responses.create(model=MODEL, input="Hi")
+    page = entered(visit, empty)
+    expect(row(page, "Projects", MARKUP)).to_be_visible()
+    expect(row(page, "Projects", REVERSED).locator("bdi").first).to_have_text(REVERSED)
+    untouched(page)
+    page.get_by_role("link", name=REVERSED).click()
+    expect(row(page, "Service accounts", MARKUP)).to_be_visible()
+    untouched(page)
+    for button in ("Delete the account", "Archive…", "New key"):
+        page.get_by_role("button", name=button).click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        untouched(page)
+        page.keyboard.press("Escape")
+    page.goto(f"{empty.url}/console#/usage")
+    expect(row(page, "Usage in all", MARKUP)).to_be_visible()
+    untouched(page)
+    page.goto(f"{empty.url}/console#/audit")
+    expect(row(page, "Audit log", MARKUP).first).to_be_visible()
+    untouched(page)
+
+
+def test_control_characters_are_refused_and_would_be_named(empty: ServiceProcess, visit: Open) -> None:
+    page = entered(visit, empty)
+    page.get_by_role("button", name="New project").click()
+    page.get_by_label("Name").fill("a\u202eb")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("alert")).to_contain_text("can be printed")
+    untouched(page)
+    page.keyboard.press("Escape")
+    project = {"id": "proj_1", "name": HOSTILE, "created_at": 1, "archived_at": 2, "static": False}
+    answered(page, "/v1/organization/projects?", {"data": [project], "has_more": False, "last_id": None})
+    page.get_by_label("with archived ones").check()
+    expect(page.locator("tbody .unseen").first).to_have_text("U+202E")
+    untouched(page)
+
+
+def test_a_wrong_key_and_one_that_only_is_somebody_elses_say_so(empty: ServiceProcess, visit: Open) -> None:
+    page = visit(empty)
+    opened(page, "sk-wrong")
+    expect(page.get_by_role("alert")).to_contain_text("Incorrect API key")
+    with admin(empty) as client:
+        accounts = client.admin.organization.projects.service_accounts
+        project = with_key(client, "Letters").project
+        account = accounts.create(project, name="models", create_service_account_only=True).id
+        made = accounts.api_keys.create(account, project_id=project, scopes=["api.model.read"])
+    opened(page, made.value)
+    expect(page.get_by_role("alert")).to_contain_text("Missing scopes: api.responses.read")
+    expect(page.get_by_role("navigation", name="Administration")).to_have_count(0)
+
+
+def test_a_projects_key_sees_no_administration(administered: tuple[ServiceProcess, Administered], visit: Open) -> None:
+    service, letters = administered
+    page = visit(service, "#/audit")
+    opened(page, letters.key)
+    expect(page.get_by_role("heading", name="Conversations")).to_be_visible()
+    expect(page.get_by_text("project.created")).to_have_count(0)
+    page.get_by_role("button", name="Forget the key").click()
+    opened(page, ADMIN_KEY)
+    expect(page.get_by_role("region", name="Projects")).to_be_visible()
+
+
+def test_a_key_that_was_revoked_meanwhile_is_forgotten_and_says_why(empty: ServiceProcess, visit: Open) -> None:
+    with admin(empty) as client:
+        other = client.admin.organization.admin_api_keys.create(name="Grace")
+        assert other.value is not None
+        page = entered(visit, empty, key=other.value)
+        client.admin.organization.admin_api_keys.delete(other.id)
+    page.get_by_role("link", name="Audit log").click()
+    expect(page.get_by_label("API key")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("Incorrect API key")
+    assert page.evaluate("sessionStorage.length") == 0
+    opened(page, ADMIN_KEY)
+    expect(page.get_by_role("heading", level=1, name="Audit log")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_project_that_is_not_there_and_a_service_that_fails_say_so_and_are_tried_again(
+    empty: ServiceProcess, visit: Open
+) -> None:
+    page = entered(visit, empty, "#/projects/proj_none")
+    expect(page.get_by_role("alert")).to_contain_text("proj_none")
+    page.get_by_role("link", name="← Projects").click()
+    expect(page.get_by_role("heading", name="No projects yet")).to_be_visible()
+    answered(page, "/v1/organization/audit_logs", {"error": {"message": "The store is away."}}, status=503)
+    page.get_by_role("link", name="Audit log").click()
+    expect(page.get_by_role("alert")).to_contain_text("The store is away.")
+    page.unroute_all()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_text("Nothing has been done yet.")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_the_administration(
+    administered: tuple[ServiceProcess, Administered], visit: Open, scheme: str
+) -> None:
+    service, letters = administered
+    page = entered(visit, service, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
+    expect(page.get_by_role("region", name="Projects")).to_be_visible()
+    assert complaints(page) == []
+    page.goto(f"{service.url}/console#/projects/{letters.project}")
+    for name in ("API keys", "Service accounts", "Limits", "Usage in all"):
+        expect(page.get_by_role("region", name=name, exact=True).locator("table")).to_be_visible()
+    assert complaints(page) == []
+    for button in ("New key…", "Archive…"):
+        page.get_by_role("button", name=button).click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        assert (button, complaints(page)) == (button, [])
+        page.keyboard.press("Escape")
+    page.goto(f"{service.url}/console#/usage")
+    page.get_by_text("The numbers of").click()
+    assert complaints(page) == []
+    page.goto(f"{service.url}/console#/audit")
+    expect(page.get_by_role("region", name="Audit log")).to_be_visible()
+    assert complaints(page) == []
+
+
+def test_a_project_is_reached_and_left_by_keys_alone(
+    administered: tuple[ServiceProcess, Administered], visit: Open
+) -> None:
+    page = entered(visit, administered[0])
+    link = page.get_by_role("link", name="Letters")
+    expect(link).to_be_visible()
+    for _ in range(20):
+        if link.evaluate("link => link === document.activeElement"):
+            break
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="Letters")).to_be_visible()
