@@ -38,6 +38,9 @@ PAYLOAD_BYTES = 1 << 20
 PIECE_BYTES = 8 << 20
 """How much payload is held at once, as the store has it; a conversation with more is read as a large one."""
 
+GONE_TOO = -1
+"""Instead of how long a tree may be unused: what is still there of all trees is described."""
+
 ROUNDS = 5
 """How often a conversation is read that is used meanwhile, and a turn that changes."""
 
@@ -119,19 +122,23 @@ class ShardReader:
             found.update(member.partition("/")[0] for member in members)
         return sorted(found)
 
-    async def describe(self, members: Sequence[str], above: int = 0) -> list[list[Node]]:
-        """Of each turn TENANT/DIGITS that and those above it, newest first; nothing where it is gone."""
+    async def describe(self, members: Sequence[str], above: int = 0, idle_us: int = GONE_TOO) -> list[list[Node]]:
+        """Of each turn TENANT/DIGITS that and those above it, newest first; nothing where it is gone, or its tree was
+        not used for `idle_us`.
+        """
         found: list[list[Node]] = []
         for at in range(0, len(members), TURNS):
             async with self._server.operation() as operation:
                 some = " ".join(members[at : at + TURNS])
-                _, *replies = await scripts.describe(operation, self._shard, members=some, above=above)
+                _, *replies = await scripts.describe(operation, self._shard, members=some, above=above, idle_us=idle_us)
             found += [_upwards(reply.decode().split("\n")) if reply else [] for reply in replies]
         return found
 
-    async def turn(self, member: str) -> tuple[Node, Saved | None] | None:
-        """A turn TENANT/DIGITS, without its content where that can't be read; None where it is gone."""
-        (nodes,) = await self.describe([member])
+    async def turn(self, member: str, idle_us: int) -> tuple[Node, Saved | None] | None:
+        """A turn TENANT/DIGITS, without its content where that can't be read; None where it is gone, as `describe`
+        says.
+        """
+        (nodes,) = await self.describe([member], idle_us=idle_us)
         if not nodes:
             return None
         node = nodes[0]

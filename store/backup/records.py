@@ -108,6 +108,11 @@ class Saved(msgspec.Struct, frozen=True, tag="turn", omit_defaults=True):
         """Whether its id is unknown, and only its messages stay."""
         return self.response is None
 
+    @property
+    def payload(self) -> int:
+        """The bytes of its messages, its response and its items."""
+        return len(self.response or b"") + len(self.items or b"") + sum(message.size for message in self.messages)
+
 
 class End(msgspec.Struct, frozen=True, tag="end"):
     """What the file comes to.

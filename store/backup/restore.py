@@ -22,7 +22,7 @@ from redis.exceptions import OutOfMemoryError
 
 from store import codec
 from store.backup.contents import Contents, Entry, Tally, Wanted, all_of_it
-from store.backup.reading import patient
+from store.backup.reading import GONE_TOO, patient
 from store.backup.records import End, Header, Saved, Tree
 from store.errors import DoesNotFit, NewerFormat, NotFound, StoreFull
 from store.keys import SECRET_BYTES, Keyspace
@@ -225,7 +225,7 @@ class Restore:
         for shard, some in shards.items():
             async with self._server.operation() as operation:
                 keys = self._keyspace.all_shards()[shard]
-                _, *lines = await scripts.describe(operation, keys, members=" ".join(some), above=0)
+                _, *lines = await scripts.describe(operation, keys, members=" ".join(some), above=0, idle_us=GONE_TOO)
             there.update(member for member, line in zip(some, lines, strict=True) if line)
         return there
 
@@ -261,7 +261,7 @@ class Restore:
         tree, turn = entry
         async with self._server.operation() as operation:
             try:
-                (word,) = await scripts.restore(
+                word, *_ = await scripts.restore(
                     operation,
                     self._keyspace.turn(tree.tenant, turn.id),
                     parent="" if turn.parent is None else self._keyspace.digits(turn.parent),
@@ -275,6 +275,8 @@ class Restore:
                 )
             except OutOfMemoryError as error:
                 raise StoreFull("the server has no memory left, or its disk is nearly full") from error
+        if word == b"forgotten":
+            return b"missing"
         if word == b"full":
             raise StoreFull("others have stored so much meanwhile that it doesn't fit any more")
         return word

@@ -4,6 +4,7 @@ What a backup restores is what there was, so it has the uses that it had and evi
 for it now: it is used now, and what was used least makes room for it, as for a new one.
 """
 
+import asyncio
 from functools import partial
 from typing import NamedTuple
 
@@ -11,8 +12,9 @@ from store import codec
 from store.backup.reading import ShardReader
 from store.backup.records import Saved
 from store.backup.restore import WAIT_MS, arguments_of
-from store.errors import NotFound, NotTerminal
+from store.errors import NotFound, NotTerminal, StoreUnavailable
 from store.history.append import Addition, with_room
+from store.history.delete import remove_tree
 from store.history.history import ConversationHistoryStore
 from store.keys import CONVERSATION_PREFIX, TurnKeys, id_of
 from store.redis import scripts
@@ -30,14 +32,21 @@ class Taken(NamedTuple):
     turn: Saved
 
 
+async def stored_bytes(history: ConversationHistoryStore, tenant: str, id: str) -> int:
+    """How many bytes are stored of a turn, or a conversation; 0 of one that isn't there. Raises as `take_out`."""
+    keys = _keys(history, tenant, id)
+    (nodes,) = await ShardReader(history.server, keys.shard, 0).describe([f"{tenant}/{keys.digits}"])
+    return nodes[0].payload if nodes else 0
+
+
 async def take_out(history: ConversationHistoryStore, tenant: str, id: str) -> Taken:
     """A turn of a tenant, or a conversation, which isn't used by that.
 
-    Raises NotFound, also for one that can't be read and for a deleted one that nothing continues, NotTerminal for what
-    is under way, ValueError for a malformed tenant, NewerFormat, StoreUnavailable.
+    Raises NotFound, also for one that can't be read and for one that was not used for too long, NotTerminal for what is
+    under way, ValueError for a malformed tenant, NewerFormat, StoreUnavailable.
     """
     keys = _keys(history, tenant, id)
-    found = await ShardReader(history.server, keys.shard, 0).turn(f"{tenant}/{keys.digits}")
+    found = await ShardReader(history.server, keys.shard, 0).turn(f"{tenant}/{keys.digits}", history.caps.idle_us)
     if found is None:
         raise NotFound(id)
     node, turn = found
@@ -49,14 +58,16 @@ async def take_out(history: ConversationHistoryStore, tenant: str, id: str) -> T
 
 
 async def bring_back(history: ConversationHistoryStore, tenant: str, turn: Saved) -> bool:
-    """Store a turn below the one that it continues; False where it is there. What it takes counts as the tenant's.
+    """Store a turn below the one that it continues; False where it is there. What it takes counts as the tenant's, and
+    its tree is used by that.
 
     Raises ParentNotFound, Conflict where another turn has its id, StoreFull, ValueError for a malformed tenant,
     StoreUnavailable.
     """
     keys = history.keyspace.turn(tenant, turn.id)
     parent = "" if turn.parent is None else history.keyspace.digits(turn.parent)
-    told = arguments_of(turn)
+    large = turn.payload > codec.THREAD_FROM_BYTES
+    told = await asyncio.to_thread(arguments_of, turn) if large else arguments_of(turn)
     packed = codec.Packed(told["messages_blob"], told["response_blob"], turn.digest)
     addition = Addition(keys, parent, turn, packed, "")
     restore = partial(
@@ -69,7 +80,12 @@ async def bring_back(history: ConversationHistoryStore, tenant: str, turn: Saved
     )
 
     async def script(operation: Operation, turn: TurnKeys, **bounds: Argument) -> scripts.Reply:
-        word, *_ = await restore(operation, turn, **bounds)
+        word, *root = await restore(operation, turn, **bounds)
+        if word == b"forgotten":
+            await remove_tree(operation, turn.shard, f"{tenant}/{root[0].decode()}", history.caps.tree_calls)
+            word, *_ = await restore(operation, turn, **bounds)
+        if word == b"forgotten":
+            raise StoreUnavailable("a large tree that was deleted is still being removed")
         return [b"again" if word == b"full" else word]
 
     async def store() -> bytes:

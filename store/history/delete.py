@@ -64,12 +64,14 @@ async def sweep(operation: Operation, shard: ShardKeys, caps: Caps, clock_us: in
     return word == b"again", Doubt(why.decode(), int(trees)) if why else None, int(expired)
 
 
-async def _sweep_tree(operation: Operation, shard: ShardKeys, tree: str) -> bool:
-    """Remove some turns of one tree that was forgotten; whether there may be more. Raises redis-py's errors."""
-    word, *_ = await scripts.sweep(
-        operation, shard, only=tree, idle_us=0, named_us=0, grace_us=0, clock_us=0, budget=EVICT_BATCH
-    )
-    return word == b"again"
+async def remove_tree(operation: Operation, shard: ShardKeys, tree: str, calls: int) -> None:
+    """Remove a tree that was forgotten, or as much of it as `calls` can. Raises redis-py's errors."""
+    for _ in range(calls):
+        word, *_ = await scripts.sweep(
+            operation, shard, only=tree, idle_us=0, named_us=0, grace_us=0, clock_us=0, budget=EVICT_BATCH
+        )
+        if word != b"again":
+            return
 
 
 async def in_pieces(
@@ -121,6 +123,4 @@ async def forget_tree(operation: Operation, keys: TurnKeys, *, token: str, caps:
         raise NotTerminal(id_of(keys.digits))
     if word == b"missing":
         raise NotFound(id_of(keys.digits))
-    for _ in range(caps.tree_calls):
-        if not await _sweep_tree(operation, keys.shard, f"{keys.tenant}/{root[0].decode()}"):
-            return
+    await remove_tree(operation, keys.shard, f"{keys.tenant}/{root[0].decode()}", caps.tree_calls)

@@ -5,16 +5,19 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response as HttpResponse
 
 from service.api.decoding import decode
-from service.errors import ApiError, InvalidRequest
+from service.errors import ApiError, InvalidRequest, invalid_value
 from service.web.console.portable import Portable, portable, read
 from service.web.console.shapes import US, Kind, kind_of
 from service.web.errors import JsonResponse
 from service.web.routes.query import StrictRoute
-from service.web.routes.received import body_of, exchange_of, service_of
+from service.web.routes.received import body_of, exchange_of, preparing, service_of
 from service.web.routes.stored import with_room
-from store.backup.turns import bring_back, take_out
-from store.errors import Conflict, NotTerminal, ParentNotFound
+from store.backup.turns import bring_back, stored_bytes, take_out
+from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound
 from store.keys import name_of
+
+BODIES = 2
+"""How many times the size of a request a turn may have that comes back: it has what was asked and what came of it."""
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
@@ -53,48 +56,54 @@ _BROUGHT = msgspec.json.Decoder(Portable)
 async def retrieve_turn(request: Request, id: str) -> HttpResponse:
     """A turn of a tree, or a conversation, that no longer changes."""
     service, tenant = service_of(request), exchange_of(request).tenant
-    try:
-        root, turn = await take_out(service.store, tenant, id)
-    except NotTerminal:
-        raise InvalidRequest(
-            f"The response '{id}' is still under way. Wait for its end, or cancel it.", param="id"
-        ) from None
-    sealed = await portable((await service.seals.of(tenant)), turn)
-    digits = turn.id.partition("_")[2]
-    answer = WholeTurn(
-        id=name_of(digits),
-        kind=kind_of(digits),
-        root=root,
-        parent=None if turn.parent is None else name_of(turn.parent.partition("_")[2]),
-        status=turn.status,
-        created_at=turn.created // US,
-        deleted=turn.deleted,
-        input=_shown(turn.items),
-        response=_shown(turn.response),
-        turn=sealed.turn,
-        seal=sealed.seal,
-    )
-    return with_room(request, JsonResponse(answer))
+    async with preparing(request, await stored_bytes(service.store, tenant, id)):
+        try:
+            root, turn = await take_out(service.store, tenant, id)
+        except NotTerminal:
+            raise InvalidRequest(
+                f"The response '{id}' is still under way. Wait for its end, or cancel it.", param="id"
+            ) from None
+        sealed = await portable((await service.seals.of(tenant)), turn)
+        digits = turn.id.partition("_")[2]
+        answer = WholeTurn(
+            id=name_of(digits),
+            kind=kind_of(digits),
+            root=root,
+            parent=None if turn.parent is None else name_of(turn.parent.partition("_")[2]),
+            status=turn.status,
+            created_at=turn.created // US,
+            deleted=turn.deleted,
+            input=_shown(turn.items),
+            response=_shown(turn.response),
+            turn=sealed.turn,
+            seal=sealed.seal,
+        )
+        return with_room(request, JsonResponse(answer))
 
 
 @router.post("/console/api/turns")
 async def import_turn(request: Request) -> HttpResponse:
     """Store a turn again, under its id, behind the one that it continues."""
     service, tenant = service_of(request), exchange_of(request).tenant
-    brought = decode(await body_of(request), _BROUGHT)
-    turn = await read(await service.seals.of(tenant), brought)
-    name = name_of(turn.id.partition("_")[2])
-    try:
-        new = await bring_back(service.store, tenant, turn)
-    except ParentNotFound:
-        raise ApiError(
-            404,
-            f"'{name}' continues '{turn.parent}', which is not there. Import the turns of a tree in their order.",
-            code="previous_response_not_found",
-            param="turn",
-        ) from None
-    except Conflict:
-        raise ApiError(409, f"Another turn is stored as '{name}'.", code="conflict", param="turn") from None
+    body = await body_of(request, times=BODIES)
+    async with preparing(request, len(body)):
+        turn = await read(await service.seals.of(tenant), decode(body, _BROUGHT))
+        name = name_of(turn.id.partition("_")[2])
+        try:
+            new = await bring_back(service.store, tenant, turn)
+        except ParentNotFound:
+            raise ApiError(
+                404,
+                f"'{name}' continues '{turn.parent}', which is not there. Import the turns of a tree in their order.",
+                code="previous_response_not_found",
+                param="turn",
+            ) from None
+        except NotFound:
+            raise invalid_value(
+                "turn", name, "Its id is of a store with more shards. Import it where HARMONIUM_SHARDS is no smaller."
+            ) from None
+        except Conflict:
+            raise ApiError(409, f"Another turn is stored as '{name}'.", code="conflict", param="turn") from None
     return JsonResponse(Imported(name, new))
 
 

@@ -47,7 +47,7 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
     settings = service.settings
     limits = PassedLimits(settings.max_input_items, settings.max_tools, settings.max_tools_bytes)
     body = await body_of(request)
-    async with preparing(request, body):
+    async with preparing(request, len(body)):
         read = await in_steps(read_passed(body, endpoint, limits))
     reads = len(body) // TOKEN_BYTES
     del body  # its members: what goes on is of them

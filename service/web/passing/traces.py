@@ -31,7 +31,7 @@ async def ingest(request: Request) -> HttpResponse:
     """Traces and spans as the Agents SDK exports them, in `data`. They go where the service's own traces go."""
     exchange, tracer = exchange_of(request), service_of(request).tracer
     body = await body_of(request)
-    async with preparing(request, body):
+    async with preparing(request, len(body)):
         told = read_told(body)
         kept = tracer.take(exchange.tenant, [*_spans(told, time_ns(), shows=tracer.shows)]) if tracer.on else 0
     exchange.facts |= {"spans": len(told), "spans_kept": kept}

@@ -33,7 +33,7 @@ async def create(request: Request) -> HttpResponse:
     async with making(request, body) as once:
         if once.made:
             return JsonResponse(await service.conversations.get(exchange.tenant, id_of_conversation(once.made)))
-        async with preparing(request, body):
+        async with preparing(request, len(body)):
             made = await by_hand.begin(service, exchange.tenant, read_new(body), once.named)
     return JsonResponse(made)
 
@@ -99,7 +99,7 @@ async def create_items(
             if page is None:
                 raise ConversationNotFound(conversation_id)
         else:
-            async with preparing(request, body):
+            async with preparing(request, len(body)):
                 sent = read_added(body)
                 items = await by_hand.add_items(service, exchange.tenant, conversation_id, sent, once.named)
             data = [msgspec.Raw(msgspec.json.encode(item)) for item in items]

@@ -115,7 +115,7 @@ async def count(request: Request) -> HttpResponse:
     exchange, service = exchange_of(request), service_of(request)
     body = await body_of(request)
     async with (
-        preparing(request, body),
+        preparing(request, len(body)),
         prepared(service, caller_of(request), read_count(body, store=service.settings.store)) as planned,
     ):
         length = planned.plan.input_tokens
@@ -133,7 +133,7 @@ async def _plan(
     Raises ApiError, StoreError, EngineUnavailable.
     """
     exchange, caller = exchange_of(request), msgspec.structs.replace(caller_of(request), response_id=id)
-    async with preparing(request, body):
+    async with preparing(request, len(body)):
         wanted = read(body)
         planned = await resources.enter_async_context(prepared(service_of(request), caller, wanted))
     exchange.facts["response_id"] = planned.plan.id
@@ -147,7 +147,7 @@ async def _again(request: Request, body: bytes, read: Read, id: str) -> HttpResp
     """
     service, exchange = service_of(request), exchange_of(request)
     exchange.facts["response_id"] = id
-    async with preparing(request, body):
+    async with preparing(request, len(body)):
         wanted = read(body)
         stream, obfuscate = wanted.stream, wanted.obfuscate
         del wanted

@@ -54,8 +54,9 @@ async def noted(request: Request, type: str, id: str, **data: object) -> None:
     await note(service.directory.registry, entry.tenant, actor, AuditEvent(type, id, project, data or None))
 
 
-async def body_of(request: Request, *, text: bool = True) -> bytes:
-    """The whole body, in time and of a bounded size: JSON, or with `text` false any bytes.
+async def body_of(request: Request, *, text: bool = True, times: int = 1) -> bytes:
+    """The whole body, in time and of at most so many `times` the size that bodies may have: JSON, or with `text` false
+    any bytes.
 
     Raises ApiError, ClientGone.
     """
@@ -63,17 +64,19 @@ async def body_of(request: Request, *, text: bool = True) -> bytes:
     return await read_body(
         request.receive,
         exchange.headers.get(b"content-length"),
-        limit=settings.max_body_bytes,
+        limit=times * settings.max_body_bytes,
         seconds=settings.body_seconds,
         take=exchange.slot.take_body,
         text=text,
     )
 
 
-def preparing(request: Request, body: bytes) -> AbstractAsyncContextManager[None]:
-    """Waits until a prompt may be made of a body, which is made until the end of the block."""
+def preparing(request: Request, size: int) -> AbstractAsyncContextManager[None]:
+    """Waits until work on so many bytes may begin, such as a prompt that is made of a body; it lasts until the end of
+    the block.
+    """
     admission = cast(Admission, request.app.state.admission)
-    return admission.preparing(exchange_of(request).tenant, len(body))
+    return admission.preparing(exchange_of(request).tenant, size)
 
 
 def making(request: Request, body: bytes) -> AbstractAsyncContextManager[Making]:

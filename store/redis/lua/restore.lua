@@ -20,16 +20,30 @@
 --            max_bytes      the most bytes that the server may hold for the shard; 0: any number
 --            messages_blob  what to store under messages
 --            response_blob  what to store under response; of a tombstone ''
--- Result:    {'ok'} | {'kept'} when this turn is stored already, even if it was deleted since | {'conflict'} when another one
---            is | {'missing'} when its parent isn't there, or its tree was forgotten | {'full'} when there is no room
+-- Result:    {'ok'} | {'kept'} when this turn is stored already, even if it was deleted since | {'forgotten', digits of its
+--            root} when it is still there of a tree that was forgotten | {'conflict'} when another one is | {'missing'} when its
+--            parent isn't there, or the tree of that was forgotten | {'full'} when there is no room
 -- Invariant: nothing is evicted, and what is there is not changed but for the last use of its tree, which only rises. A turn
 --            is stored completely and once; with the last turn of a tree all of it is as it was. Uses keep their order, and
 --            none is later than the clock.
 
-local stored_digest, is_deleted, children = unpack(redis.call('HMGET', node, 'digest', 'deleted', 'children'))
-if stored_digest and stored_digest ~= digest then
+local function tree_use(root)
+  return tonumber(redis.call('ZSCORE', trees, tenant .. '/' .. root) or 0)
+end
+
+local now = tonumber(next_score(clock))
+local function later_use(before)
+  return exact(math.max(before, math.min(tree_used, now)))
+end
+
+local stored_digest, is_deleted, children, stored_root = unpack(redis.call('HMGET', node, 'digest', 'deleted', 'children',
+  'root'))
+if stored_root and tree_use(stored_root) == 0 then
+  return { 'forgotten', stored_root }
+elseif stored_digest and stored_digest ~= digest then
   return { 'conflict' }
 elseif stored_digest then
+  use_tree(tenant, stored_root, later_use(tree_use(stored_root)))
   if is_deleted and children == '0' then
     place_tombstone(tenant, digits, now_ms() + wait_ms) -- not to be taken away before its child can be there
     record(usage)
@@ -41,7 +55,7 @@ local before = 0
 if parent ~= '' then
   local above = redis.call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'chain_messages',
     'chain_bytes', 'chain_held')
-  before = above[1] and tonumber(redis.call('ZSCORE', trees, tenant .. '/' .. above[1]) or 0) or 0
+  before = above[1] and tree_use(above[1]) or 0
   if before == 0 then
     return { 'missing' }
   end
@@ -55,10 +69,9 @@ if (max_responses > 0 and deleted == '' and responses_now >= max_responses)
   return { 'full' }
 end
 
-local now = tonumber(next_score(clock))
 used = math.min(used, now)
 add_node(tenant, parent, from, exact(used))
-place_tree(tenant, from.root, exact(math.max(before, used, math.min(tree_used, now))))
+place_tree(tenant, from.root, later_use(math.max(before, used)))
 redis.call('HSET', node, 'created', exact(created))
 if background ~= '' then
   redis.call('HSET', node, 'background', background, 'submission', submission)
@@ -69,6 +82,9 @@ end
 if erased ~= '' then
   redis.call('HSET', node, 'erased', 1, 'chain_bytes', exact(from.bytes + erased))
   redis.call('HSET', key('node', tenant, from.root), 'has_erased', 1)
+  if deleted == '' then
+    redis.call('HSET', node, 'redactions', 1) -- items were taken out of it, and more may be
+  end
 end
 if deleted ~= '' then
   redis.call('HSET', node, 'deleted', 'backup', 'response_bytes', 0)

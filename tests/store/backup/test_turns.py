@@ -1,10 +1,14 @@
 """Turns taken out one by one and brought back: the same tree, with its tokens and ids, as a new use of it."""
 
 import asyncio
+import random
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from redis.asyncio import Redis
 
+from store.backup.records import Saved
 from store.backup.turns import bring_back, take_out
 from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound, StoreFull
 from store.history.caps import Caps
@@ -13,9 +17,11 @@ from store.history.history import ConversationHistoryStore
 from store.history.trees.turns import turns_of
 from store.jobs.jobs import Jobs
 from store.redis.connection import connect
+from store.turn import Messages
 from tests.support.store.audit import dump
 from tests.support.store.backups import mixed, nodes
-from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.sample import TENANT, grow, said, set_use, turn
+from tests.support.store.verdict import faults
 from tests.support.store.work import submit
 
 
@@ -117,3 +123,116 @@ async def test_what_can_not_be_taken_out_or_brought_back_says_why(
     with pytest.raises(StoreFull):
         await bring_back(tiny, TENANT, (await take_out(store, TENANT, ids[0])).turn)
     await tiny.close()
+
+
+IDLE = Caps(idle_seconds=1000.0)
+LONG_AGO = 1.0
+
+
+async def test_what_was_not_used_for_too_long_is_not_taken_out(
+    store: ConversationHistoryStore, server_url: str, redis: Redis, prefix: str
+) -> None:
+    strict = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=IDLE)
+    ids = await grow(store, "a", "b")
+    await set_use(redis, prefix, LONG_AGO, ids[0])
+    for id in ids:
+        with pytest.raises(NotFound):
+            await strict.get(TENANT, id)
+        with pytest.raises(NotFound):
+            await take_out(strict, TENANT, id)
+    await strict.close()
+
+
+async def test_who_brings_back_what_is_there_uses_its_tree(
+    store: ConversationHistoryStore, server_url: str, redis: Redis, prefix: str
+) -> None:
+    strict = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=IDLE)
+    ids = await grow(store, "a", "b", "c")
+    taken = [(await take_out(store, TENANT, id)).turn for id in ids]
+    for some in (taken, taken[:1], taken[2:]):
+        await set_use(redis, prefix, LONG_AGO, ids[0])
+        assert [await bring_back(strict, TENANT, each) for each in some] == [False] * len(some)
+        assert await said(strict, ids[-1]) == ["a", "b", "c"]
+    await strict.close()
+
+
+async def test_what_is_brought_back_of_a_tree_that_is_being_removed_is_new(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    ids = await grow(store, "a", "b", "c")
+    taken = [(await take_out(store, TENANT, id)).turn for id in ids]
+    await set_use(redis, prefix, 0, ids[0])  # forgotten, and nobody has removed it yet
+    with pytest.raises(NotFound):
+        await take_out(store, TENANT, ids[1])
+    assert [await bring_back(store, TENANT, each) for each in taken[:2]] == [True, True]
+    assert await said(store, ids[1]) == ["a", "b"]
+    with pytest.raises(NotFound):
+        await store.get(TENANT, ids[2])
+
+
+async def test_items_can_be_taken_out_of_a_turn_that_came_back(
+    store: ConversationHistoryStore, second: ConversationHistoryStore
+) -> None:
+    (id,) = await grow(store, "a")
+
+    def left(*said: bytes) -> Callable[[Messages, bytes, bytes], tuple[Messages, bytes, bytes]]:
+        return lambda messages, *_: (messages, *said)
+
+    await store.redact(TENANT, id, left(b'{"left":1}', b"[]"))
+    assert await moved(store, second, id) == [True]
+    await second.redact(TENANT, id, left(b'{"left":0}', b"[]"))
+    assert await second.get(TENANT, id) == b'{"left":0}'
+
+
+async def test_a_tree_is_brought_back_by_many_while_others_delete_and_erase_it(
+    store: ConversationHistoryStore, redis: Redis, server_url: str, prefix: str
+) -> None:
+    own, chance = f"{prefix}-3", random.Random(18)
+    small = ConversationHistoryStore(
+        connect(server_url), prefix=own, caps=Caps(responses=12), cache_bytes=1 << 20, timeout_seconds=30
+    )
+    ids = await grow(store, *"abcdef")
+    for id in ids[:5]:
+        await grow(store, "f", "g", parent=id)
+    await store.forget(TENANT, ids[2])
+    await store.forget(TENANT, ids[4], erase=True)
+    tree = await turns_of(store, TENANT, ids[-1])
+    taken = [(await take_out(store, TENANT, node.id)).turn for node in tree.nodes]
+
+    async def bring(turns: list[Saved]) -> None:
+        for each in turns:
+            with suppress(ParentNotFound, StoreFull):
+                await bring_back(small, TENANT, each)
+
+    async def harm() -> None:
+        for _ in range(30):
+            id = chance.choice(taken).id
+            with suppress(NotFound, ParentNotFound):
+                match chance.randrange(4):
+                    case 0:
+                        await small.forget_tree(TENANT, id)
+                    case 1:
+                        await small.forget(TENANT, id, erase=chance.random() < 0.5)
+                    case _:
+                        await small.chain(TENANT, id)
+
+    in_any_order = (chance.sample(taken, len(taken)) for _ in range(10))
+    await asyncio.gather(*map(bring, [taken] * 10), *map(bring, in_any_order), *(harm() for _ in range(4)))
+    assert await faults(redis, server_url, own) == []
+    await small.close()
+
+
+async def test_what_was_cached_before_is_not_mixed_with_what_came_back(
+    store: ConversationHistoryStore, server_url: str, prefix: str
+) -> None:
+    other = ConversationHistoryStore(connect(server_url), prefix=prefix, cache_bytes=1 << 20)
+    ids = await grow(other, "a", "b")
+    whole = [(await take_out(other, TENANT, id)).turn for id in ids]
+    assert await said(other, ids[1]) == ["a", "b"]
+    await store.forget(TENANT, ids[0], erase=True)
+    erased = [(await take_out(store, TENANT, id)).turn for id in ids]
+    for turns, texts in ((erased, ["b"]), (whole, ["a", "b"]), (erased, ["b"])):
+        await store.forget_tree(TENANT, ids[1])
+        assert [await bring_back(store, TENANT, each) for each in turns] == [True, True]
+        assert await said(other, ids[1]) == await said(store, ids[1]) == texts
+    await other.close()

@@ -1,9 +1,12 @@
 """Turns over HTTP as a file has them: they come back as they were, to whom they were, and nothing else does."""
 
 import json
+import os
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +16,7 @@ from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServicePr
 
 TREES, TURNS = "/console/api/trees", "/console/api/turns"
 SEAL_KEY = "a-seal-key-of-more-than-32-characters"
+MAX_BODY = 64 << 10
 UNKNOWN = "resp_" + "0" * 46 + "aa"
 
 Pair = tuple[ServiceProcess, ServiceProcess]
@@ -203,3 +207,57 @@ def test_what_can_not_come_back_now_says_what_to_do(pair: Pair) -> None:
     assert "under way" in refused(one.http().get(f"{TURNS}/{queued.json()['id']}"), 400, "id", None)
     line = json.dumps(turns[0])
     assert other.http().post(TURNS, content=line, headers={"content-type": "application/json"}).status_code == 200
+
+
+def image(size: int) -> list[dict[str, Any]]:
+    """Input with an image that no compression makes smaller."""
+    url = f"data:image/png;base64,{b64encode(os.urandom(size)).decode()}"
+    return [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]
+
+
+def with_image(service: ServiceProcess, size: int) -> str:
+    """A conversation that begins with one; the id of the turn that has it."""
+    made = service.http().post("/v1/conversations", json={"items": image(size)})
+    assert made.status_code == 200, made.text
+    return str(service.http().get(f"{TREES}/{made.json()['id']}").json()["turns"][0]["id"])
+
+
+def test_what_was_as_large_as_a_request_may_be_comes_back(start: Callable[..., ServiceProcess]) -> None:
+    small = start(max_body_bytes=MAX_BODY)
+    overhead = len(json.dumps({"items": image(0)}))
+    for spare in (0, 600):
+        id = with_image(small, (MAX_BODY - overhead - spare) // 4 * 3)
+        answer = small.http().get(f"{TURNS}/{id}")
+        assert brought(small.http(), answer.json()).json() == {
+            "id": id,
+            "new": False,
+            "object": "console.turn.imported",
+        }
+    assert small.http().post(TURNS, json={"turn": "A" * 2 * MAX_BODY, "seal": "hs_"}).status_code == 413
+
+
+def test_an_id_of_a_store_with_more_shards_is_refused_by_name(start: Callable[..., ServiceProcess]) -> None:
+    many, one = start(seal_keys=SEAL_KEY, shards=256), start(seal_keys=SEAL_KEY, shards=1)
+    ids = (many.client().responses.create(model=MODEL, input="Hello").id for _ in range(20))
+    (turn,) = exported(many.http(), next(id for id in ids if not id.startswith("resp_00")))
+    assert "HARMONIUM_SHARDS" in refused(brought(one.http(), turn), 400, "turn", "invalid_value")
+
+
+def test_many_large_turns_at_once_take_no_more_memory_than_some(start: Callable[..., ServiceProcess]) -> None:
+    service = start()
+    id = with_image(service, 6_000_000)
+    before = peak_mib(service)
+
+    def status(_: int) -> int:
+        return httpx.get(f"{service.url}{TURNS}/{id}", timeout=30, trust_env=False).status_code
+
+    with ThreadPoolExecutor(20) as pool:
+        statuses = set(pool.map(status, range(20)))
+    assert 200 in statuses <= {200, 503}
+    assert peak_mib(service) - before < 300
+
+
+def peak_mib(service: ServiceProcess) -> int:
+    """The most memory that the process of a service had so far."""
+    status = Path(f"/proc/{service.process.pid}/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) >> 10
