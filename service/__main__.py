@@ -10,6 +10,7 @@ import sys
 
 CLIENT = (
     "ask",
+    "bench",
     "chat",
     "show",
     "ls",

@@ -17,6 +17,7 @@ from service.commands.client import jobs as watching
 from service.commands.client.completion import completion
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.commands.client.last import keep_last, last_of
+from service.commands.client.load.command_line import app as load
 from service.commands.client.options import AsJson, Id, KeyEnv, ProfileName, Url, ending, environment, service_of
 from service.commands.client.service import Json
 from service.commands.client.trees.command_line import app as trees
@@ -184,6 +185,7 @@ def show(
 
 
 app.add_typer(trees, name="")
+app.add_typer(load, name="")
 
 
 @app.command()

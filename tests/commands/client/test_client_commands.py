@@ -9,6 +9,7 @@ import pytest
 
 from service.__main__ import CLIENT
 from service.commands.client.command_line import app
+from service.commands.client.load.command_line import app as load
 from service.commands.client.trees.command_line import app as trees
 from service.commands.command_line import app as whole
 from tests.support.ports import free_port
@@ -211,7 +212,7 @@ def test_a_wrong_key_is_refused_and_another_tenants_response_is_not_found(
 
 
 def test_the_entry_point_knows_the_commands_and_loads_little_for_them() -> None:
-    commands = [*app.registered_commands, *trees.registered_commands]
+    commands = [*app.registered_commands, *trees.registered_commands, *load.registered_commands]
     assert sorted(CLIENT) == sorted(each.name or each.callback.__name__ for each in commands if each.callback)
     assert any(group.typer_instance is app for group in whole.registered_groups)
     loaded = "import service.commands.client.command_line, sys; print(*sys.modules)"

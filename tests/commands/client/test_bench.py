@@ -1,0 +1,146 @@
+"""`harmonium bench`: many conversations at once, what it says of them, and that none of them is left."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+
+import pytest
+
+from service.commands.client.errors import Refused
+from service.commands.client.load.clients import Load
+from service.commands.client.load.figures import Outcome, figures_of
+from service.commands.client.profile import Profile
+from service.commands.client.service import Json, Service
+from tests.support.service.commands import run, said, told
+from tests.support.service.process import ServiceProcess
+from tests.support.service.scraped import scraped
+from tests.support.waiting import wait_until
+
+MADE = ("ls", "--metadata", "harmonium=bench")
+
+
+def test_figures_are_of_what_was_made_alone() -> None:
+    made = [Outcome(milliseconds / 1000, 10) for milliseconds in range(100, 0, -1)]
+    found = figures_of([*made, Outcome(error="503"), Outcome(0.5, 7, error="failed"), Outcome(error="503")], 4.0)
+    assert (found.first_token_ms_p50, found.first_token_ms_p99) == (50.0, 99.0)
+    assert (found.responses, found.responses_per_second, found.tokens_per_second) == (100, 25.0, 250.0)
+    assert found.errors == {"503": 2, "failed": 1}
+    assert found.lines()[-1] == "errors       503: 2, failed: 1"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_figures_of_nothing_are_none(seconds: float) -> None:
+    found = figures_of([], seconds)
+    assert (found.responses, found.responses_per_second, found.first_token_ms_p99, found.errors) == (0, 0.0, None, {})
+    assert found.lines()[1] == "first token  p50 -, p99 -"
+
+
+@pytest.mark.usefixtures("service")
+def test_every_turn_is_measured_and_nothing_is_left() -> None:
+    found = told("bench", "--concurrency", "3", "--turns", "2", "--input", "Count to 3.")
+    assert (found["responses"], found["errors"], found["interrupted"]) == (6, {}, False)
+    assert 0 < found["first_token_ms_p50"] <= found["first_token_ms_p99"] <= found["seconds"] * 1000
+    assert found["responses_per_second"] == pytest.approx(6 / found["seconds"], rel=0.01)
+    assert found["tokens_per_second"] > found["responses_per_second"]
+    assert said(*MADE) == ""
+
+
+@pytest.mark.usefixtures("service")
+def test_what_is_kept_are_conversations_of_all_their_turns() -> None:
+    result = run("bench", "-n", "2", "--turns", "3", "--input", "Count to 2.", "--keep")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("responses    6 in ")
+    roots = result.stderr.split()
+    assert len(roots) == 2
+    for root in roots:
+        turns = told("tree", root)["turns"]
+        assert [turn["parent"] for turn in turns] == [None, *(turn["id"] for turn in turns[:-1])]
+        assert len(turns) == 3
+        said("rm", "--tree", "--yes", root)
+
+
+def test_errors_are_counted_and_the_others_go_on(start: Callable[..., ServiceProcess]) -> None:
+    busy = start(demo_tokens_per_second=50, max_concurrent_requests=1, max_queued_requests=1)
+    result = run("bench", "-n", "3", "--turns", "2", "--input", "Count to 9.", "--json", "--url", busy.url)
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert found["responses"] >= 2
+    assert set(found["errors"]) == {"503"}
+    assert said(*MADE, "--url", busy.url) == ""
+
+
+@pytest.mark.usefixtures("service")
+def test_it_ends_when_its_time_is_over() -> None:
+    found = told("bench", "-n", "2", "--turns", "1000", "--seconds", "1", "--input", "Count to 9.")
+    assert 0 < found["responses"] < 2000
+    assert 1.0 <= found["seconds"] < 5.0
+    assert said(*MADE) == ""
+
+
+def test_ctrl_c_ends_it_tells_what_was_measured_and_leaves_nothing(service: ServiceProcess) -> None:
+    command = [sys.executable, "-m", "service", "bench", "-n", "4", "--turns", "1000", "--json", "--url", service.url]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "--input", "Count to 5."], **pipes) as measuring:
+        assert measuring.stderr is not None
+        while not measuring.stderr.readline().startswith("… "):
+            pass
+        measuring.send_signal(signal.SIGINT)
+        found, _ = measuring.communicate(timeout=60)
+    assert measuring.returncode == 130
+    assert json.loads(found)["interrupted"] is True
+    assert json.loads(found)["responses"] > 0
+    assert said(*MADE) == ""
+
+
+@pytest.mark.usefixtures("service")
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("--concurrency", "0"), 2),
+        (("--concurrency", "257"), 2),
+        (("--turns", "1001"), 2),
+        (("--seconds", "3601"), 2),
+        (("--max-output-tokens", "1"), 2),
+        (("--url", "http://127.0.0.1:1"), 5),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], status: int) -> None:
+    result = run("bench", *arguments)
+    assert (result.exit_code, result.stdout) == (status, "")
+
+
+def test_first_answers_that_were_broken_off_are_deleted_once_they_are_stored(service: ServiceProcess) -> None:
+    result = run("bench", "-n", "3", "--turns", "1", "--seconds", "1", "--input", "Count to 300.", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["responses"]) == (1, 0)
+    wait_until(lambda: scraped(service.http()).value("harmonium_requests_in_progress") == 0, 10.0)
+    assert said(*MADE) == ""
+
+
+class Late(Service):
+    """Never ends an answer, and has stored what was broken off when it is asked for the third time."""
+
+    def __init__(self) -> None:
+        super().__init__(Profile("http://127.0.0.1:1", None, None))
+        self.asked = 0
+
+    def stream(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Generator[Json]:
+        yield {"type": "response.created", "response": {"id": "resp_1"}}
+        while True:
+            yield {"type": "response.output_text.delta"}
+
+    def call(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Json:
+        assert (method, path, query) == ("DELETE", "/v1/responses/resp_1", {"tree": "true"})
+        self.asked += 1
+        if self.asked < 3:
+            raise Refused(404, "not found")
+        return {}
+
+
+def test_what_is_stored_late_is_deleted_then() -> None:
+    service = Late()
+    load = Load(service, {}, clients=1, turns=1, seconds=0.05)
+    assert load.run()
+    load.leave()
+    assert (load.outcomes, load.roots, load.delete(), service.asked) == ([], ["resp_1"], 0, 3)
