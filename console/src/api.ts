@@ -1,6 +1,6 @@
 // Asking the service. Every request has the key in its head; a refusal is an ApiError with the service's own words.
 import { forgetKey, key } from "./state";
-import type { Answer, Item, ItemPage, TreePage, Turn, WholeTree } from "./wire";
+import type { Answer, Item, ItemPage, TreePage, Turn, TurnTokens, WholeTree } from "./wire";
 
 /** A refusal: its status and its message. `status` is 0 where no answer came. */
 export class ApiError extends Error {
@@ -107,6 +107,10 @@ export const retrieve = (id: string, signal?: AbortSignal): Promise<Answer> =>
 /** A turn as a file has it: what the service says of it, unread. */
 export const whole = async (id: string, signal: AbortSignal): Promise<string> =>
   (await ask(`${TURNS}/${encodeURIComponent(id)}`, { signal })).text();
+
+/** The tokens of a turn behind the first `after` ones, at most `limit`. */
+export const tokens = (id: string, after: number, limit: number, signal: AbortSignal): Promise<TurnTokens> =>
+  json(`${TURNS}/${encodeURIComponent(id)}/tokens?after=${after}&limit=${limit}`, { signal });
 
 /** Bring a turn back: whether it is new, or was there. */
 export const bring = (turn: object, signal: AbortSignal): Promise<{ id: string; new: boolean }> =>

@@ -98,6 +98,36 @@ export interface ItemPage {
   last_id: string | null;
 }
 
+/** A token: of a text, of a part of a character (`bytes`), or with neither where its vocabulary isn't known. */
+export interface Token {
+  id: number;
+  text: string | null;
+  special?: boolean;
+  bytes?: number[];
+}
+
+/** A message of a turn, with those of its tokens that are in a page. */
+export interface TokenizedMessage {
+  index: number;
+  role: string;
+  name: string | null;
+  channel: string | null;
+  recipient: string | null;
+  content_type: string | null;
+  vocabulary: string | null;
+  length: number;
+  first: number;
+  tokens: Token[];
+}
+
+export interface TurnTokens {
+  input_tokens: number | null;
+  cached_tokens: number | null;
+  length: number;
+  messages: TokenizedMessage[];
+  after: number | null;
+}
+
 /** An event of a stream. */
 export interface StreamEvent {
   type: string;

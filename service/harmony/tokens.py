@@ -38,6 +38,19 @@ ENDOFTEXT = 199999
 ENDS = (*STOPS, ENDOFTEXT)
 """What an engine stops at: a model may lose its way and end as if it had read a document."""
 
+_MARKS = {
+    FIRST_SPECIAL: "<|startoftext|>",
+    ENDOFTEXT: "<|endoftext|>",
+    RETURN: "<|return|>",
+    CONSTRAIN: "<|constrain|>",
+    CHANNEL: "<|channel|>",
+    START: "<|start|>",
+    END: "<|end|>",
+    MESSAGE: "<|message|>",
+    CALL: "<|call|>",
+}
+"""The special ids that mean something; the others up to LAST_LEGAL are reserved."""
+
 SLICE_CHARS = 32_768
 """The most text encoded without yielding: about 4 ms for Chinese, 1 ms for English prose."""
 
@@ -163,6 +176,13 @@ def decode(ids: Iterable[int]) -> str:
     """The text of ordinary `ids`; special ids vanish, bytes that are not UTF-8 become U+FFFD."""
     table = byte_table()
     return b"".join([table[i] for i in ids if 0 <= i <= LAST_LEGAL]).decode("utf-8", "replace")
+
+
+def mark_of(id: int) -> str | None:
+    """What a special id is called; None of any other one."""
+    if FIRST_SPECIAL <= id <= LAST_LEGAL:
+        return _MARKS.get(id, f"<|reserved_{id}|>")
+    return None
 
 
 def pack(ids: Iterable[int]) -> bytes:

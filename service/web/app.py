@@ -37,7 +37,7 @@ from service.web.admin import limits, organization, projects, usage
 from service.web.admission.slots import Admission
 from service.web.auth import Entrance
 from service.web.body import ClientGone
-from service.web.console import jobs, page, trees, turns
+from service.web.console import jobs, page, trees, turn_tokens, turns
 from service.web.containers import containers, files
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
@@ -127,7 +127,9 @@ def routed(lifespan: Lifespan[FastAPI] | None = None, *, passes_on: bool = True,
             app.include_router(router, prefix=OPENAI.prefix)
     if passes_on:
         app.include_router(passing.router, prefix=OPENAI.prefix)
-    for router in (page.router, trees.router, turns.router, jobs.router, welcome.router, health.router, metrics.router):
+    for router in (page.router, trees.router, turns.router, turn_tokens.router, jobs.router):
+        app.include_router(router)
+    for router in (welcome.router, health.router, metrics.router):
         app.include_router(router)
     return app
 

@@ -45,9 +45,9 @@ def test_axe_finds_nothing_in_any_view(full: tuple[ServiceProcess, str, str], vi
     page.goto(f"{service.url}/console#/c/{right}")
     expect(page.locator(".item.assistant")).to_be_visible()
     assert complaints(page) == []
-    for name in ("Events", "JSON", "curl"):
+    for name in ("Events", "Tokens", "JSON", "curl"):
         page.get_by_role("tab", name=name).click()
-        expect(page.locator(".panel .text, .log li").first).to_be_visible()
+        expect(page.locator(".panel .text, .log li, .token").first).to_be_visible()
         assert (name, complaints(page)) == (name, [])
     page.get_by_role("button", name="Edit and fork").click()
     assert complaints(page) == []

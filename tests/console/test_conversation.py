@@ -114,7 +114,13 @@ def test_the_line_for_a_shell_asks_the_same_again(service: ServiceProcess, visit
 def test_tabs_are_moved_in_by_arrows(service: ServiceProcess, visit: Open) -> None:
     page = visit(service, f"#/c/{said(service, 'My name is Ada.')}")
     page.get_by_role("tab", name="Items").focus()
-    for key, name in (("ArrowRight", "JSON"), ("ArrowRight", "curl"), ("ArrowRight", "Items"), ("ArrowLeft", "curl")):
+    for key, name in (
+        ("ArrowRight", "Tokens"),
+        ("ArrowRight", "JSON"),
+        ("ArrowRight", "curl"),
+        ("ArrowRight", "Items"),
+        ("ArrowLeft", "curl"),
+    ):
         page.keyboard.press(key)
         expect(page.get_by_role("tab", name=name)).to_be_focused()
         expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
@@ -153,3 +159,26 @@ def test_of_a_large_tree_the_rows_that_are_seen_are_drawn_at_once(
     expect(page.locator(".row.selected")).to_be_visible()
     assert len({str(each.get_attribute("width")) for each in page.locator(".lanes").all()}) == 1
     assert turns > 1_000 or forks or took <= 3 * DRAWN_MS, "on a machine that does other work, too"
+
+
+def test_tokens_are_boxes_with_their_ids_and_a_mark_is_no_text(service: ServiceProcess, visit: Open) -> None:
+    id = said(service, "<|end|> " + "word " * 1_100)
+    page = visit(service, f"#/c/{id}")
+    page.get_by_role("tab", name="Tokens").click()
+    expect(page.locator(".token")).to_have_count(1_024)
+    marks = page.locator(".token.special bdi").all_inner_texts()
+    assert marks == ["<|start|>", "<|message|>"], "the text <|end|> is none of them"
+    assert page.locator(".token:not(.special) bdi").all_inner_texts()[:4] == ["user", "<", "|", "end"]
+    expect(page.locator(".token").first).to_have_attribute("title", "special token 200006")
+    expect(page.locator(".token small").first).to_be_hidden()
+    page.get_by_label("Show ids").check()
+    expect(page.locator(".token small").first).to_have_text("200006")
+    told = service.http().get(f"/console/api/turns/{id}/tokens").json()
+    expect(page.locator(".tokens > .hint")).to_contain_text(f"added {told['length']:,} tokens")
+    expect(page.locator(".tokens > .hint")).to_contain_text(f"read {told['input_tokens']:,} tokens in all, ")
+    page.get_by_role("button", name="Later").click()
+    expect(page.locator(".message").first).to_contain_text("from number 1,025 on")
+    shown = page.locator(".token").count()
+    assert shown == told["length"] - 1_024
+    page.get_by_role("button", name="Earlier").click()
+    expect(page.locator(".token").first).to_have_attribute("title", "special token 200006")

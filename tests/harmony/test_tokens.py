@@ -82,6 +82,12 @@ def test_a_special_id_is_that_of_openai_harmony(oracle: Oracle, text: str, speci
     assert oracle.encoding.encode(text, allowed_special="all") == [special]
 
 
+def test_special_ids_are_called_as_in_openai_harmony_and_no_other_is(oracle: Oracle) -> None:
+    for id in range(tokens.FIRST_SPECIAL, tokens.LAST_LEGAL + 1):
+        assert tokens.mark_of(id) == oracle.encoding.decode([id])
+    assert [tokens.mark_of(id) for id in (0, tokens.LAST_ORDINARY, tokens.LAST_LEGAL + 1, 2**32 - 1)] == [None] * 4
+
+
 @pytest.mark.parametrize("text", SPECIALS)
 def test_a_special_token_in_a_text_stays_ordinary_text(text: str) -> None:
     assert max(encode(f"a{text}b")) <= tokens.LAST_ORDINARY

@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 
 from service.engine.port import EngineError
 from service.settings.settings import Settings
-from service.web.console import jobs, trees, turns
+from service.web.console import jobs, trees, turn_tokens, turns
 from tests.responses.test_continue import WEATHER
 from tests.support.documents import read, rows, section
 from tests.support.engine.scripted import Die
@@ -19,7 +19,10 @@ from tests.support.service.scraped import scraped
 from tests.support.service.streams import parsed, sent
 
 CONSOLE = [
-    each for router in (trees.router, turns.router, jobs.router) for each in router.routes if isinstance(each, APIRoute)
+    each
+    for router in (trees.router, turns.router, turn_tokens.router, jobs.router)
+    for each in router.routes
+    if isinstance(each, APIRoute)
 ]
 """The routes of the console's API."""
 

@@ -7,6 +7,7 @@ import { type Answer, type Item, type Turn, ended } from "../wire";
 import { Composer, type Draft } from "./composer";
 import { Events } from "./tabs/events";
 import { ItemView } from "./tabs/items";
+import { Tokens } from "./tabs/tokens";
 import { useLoaded } from "./loading";
 import { Ago, Copy, Failure, Id, Line, Loading, Status, Text, count, wordsOf } from "./text";
 
@@ -33,7 +34,7 @@ interface Acting {
   onRemove: () => void;
 }
 
-const TABS = ["Items", "Events", "JSON", "curl"] as const;
+const TABS = ["Items", "Events", "Tokens", "JSON", "curl"] as const;
 type Tab = (typeof TABS)[number];
 
 const NOT_RESPONSES: Record<string, string> = {
@@ -80,7 +81,8 @@ function ResponseView({ turn, parent, onChanged, onCompare, onRemove }: Acting) 
   }
   if (!value) return <section class="turn" aria-label="Turn">{error ? <Failure error={error} again={reload} /> : <Loading what="the turn" />}</section>;
   const { answer, items, complete } = value;
-  const tabs = TABS.filter((each) => each !== "Events" || answer.background);
+  const shown: Record<string, unknown> = { Events: answer.background, Tokens: ended(answer.status) };
+  const tabs = TABS.filter((each) => shown[each] ?? true);
 
   async function stop() {
     setFailed("");
@@ -124,6 +126,7 @@ function ResponseView({ turn, parent, onChanged, onCompare, onRemove }: Acting) 
       <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${tab}`} tabIndex={0}>
         {tab === "Items" && <Items whole={value} />}
         {tab === "Events" && <Events id={turn.id} />}
+        {tab === "Tokens" && <Tokens id={turn.id} />}
         {tab === "JSON" && <Code text={JSON.stringify(answer, null, 2)} />}
         {tab === "curl" && <Curl answer={answer} items={items} parent={parent} />}
       </div>

@@ -6,6 +6,7 @@ Every command prints its result on stdout and all else on stderr, and says how i
 
 import json
 import sys
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -157,17 +158,22 @@ def show(
     events: Annotated[
         bool, typer.Option("--events", metavar="", help="Its events instead, a JSON object a line, if it keeps them.")
     ] = False,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", metavar="", help="Its tokens instead; with --json as the service tells them.")
+    ] = False,
     as_json: AsJson = False,
     url: Url = None,
     profile: ProfileName = None,
     key_env: KeyEnv = None,
 ) -> None:
     """Print a response: what it was told, what it says, and what it took."""
-    if items + events + as_json > 1:
-        raise ClientError("only one of --items, --events and --json makes sense", EXIT_USAGE)
+    if items + events + (tokens or as_json) > 1:
+        raise ClientError("only one of --items, --events, --tokens and --json makes sense", EXIT_USAGE)
     service, _ = service_of(url, profile, key_env)
     path = f"/v1/responses/{reading.checked(id)}"
-    if as_json:
+    if tokens:
+        _show_tokens(reading.token_pages(service, id), as_json=as_json)
+    elif as_json:
         printing.out(json.dumps(service.call("GET", path)))
     elif items:
         for item in reading.items(service, f"{path}/input_items"):
@@ -182,6 +188,18 @@ def show(
         printing.bold(head)
         for paragraph in paragraphs:
             printing.out(f"\n{paragraph}")
+
+
+def _show_tokens(pages: Iterator[Json], *, as_json: bool) -> None:
+    """Print the pages of a response's tokens."""
+    for number, page in enumerate(pages):
+        if as_json:
+            printing.out(json.dumps(page))
+            continue
+        for line in reading.token_lines(page):
+            printing.out(line)
+        if number == 0:
+            printing.told(reading.tokens_told(page))
 
 
 app.add_typer(trees, name="")

@@ -1,5 +1,6 @@
 """Looking at what is stored: one response, the chain behind it, and one that is under way."""
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -47,6 +48,46 @@ def shown(service: Service, id: str) -> Iterator[str]:
         yield f"instructions: {printing.text_of({'type': 'message', 'content': response['instructions']})}"
     yield from printing.transcript(items(service, f"/v1/responses/{id}/input_items"))
     yield from printing.transcript(response.get("output", ()))
+
+
+def token_pages(service: Service, id: str) -> Iterator[Json]:
+    """The tokens of a response as the service tells them, page by page. Raises ClientError."""
+    after: dict[str, str | int] = {}
+    while True:
+        page = service.call("GET", f"/console/api/turns/{checked(id)}/tokens", None, **after)
+        yield page
+        if page.get("after") is None:
+            return
+        after = {"after": page["after"]}
+
+
+def token_lines(page: Json) -> Iterator[str]:
+    """The tokens of a page: a line about each message where it begins, and a line for each token of it.
+
+    A text is in quotes, a special token is not: nothing that anybody wrote looks as one.
+    """
+    for message in page["messages"]:
+        if message["first"] == 0:
+            said = [str(message[each]) for each in ("role", "name", "channel") if message[each]]
+            to = f" to {message['recipient']}" if message["recipient"] else ""
+            yield f"{'/'.join(said)}{to} ({message['length']} tokens)"
+        for token in message["tokens"]:
+            yield f"  {token['id']:>6} {_spelled(token)}".rstrip()
+
+
+def _spelled(token: Json) -> str:
+    if token["text"] is not None:
+        return str(token["text"]) if token.get("special") else json.dumps(token["text"], ensure_ascii=False)
+    return " ".join(f"{byte:02X}" for byte in token.get("bytes") or ())
+
+
+def tokens_told(page: Json) -> str:
+    """How many tokens a response added, and what of its prompt was cached."""
+    own = f"{page['length']} tokens"
+    if page["input_tokens"] is None:
+        return own
+    cached = "" if page["cached_tokens"] is None else f" ({page['cached_tokens']} cached)"
+    return f"{own}; the model read {page['input_tokens']}{cached}"
 
 
 def differing(service: Service, one: str, other: str) -> tuple[int, list[Json], list[Json]]:

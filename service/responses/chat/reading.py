@@ -64,6 +64,12 @@ def known_of(notes: Iterable[StoredMessage], model: str) -> Known:
     return Known(tuple(turns), key)
 
 
+def sampled_in(note: StoredMessage) -> bytes:
+    """The ids that a note has as its own turn's, in the model's own vocabulary, packed; none where it can't be read."""
+    found = _read(note)
+    return b"" if found is None else b"".join(turn.ids for turn in found.turns)
+
+
 def _read(message: StoredMessage) -> _Note | None:
     """A note; None where it is of another form, or damaged."""
     try:

@@ -1,5 +1,9 @@
 """One turn of a tree, as a file has it, and back: what an export and an import are made of."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
 import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response as HttpResponse
@@ -12,6 +16,7 @@ from service.web.errors import JsonResponse
 from service.web.routes.query import StrictRoute
 from service.web.routes.received import body_of, exchange_of, preparing, service_of
 from service.web.routes.stored import with_room
+from store.backup.records import Saved
 from store.backup.turns import bring_back, stored_bytes, take_out
 from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound
 from store.keys import name_of
@@ -41,6 +46,14 @@ class WholeTurn(msgspec.Struct):
     object: str = "console.turn"
 
 
+class EndedTurn(NamedTuple):
+    """A turn that no longer changes: the id by which it is told, that of its tree's root, and all of it."""
+
+    name: str
+    root: str
+    turn: Saved
+
+
 class Imported(msgspec.Struct):
     """What became of a turn that was brought: whether it is `new`, or was there."""
 
@@ -56,17 +69,11 @@ _BROUGHT = msgspec.json.Decoder(Portable)
 async def retrieve_turn(request: Request, id: str) -> HttpResponse:
     """A turn of a tree, or a conversation, that no longer changes."""
     service, tenant = service_of(request), exchange_of(request).tenant
-    async with preparing(request, await stored_bytes(service.store, tenant, id)):
-        try:
-            root, turn = await take_out(service.store, tenant, id)
-        except NotTerminal:
-            raise InvalidRequest(
-                f"The response '{id}' is still under way. Wait for its end, or cancel it.", param="id"
-            ) from None
+    async with ended_turn(request, id) as (name, root, turn):
         sealed = await portable((await service.seals.of(tenant)), turn)
         digits = turn.id.partition("_")[2]
         answer = WholeTurn(
-            id=name_of(digits),
+            id=name,
             kind=kind_of(digits),
             root=root,
             parent=None if turn.parent is None else name_of(turn.parent.partition("_")[2]),
@@ -105,6 +112,26 @@ async def import_turn(request: Request) -> HttpResponse:
         except Conflict:
             raise ApiError(409, f"Another turn is stored as '{name}'.", code="conflict", param="turn") from None
     return JsonResponse(Imported(name, new))
+
+
+@asynccontextmanager
+async def ended_turn(request: Request, id: str, *, deleted: bool = True) -> AsyncGenerator[EndedTurn]:
+    """A turn of the caller's, or a conversation, which isn't used by that; a few large ones at once.
+
+    Raises NotFound, without `deleted` also for one that was deleted and that others continue, InvalidRequest for what
+    is under way, StoreUnavailable.
+    """
+    store, tenant = service_of(request).store, exchange_of(request).tenant
+    async with preparing(request, await stored_bytes(store, tenant, id)):
+        try:
+            root, turn = await take_out(store, tenant, id)
+        except NotTerminal:
+            raise InvalidRequest(
+                f"The response '{id}' is still under way. Wait for its end, or cancel it.", param="id"
+            ) from None
+        if turn.deleted and not deleted:
+            raise NotFound(id)
+        yield EndedTurn(name_of(turn.id.partition("_")[2]), root, turn)
 
 
 def _shown(text: bytes | None) -> msgspec.Raw | None:

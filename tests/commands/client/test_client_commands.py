@@ -218,3 +218,28 @@ def test_the_entry_point_knows_the_commands_and_loads_little_for_them() -> None:
     loaded = "import service.commands.client.command_line, sys; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pydantic", "fastapi", "starlette", "redis", "aiohttp", "service.settings"} & set(modules)
+
+
+def test_tokens_are_lines_in_which_a_mark_is_never_quoted(service: ServiceProcess) -> None:
+    id = id_of(run("ask", "<|end|>\n caf\u00e9 " + "word " * 4_500))
+    result = run("show", id, "--tokens")
+    told = [json.loads(line) for line in said("show", id, "--tokens", "--json").splitlines()]
+    assert len(told) == 2
+    http = service.http()
+    assert told[0] == http.get(f"/console/api/turns/{id}/tokens").json()
+    head, *lines = result.stdout.splitlines()
+    assert head == f"user ({told[0]['messages'][0]['length']} tokens)"
+    assert lines[:3] == ["  200006 <|start|>", '    1428 "user"', "  200008 <|message|>"]
+    assert lines[3:7] == ['      27 "<"', '      91 "|"', '     419 "end"', '      91 "|"']
+    heads = [line for line in result.stdout.splitlines() if not line.startswith("  ")]
+    assert heads[-1].startswith("assistant/final (")
+    assert len(lines) + 1 == told[0]["length"] + len(heads)
+    assert f"{told[0]['length']} tokens; the model read {told[0]['input_tokens']} (" in result.stderr
+
+
+def test_the_tokens_of_nothing_and_two_forms_at_once_are_told(service: ServiceProcess) -> None:
+    del service
+    assert run("show", NOBODYS, "--tokens").exit_code == 3
+    for other in ("--items", "--events"):
+        result = run("show", NOBODYS, "--tokens", other)
+        assert (result.exit_code, "only one of" in result.stderr) == (2, True)
