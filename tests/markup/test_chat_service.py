@@ -11,8 +11,8 @@ from openai import AsyncOpenAI, BadRequestError
 
 from service.markup.speech import Shown
 from service.settings.settings import Settings
-from tests.support.markup.speaker import ASSISTANT, END, Speaker
-from tests.support.service.inside import serving
+from tests.support.markup.speaker import ASSISTANT, END, Speaker, decoded
+from tests.support.service.inside import Inside, serving
 
 WEATHER: Any = {
     "type": "function",
@@ -168,3 +168,16 @@ async def test_a_model_whose_template_shows_no_tools_is_told_of_none_where_there
     async with serving(settings, speaker) as service, service.client() as client:
         await ask(client, "Hello!", tools=[WEATHER], tool_choice="none")
     assert speaker.prompts == [f"<|im_start|>user\nHello!{END}\n{ASSISTANT}"]
+
+
+async def test_what_it_sampled_is_told_as_ids_of_its_own_whose_texts_are_not_known(
+    service: Inside, client: AsyncOpenAI, speaker: Speaker
+) -> None:
+    answer = await ask(client, "Hello!")
+    async with service.http() as http:
+        told = (await http.get(f"/console/api/turns/{answer.id}/tokens")).json()
+    *kept, sampled = told["messages"]
+    assert {message["vocabulary"] for message in kept} == {"o200k_harmony"}
+    assert (sampled["role"], sampled["vocabulary"]) == ("read_ids", None)
+    assert decoded([token["id"] for token in sampled["tokens"]]) == said(speaker.prompts[0])
+    assert all(token == {"id": token["id"], "text": None} for token in sampled["tokens"])
