@@ -247,6 +247,15 @@ def doctor(
     model: Annotated[str | None, _setting("model")] = None,
     redis_url: RedisUrl = None,
     data_dir: DataDir = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, _json_instead("a table")] = False,
 ) -> None:
     """Say what keeps `serve` from serving, and what could cost you conversations.
@@ -258,7 +267,7 @@ def doctor(
 
     It looks at what `serve` would use with the same settings: the Redis, the primary behind Sentinels, or every primary
     of a cluster; the port, the API keys, the engine. An embedded server is asked while it runs, or else started for a
-    moment, in its data folder.
+    moment, in its data folder. With --url a response is made, retrieved, continued and deleted there, too.
     """
     given = {
         "host": host,
@@ -271,14 +280,17 @@ def doctor(
     settings = _load(redis_url=redis_url, data_dir=data_dir, **given)
     from rich.console import Console  # not at the top, as in serve
 
+    from service.commands.client.errors import ClientError
+    from service.commands.client.options import service_of
     from service.commands.doctor import diagnose
     from service.commands.signals import be_interruptible
     from store.errors import StoreUnavailable
 
     be_interruptible()
     try:
-        report = diagnose(settings)
-    except (StoreUnavailable, OSError, ValueError, TypeError) as error:
+        running = None if url is None else service_of(url, None, None)[0]
+        report = diagnose(settings, running)
+    except (ClientError, StoreUnavailable, OSError, ValueError, TypeError) as error:
         _fail(f"can't check: {error}", EXIT_FAILURE)
     if as_json:
         typer.echo(report.as_json())

@@ -21,6 +21,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from service.commands.client.load.one import one_response
+from service.commands.client.service import Service
 from service.commands.serve import StartError, address_of, listen, url_of
 from service.engine.port import Engine, EngineUnavailable
 from service.responses.service import open_engine, open_engines
@@ -90,14 +92,16 @@ class Report:
         return found
 
 
-def diagnose(settings: Settings) -> Report:
-    """The report on the settings: their Redis, and what else `serve` needs.
+def diagnose(settings: Settings, running: Service | None = None) -> Report:
+    """The report on the settings: their Redis, and what else `serve` needs; and on a service that is `running`.
 
     Raises OSError, ValueError and TypeError where that Redis can't even be asked.
     """
     shown = str(display(settings)["redis_url"] or f"embedded in {settings.data_dir}")
     found = [_keys(settings), _port(settings), _engine(settings), _sandbox(settings), _webhooks(settings)]
     found += _redis(settings)
+    if running is not None:
+        found.append(_response(running))
     return Report(shown, worst_first(found))
 
 
@@ -238,6 +242,18 @@ def _webhooks(settings: Settings) -> Finding:
     except NotAccepted as error:
         return finding("webhooks", why, (Level.WARN, f"the receiver: {error}", remedy))
     return finding("webhooks", why, (Level.OK, "the receiver can be reached", ""))
+
+
+def _response(running: Service) -> Finding:
+    """Whether a running service makes a response, keeps it, goes on from it and deletes it."""
+    why = "it is what every client asks for"
+    steps = one_response(running)
+    now = ", ".join(f"{step.done} in {step.seconds:.3f} s" for step in steps if not step.error)
+    failed = [f"not {step.done}: {step.error}" for step in steps if step.error]
+    if failed:
+        remedy = "read what the service logged about it; HARMONIUM_CLIENT_KEY is the key that was used"
+        return finding("one response", why, (Level.UNSAFE, "; ".join([*failed, now] if now else failed), remedy))
+    return finding("one response", why, (Level.OK, now, ""))
 
 
 async def _tried(sandbox: Sandbox) -> None:

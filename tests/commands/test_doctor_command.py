@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 import pytest
 from typer.testing import CliRunner, Result
 
+from service.commands.client.errors import Refused
+from service.commands.client.load.one import one_response
+from service.commands.client.profile import Profile
+from service.commands.client.service import Json, Service
 from service.commands.command_line import app
 from service.commands.doctor import diagnose, expected_of
 from service.settings.settings import Settings, load_settings, variable
@@ -219,3 +223,58 @@ def test_a_receiver_of_webhooks_is_connected_to_and_sent_nothing(monkeypatch: py
             assert connection.recv(1) == b""
     silent = finding("webhooks")
     assert (silent["level"], "can't be reached" in silent["now"]) == ("warn", True)
+
+
+def test_a_running_service_is_asked_for_one_response_which_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARMONIUM_CLIENT_KEY", SECRET)
+    running = ServiceProcess(tmp_path / "running", api_keys=f"acme:{SECRET}")
+    try:
+        found = finding("one response", "--url", running.url)
+        assert found["level"] == "ok"
+        done = [each.split()[0] for each in found["now"].split(", ")]
+        assert done == ["made", "retrieved", "continued", "deleted"]
+        assert running.http(SECRET).get("/console/api/trees").json()["data"] == []
+        monkeypatch.setenv("HARMONIUM_CLIENT_KEY", "sk-another")
+        result = doctor("--url", running.url)
+        assert result.exit_code == 1
+        assert "HTTP 401" in result.output
+    finally:
+        running.stop()
+    gone = doctor("--url", running.url)
+    assert gone.exit_code == 1
+    assert "not made: can't reach" in gone.output
+    assert SECRET not in gone.output
+    assert doctor("--url", "nonsense").exit_code == 1
+
+
+class Forgetful(Service):
+    """Fails at some step, and notes what it was asked for."""
+
+    def __init__(self, fails: str) -> None:
+        super().__init__(Profile(NOWHERE, None, "some-model"))
+        self.asked: list[str] = []
+        self._fails = fails
+
+    def call(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Json:
+        self.asked.append(f"on {method}" if (body or {}).get("previous_response_id") else method)
+        if self.asked[-1] == self._fails:
+            raise Refused(500, "no")
+        return {"id": "resp_1", "status": "completed"}
+
+
+@pytest.mark.parametrize(
+    ("fails", "asked", "ends"),
+    [
+        ("POST", ["POST"], ["made: no (HTTP 500)"]),
+        ("GET", ["POST", "GET", "DELETE"], ["made", "retrieved: no (HTTP 500)", "deleted"]),
+        ("on POST", ["POST", "GET", "on POST", "DELETE"], ["made", "retrieved", "continued: no (HTTP 500)", "deleted"]),
+        ("DELETE", ["POST", "GET", "on POST", "DELETE"], ["made", "retrieved", "continued", "deleted: no (HTTP 500)"]),
+    ],
+)
+def test_whatever_step_fails_what_was_made_is_deleted(fails: str, asked: list[str], ends: list[str]) -> None:
+    service = Forgetful(fails)
+    steps = one_response(service)
+    assert [f"{step.done}: {step.error}" if step.error else step.done for step in steps] == ends
+    assert service.asked == asked
