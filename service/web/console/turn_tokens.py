@@ -22,7 +22,7 @@ from store.turn import StoredMessage
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 MOST_TOKENS = 4_096
-"""The most of a page: some 2 ms, and 200 kB."""
+"""The most of a page: about a millisecond, and 105 kB of English."""
 
 LAST_TOKEN = 1 << 31
 """Behind the last token of any turn: a chain has less bytes."""
