@@ -35,8 +35,8 @@ export type Place =
   | { view: "administration"; section: Section; id: string };
 
 /** A part of the administration. */
-export type Section = "projects" | "usage" | "audit";
-const SECTIONS: Section[] = ["projects", "usage", "audit"];
+export type Section = "projects" | "usage" | "audit" | "health";
+const SECTIONS: Section[] = ["projects", "usage", "audit", "health"];
 
 function placeOf(hash: string): Place {
   const [view, ...ids] = hash.replace(/^#\/?/, "").split("/").map(decoded);

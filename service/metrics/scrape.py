@@ -6,9 +6,10 @@ gauges are missing. Never read or sum anything here that takes longer with more 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from time import sleep
-from typing import cast
+from typing import NamedTuple, cast
 
 from prometheus_client import Metric, exposition
 from prometheus_client.core import GaugeMetricFamily
@@ -105,8 +106,24 @@ SCRAPED = (
 """What only a scrape knows."""
 
 
+class Holdings(NamedTuple):
+    """What a person wants to see of a scrape.
+
+    The limits that aren't off; what each shard holds, None where that can't be read now; which of the engine's servers
+    are up, how much they have to do for this process, and how many generations wait for room there; and how many turns
+    went that nobody deleted, by the reason, as the processes counted.
+    """
+
+    limits: Mapping[str, float]
+    shards: Mapping[int, Queue] | None
+    servers: Mapping[str, bool]
+    loads: Mapping[str, Load]
+    waiting: int
+    removed: Mapping[str, int]
+
+
 class Exposition:
-    """Answers scrapes."""
+    """Answers scrapes, and tells people what is in them."""
 
     def __init__(
         self,
@@ -122,6 +139,8 @@ class Exposition:
         """`limits` are those of `limits_of`."""
         self._counted = metrics.registry if metrics.slot is None else Together(metrics.slot.folder)
         self._alone = metrics.slot is None
+        (removed,) = metrics.turns_removed.describe()
+        self._removed_name = removed.name
         self._read_shards = read_shards
         self._read_servers = read_servers
         self._limits = limits
@@ -135,14 +154,37 @@ class Exposition:
 
         It is put together in a thread, as files may be slow, which lets the event loop go on after every family.
         """
+        with self._one_more():
+            shards = await self._shards()
+            return await asyncio.to_thread(self._encoded, shards, OPENMETRICS in accept)
+
+    async def holdings(self) -> Holdings:
+        """What there is now. Raises ApiError 503 as a scrape does."""
+        with self._one_more():
+            shards = await self._shards()
+            removed = await asyncio.to_thread(self._removed)
+        return Holdings(self._limits, shards, self._read_servers(), self._read_loads(), self._read_waiting(), removed)
+
+    @contextmanager
+    def _one_more(self) -> Generator[None]:
+        """One scrape more is under way. Raises ApiError 503 if too many are."""
         if self._under_way >= MAX_SCRAPES:
             raise unavailable(f"This process answers {MAX_SCRAPES} scrapes already. Try again in a moment.")
         self._under_way += 1
         try:
-            shards = await self._shards()
-            return await asyncio.to_thread(self._encoded, shards, OPENMETRICS in accept)
+            yield
         finally:
             self._under_way -= 1
+
+    def _removed(self) -> dict[str, int]:
+        """How many turns went, by the reason."""
+        return {
+            sample.labels["reason"]: int(sample.value)
+            for family in self._counted.collect()
+            if family.name == self._removed_name
+            for sample in family.samples
+            if sample.name.endswith("_total")
+        }
 
     def _encoded(self, shards: Mapping[int, Queue] | None, open_format: bool) -> tuple[bytes, str]:
         encode = _as_openmetrics if open_format else exposition.generate_latest

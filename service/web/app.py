@@ -37,6 +37,7 @@ from service.web.admin import limits, organization, projects, usage
 from service.web.admission.slots import Admission
 from service.web.auth import Entrance
 from service.web.body import ClientGone
+from service.web.console import health as holdings
 from service.web.console import jobs, page, trees, turn_tokens, turns
 from service.web.containers import containers, files
 from service.web.dialect import DIALECTS, OPENAI
@@ -125,6 +126,7 @@ def routed(lifespan: Lifespan[FastAPI] | None = None, *, passes_on: bool = True,
     if administers:
         for router in (projects.router, limits.router, organization.router, usage.router):
             app.include_router(router, prefix=OPENAI.prefix)
+        app.include_router(holdings.router)
     if passes_on:
         app.include_router(passing.router, prefix=OPENAI.prefix)
     for router in (page.router, trees.router, turns.router, turn_tokens.router, jobs.router):

@@ -26,6 +26,9 @@ ADMINISTRATION = "/v1/organization"
 CONSOLE = "/console/api"
 """What the paths of the console's API begin with."""
 
+HEALTH = f"{CONSOLE}/health"
+"""What of the console's API is for administrators, and for nobody else."""
+
 ADMINISTRATORS = "(administrators)"
 """Who uses slots and turns there, in the place of a tenant; none has such a name."""
 
@@ -74,7 +77,7 @@ class Entrance:
         """
         if self.keys.open:
             return Entry(DEFAULT_TENANT)
-        value, administers = _presented(headers), path.startswith(ADMINISTRATION)
+        value, administers = _presented(headers), path.startswith(ADMINISTRATION) or path == HEALTH
         tenant = self.keys.tenant(value)
         if tenant is not None:
             entry = Entry(tenant, project=None if self._ring is None else await self._ring.project(tenant))

@@ -116,6 +116,31 @@ def test_usage_is_bars_and_the_same_numbers_in_tables(
     assert (len(requests), sum(map(int, requests))) == (bars, 4)
 
 
+def test_health_shows_how_full_the_store_is_and_the_engines(start: START, visit: Open) -> None:
+    service = start(admin_key=ADMIN_KEY, api_keys=f"acme:{ACME_KEY}", max_responses=4)
+    for _ in range(10):
+        service.client(ACME_KEY).responses.create(model=MODEL, input="Hi")
+    page = entered(visit, service, "#/health")
+    shards = page.get_by_role("region", name="Shards").locator("tbody tr")
+    expect(shards.first.locator("td").first).to_have_text(re.compile(r"^[0-4] of 4 \d+%$"))
+    evicted = row(page, "Evicted", "for the cap on responses").locator("td")
+    expect(evicted).to_have_text(re.compile(r"[1-9]"))
+    expect(row(page, "Evicted", "unused for too long").locator("td")).to_have_text("0")
+    expect(page.get_by_role("heading", name="Engines")).to_be_visible()
+
+
+def test_health_tells_of_servers_that_are_down_and_a_store_that_is_away(empty: ServiceProcess, visit: Open) -> None:
+    page = entered(visit, empty)
+    server = {"server": MARKUP, "up": False, "tokens": 12, "room": None}
+    body = {"limits": {}, "shards": None, "removed": {}, "engines": [server], "engine_waiting": 3}
+    answered(page, "/console/api/health", body)
+    page.get_by_role("link", name="Health").click()
+    expect(page.get_by_role("alert")).to_contain_text("can't be read now")
+    expect(row(page, "Engines", MARKUP).locator("td")).to_have_text(["down", "12", NONE])
+    expect(page.get_by_text("3 generations wait")).to_be_visible()
+    untouched(page)
+
+
 def test_nothing_yet_says_so(empty: ServiceProcess, visit: Open) -> None:
     page = entered(visit, empty)
     expect(page.get_by_role("heading", name="No projects yet")).to_be_visible()
@@ -333,6 +358,9 @@ def test_axe_finds_nothing_in_the_administration(
     assert complaints(page) == []
     page.goto(f"{service.url}/console#/audit")
     expect(page.get_by_role("region", name="Audit log")).to_be_visible()
+    assert complaints(page) == []
+    page.goto(f"{service.url}/console#/health")
+    expect(page.get_by_role("region", name="Shards")).to_be_visible()
     assert complaints(page) == []
 
 

@@ -79,6 +79,27 @@ export interface AuditEntry {
   [about: string]: unknown;
 }
 
+/** What a shard of the store holds; `queued` by the levels of its queue. */
+export interface Shard {
+  shard: number;
+  responses: number;
+  bytes: number;
+  log_bytes: number;
+  webhooks_pending: number;
+  running: number;
+  oldest_seconds: number;
+  queued: Record<string, number>;
+}
+
+/** The store and the engine's servers now; `shards` is null where the store can't be read. */
+export interface Health {
+  limits: Record<string, number>;
+  shards: Shard[] | null;
+  removed: Record<string, number>;
+  engines: { server: string; up: boolean; tokens: number | null; room: number | null }[];
+  engine_waiting: number;
+}
+
 export type Grouping = "project_id" | "api_key_id" | "model";
 
 const project = (id: string): string => `${ROOT}/projects/${encodeURIComponent(id)}`;
@@ -157,6 +178,8 @@ export async function usage({ since, width, buckets, by, project }: WishedUsage,
   }
   return found;
 }
+
+export const health = (signal: AbortSignal): Promise<Health> => json("/console/api/health", { signal });
 
 /** Whether the key is an administrator's. Throws ApiError where that can't be learned. */
 export async function administers(): Promise<boolean> {

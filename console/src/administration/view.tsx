@@ -1,6 +1,7 @@
 // What an administrator's key shows: no conversations, as it opens none, but who may have them.
 import { type Section, place, toSection } from "../state";
 import { Audit } from "./audit";
+import { HealthView } from "./health";
 import { ProjectView } from "./project";
 import { Projects } from "./projects";
 import { Usage } from "./usage";
@@ -9,6 +10,7 @@ const SECTIONS: [Section, string][] = [
   ["projects", "Projects"],
   ["usage", "Usage"],
   ["audit", "Audit log"],
+  ["health", "Health"],
 ];
 
 export function Administration() {
@@ -32,6 +34,7 @@ export function Administration() {
         </>
       )}
       {section === "audit" && <Audit />}
+      {section === "health" && <HealthView />}
     </main>
   );
 }

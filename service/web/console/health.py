@@ -1,0 +1,70 @@
+"""How full the store is and whether the engine's servers are up, for administrators: some of what `/metrics` has."""
+
+from typing import Literal, cast
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response as HttpResponse
+
+from service.metrics.scrape import LEVELS, Exposition
+from service.web.auth import HEALTH
+from service.web.errors import JsonResponse
+from service.web.routes.query import StrictRoute
+from store.jobs.model import Queue
+
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+
+
+class ShardShown(msgspec.Struct):
+    """What a shard holds; `queued` are background responses that wait, by their levels."""
+
+    shard: int
+    responses: int
+    bytes: int
+    log_bytes: int
+    webhooks_pending: int
+    running: int
+    oldest_seconds: float
+    queued: dict[str, int]
+
+
+class ServerShown(msgspec.Struct):
+    """A server of the engine, as the process that answers sees it: tokens under way, and for how many it has room,
+    where that is known.
+    """
+
+    server: str
+    up: bool
+    tokens: int | None
+    room: int | None
+
+
+class Health(msgspec.Struct):
+    """What there is now. `limits` are those that aren't off, of each shard and of all processes; `shards` is null where
+    the store can't be read; `removed` are turns that went undeleted, by the reason, since the processes started.
+    """
+
+    limits: dict[str, float]
+    shards: list[ShardShown] | None
+    removed: dict[str, int]
+    engines: list[ServerShown]
+    engine_waiting: int
+    object: Literal["console.health"] = "console.health"
+
+
+@router.get(HEALTH)
+async def health(request: Request) -> HttpResponse:
+    """The store, its queues and the engine's servers. The gate lets administrators in, and nobody else."""
+    found = await cast(Exposition, request.app.state.exposition).holdings()
+    shards = None if found.shards is None else [_shown(number, shard) for number, shard in found.shards.items()]
+    engines = list[ServerShown]()
+    for name, up in found.servers.items():
+        load = found.loads.get(name)
+        engines.append(ServerShown(name, up, load and load.tokens, (load and load.room) or None))
+    return JsonResponse(Health(dict(found.limits), shards, dict(found.removed), engines, found.waiting))
+
+
+def _shown(number: int, shard: Queue) -> ShardShown:
+    queued = dict(zip(LEVELS, shard.waiting, strict=True))
+    sizes = shard.responses, shard.bytes, shard.log_bytes, shard.pending
+    return ShardShown(number, *sizes, shard.running, shard.oldest_seconds, queued)
