@@ -234,6 +234,11 @@ def id_of(digits: str) -> str:
     return ID_PREFIX + digits
 
 
+def digits_of(id: str) -> str:
+    """The digits of an id that was made of some, whatever it is of."""
+    return id.partition("_")[2]
+
+
 def conversation_id(digits: str) -> str:
     """The id of a conversation as clients see it."""
     return CONVERSATION_PREFIX + digits

@@ -15,18 +15,6 @@ from service.harmony import tokens
 TOKENS_CACHED = 16_384
 """How many tokens' texts are remembered: some 5 MB."""
 
-_MARKS = {
-    199998: "<|startoftext|>",
-    199999: "<|endoftext|>",
-    tokens.RETURN: "<|return|>",
-    tokens.CONSTRAIN: "<|constrain|>",
-    tokens.CHANNEL: "<|channel|>",
-    tokens.START: "<|start|>",
-    tokens.END: "<|end|>",
-    tokens.MESSAGE: "<|message|>",
-    tokens.CALL: "<|call|>",
-}
-
 
 def pieces_of(
     ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs]
@@ -80,4 +68,4 @@ def _token(token: int) -> tuple[str, list[int]]:
     if 0 <= token <= tokens.LAST_ORDINARY:
         piece = tokens.byte_table()[token]
         return piece.decode("utf-8", "replace"), list(piece)
-    return _MARKS.get(token, f"<|reserved_{token}|>"), []
+    return tokens.mark_of(token) or f"<|reserved_{token}|>", []

@@ -18,7 +18,7 @@ from store.history.history import ConversationHistoryStore
 from store.history.listing import by_shard
 from store.history.trees.listing import Tree, TreeListing
 from store.history.trees.turns import shown_of
-from store.keys import HEX_DIGITS
+from store.keys import HEX_DIGITS, digits_of
 from store.merging import Place
 
 _CURSOR = re.compile(rf"([0-9]{{1,16}})-([0-9a-f]{{{HEX_DIGITS}}})", re.ASCII)
@@ -131,7 +131,7 @@ class Search:
         found: dict[str, Excerpt] = {}
         wanted = [tree for tree in trees if self._wanted.status in (None, tree.status)]
         self._size += sum(tree.size for tree in wanted)
-        sizes = {tree.newest.partition("_")[2]: tree.size for tree in wanted}
+        sizes = {digits_of(tree.newest): tree.size for tree in wanted}
         for digits in by_shard(sizes):
             own = {each: sizes[each] for each in digits}
             async for each, response, items in shown_of(self._history, self._tenant, own):

@@ -7,7 +7,7 @@ import msgspec
 from service.web.console.excerpts import Excerpt
 from store.history.trees.listing import Tree
 from store.history.trees.turns import Node
-from store.keys import BY_HAND_MARK, CONVERSATION_MARK, OMISSION_MARK, mark_of, name_of
+from store.keys import BY_HAND_MARK, CONVERSATION_MARK, OMISSION_MARK, digits_of, mark_of, name_of
 
 US = 1_000_000
 
@@ -107,7 +107,7 @@ def shown_turn(node: Node, excerpt: Excerpt | None) -> ShownTurn:
 
 def shown_tree(tree: Tree, excerpt: Excerpt | None) -> ShownTree:
     """A tree in a list."""
-    newest = ShownTurn(tree.newest, kind_of(tree.newest.partition("_")[2]), tree.status, tree.created // US)
+    newest = ShownTurn(tree.newest, kind_of(digits_of(tree.newest)), tree.status, tree.created // US)
     return ShownTree(
         id=tree.id,
         last_used_at=tree.used // US,

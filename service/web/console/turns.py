@@ -19,7 +19,7 @@ from service.web.routes.stored import with_room
 from store.backup.records import Saved
 from store.backup.turns import bring_back, stored_bytes, take_out
 from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound
-from store.keys import name_of
+from store.keys import digits_of, name_of
 
 BODIES = 2
 """How many times the size of a request a turn may have that comes back: it has what was asked and what came of it."""
@@ -71,12 +71,12 @@ async def retrieve_turn(request: Request, id: str) -> HttpResponse:
     service, tenant = service_of(request), exchange_of(request).tenant
     async with ended_turn(request, id) as (name, root, turn):
         sealed = await portable((await service.seals.of(tenant)), turn)
-        digits = turn.id.partition("_")[2]
+        digits = digits_of(turn.id)
         answer = WholeTurn(
             id=name,
             kind=kind_of(digits),
             root=root,
-            parent=None if turn.parent is None else name_of(turn.parent.partition("_")[2]),
+            parent=None if turn.parent is None else name_of(digits_of(turn.parent)),
             status=turn.status,
             created_at=turn.created // US,
             deleted=turn.deleted,
@@ -95,7 +95,7 @@ async def import_turn(request: Request) -> HttpResponse:
     body = await body_of(request, times=BODIES)
     async with preparing(request, len(body)):
         turn = await read(await service.seals.of(tenant), decode(body, _BROUGHT))
-        name = name_of(turn.id.partition("_")[2])
+        name = name_of(digits_of(turn.id))
         try:
             new = await bring_back(service.store, tenant, turn)
         except ParentNotFound:
@@ -131,7 +131,7 @@ async def ended_turn(request: Request, id: str, *, deleted: bool = True) -> Asyn
             ) from None
         if turn.deleted and not deleted:
             raise NotFound(id)
-        yield EndedTurn(name_of(turn.id.partition("_")[2]), root, turn)
+        yield EndedTurn(name_of(digits_of(turn.id)), root, turn)
 
 
 def _shown(text: bytes | None) -> msgspec.Raw | None:

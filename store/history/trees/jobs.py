@@ -8,10 +8,8 @@ from typing import NamedTuple
 
 from store.history.history import ConversationHistoryStore
 from store.keys import ShardKeys, id_of
+from store.merging import SHARDS_AT_ONCE
 from store.redis import scripts
-
-SHARDS_AT_ONCE = 16
-"""How many shards are asked at the same time, of the connections that there may be."""
 
 
 class UnderWay(NamedTuple):

@@ -88,11 +88,11 @@ def export(
     if everything == bool(ids):
         raise ClientError("give the id of a response, or --all", EXIT_USAGE)
     service, _ = service_of(url, profile, key_env)
-    come_to = transfer.Exported()
-    for line in transfer.exported(service, ids or transfer.every_tree(service), come_to):
+    outcome = transfer.Exported()
+    for line in transfer.exported(service, ids or transfer.every_tree(service), outcome):
         printing.out(json.dumps(line))
-    printing.told(f"{come_to.turns} turns of {come_to.trees} tree{'' if come_to.trees == 1 else 's'}")
-    return 1 if come_to.missing else 0
+    printing.told(f"{outcome.turns} turns of {outcome.trees} tree{'' if outcome.trees == 1 else 's'}")
+    return 1 if outcome.missing else 0
 
 
 @app.command(name="import")
@@ -106,15 +106,15 @@ def import_(
 ) -> int:
     """Bring back what was exported, under the ids that it had. What is there stays as it is."""
     service, _ = service_of(url, profile, key_env)
-    come_to = transfer.Imported()
+    outcome = transfer.Imported()
     try:
         with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
-            transfer.imported(service, opened, come_to)
+            transfer.imported(service, opened, outcome)
     except OSError as error:
         raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
     if as_json:
-        printing.out(json.dumps(asdict(come_to)))
+        printing.out(json.dumps(asdict(outcome)))
     else:
-        refused = f", {come_to.refused} refused" if come_to.refused else ""
-        printing.out(f"{come_to.imported} turns imported, {come_to.kept} were there{refused}")
-    return 1 if come_to.refused else 0
+        refused = f", {outcome.refused} refused" if outcome.refused else ""
+        printing.out(f"{outcome.imported} turns imported, {outcome.kept} were there{refused}")
+    return 1 if outcome.refused else 0

@@ -71,40 +71,40 @@ def every_tree(service: Service) -> Iterator[str]:
         after = {"after": page["after"]}
 
 
-def exported(service: Service, ids: Iterable[str], come_to: Exported) -> Iterator[Json]:
+def exported(service: Service, ids: Iterable[str], outcome: Exported) -> Iterator[Json]:
     """The lines of the trees that have these ids, each tree once. Raises ClientError."""
     seen: set[str] = set()
     for id in ids:
         tree = tree_of(service, id)
         if tree["id"] not in seen:
             seen.add(tree["id"])
-            yield from _lines_of(service, tree, come_to)
+            yield from _lines_of(service, tree, outcome)
 
 
-def _lines_of(service: Service, tree: Json, come_to: Exported) -> Iterator[Json]:
-    come_to.trees += 1
+def _lines_of(service: Service, tree: Json, outcome: Exported) -> Iterator[Json]:
+    outcome.trees += 1
     head = {"object": FORMAT, "version": VERSION, "id": tree["id"], "turns": len(tree["turns"])}
     yield head | {"complete": tree["turns_complete"]}
     if not tree["turns_complete"]:
-        come_to.lacks(f"older branches of {tree['id']}")
+        outcome.lacks(f"older branches of {tree['id']}")
     for turn in tree["turns"]:
         if turn["status"] in _UNDER_WAY:
-            come_to.lacks(f"{turn['id']}, which is under way")
+            outcome.lacks(f"{turn['id']}, which is under way")
             continue
         try:
             whole = service.call("GET", f"{TURNS}/{checked(turn['id'])}")
         except Refused as error:
             if error.status != 404:
                 raise
-            come_to.lacks(f"{turn['id']}, which can't be read, or was deleted just now")
+            outcome.lacks(f"{turn['id']}, which can't be read, or was deleted just now")
             continue
-        come_to.turns += 1
-        if come_to.turns % PROGRESS_TURNS == 0:
-            printing.told(f"… {come_to.turns} turns of {come_to.trees} trees")
+        outcome.turns += 1
+        if outcome.turns % PROGRESS_TURNS == 0:
+            printing.told(f"… {outcome.turns} turns of {outcome.trees} trees")
         yield whole
 
 
-def imported(service: Service, file: BinaryIO, come_to: Imported) -> None:
+def imported(service: Service, file: BinaryIO, outcome: Imported) -> None:
     """Bring back the turns of a file, in their order. Raises ClientError for what is no such file."""
     for number, line in enumerate(_lines(file), start=1):
         found = _object(line, number)
@@ -122,16 +122,16 @@ def imported(service: Service, file: BinaryIO, come_to: Imported) -> None:
         except Refused as error:
             if error.status in (401, 403, 429) or error.status >= 500:
                 raise
-            come_to.refused += 1
-            if come_to.refused <= MAX_TOLD:
+            outcome.refused += 1
+            if outcome.refused <= MAX_TOLD:
                 printing.told(f"line {number}: {error}")
             continue
         if said["new"]:
-            come_to.imported += 1
+            outcome.imported += 1
         else:
-            come_to.kept += 1
-        if come_to.turns % PROGRESS_TURNS == 0:
-            printing.told(f"… {come_to.turns} turns")
+            outcome.kept += 1
+        if outcome.turns % PROGRESS_TURNS == 0:
+            printing.told(f"… {outcome.turns} turns")
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
