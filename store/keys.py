@@ -61,10 +61,10 @@ and the channels
     PREFIX:{SHARD}:t:TENANT:events:DIGITS    for followers: what is added to a log
     PREFIX:{SHARD}:t:TENANT:keyed:DIGITS     for who waits: that a request with an Idempotency-Key has ended
 
-DIGITS and ROOT are the 48 hex digits of an id, without `resp_` or `conv_`. A conversation with an id of its own is a
-turn, whose digits have CONVERSATION_MARK behind the shard (lua/standing.lua). A tree lives in one shard, whose name is
-the only hash tag, so one script can change a tree atomically, on a cluster too. Never build a key elsewhere but in
-lua/names.lua.
+DIGITS and ROOT are the 48 hex digits of an id, without `resp_` or `conv_` (ids.py). A conversation with an id of its
+own is a turn, whose digits have CONVERSATION_MARK behind the shard (lua/standing.lua). A tree lives in one shard, whose
+name is the only hash tag, so one script can change a tree atomically, on a cluster too. Never build a key elsewhere but
+in lua/names.lua.
 """
 
 import re
@@ -84,7 +84,7 @@ HEX_DIGITS = SHARD_DIGITS + RANDOM_DIGITS
 MAX_SHARDS = 16**SHARD_DIGITS
 
 CONVERSATION_MARK = b"conver".hex()
-"""Behind the shard in the digits of a conversation. A random id has it once in 2**48."""
+"""Behind the shard in the digits of a conversation. An older release's random id has it once in 2**48."""
 
 BY_HAND_MARK = b"byhand".hex()
 """Behind the shard in the digits of a turn that somebody added by hand: no response has its id."""
@@ -177,10 +177,6 @@ class Keyspace:
     def digits(self, id: str) -> str:
         """The digits of a turn's id. Raises NotFound for one that no store with these shards can have made."""
         return self._matched(_ID, id)
-
-    def new_digits(self, shard: int, entropy: bytes, mark: str = "") -> str:
-        """The digits of a new id in `shard`, from at least 23 random bytes; `mark` says what it is of."""
-        return f"{shard:02x}{mark}{entropy.hex()}"[:HEX_DIGITS]
 
     def shard(self, digits: str) -> ShardKeys:
         """The keys shared by the trees of this turn's shard."""

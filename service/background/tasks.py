@@ -15,7 +15,7 @@ from service import logs
 from service.background.settling import settle_for_ever
 from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
-from service.responses.service import Service
+from service.responses.service import Service, know_ids
 from store.errors import LayoutMismatch, StoreError
 from store.jobs.outbox import Outbox
 
@@ -120,6 +120,7 @@ async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[st
                 doubted(doubt.why)
             await service.jobs.expire_logs()
             await service.tally.settle()
+            await know_ids(service.store)
         except LayoutMismatch:  # which is told of once (service/responses/service.py)
             pass
         except StoreError as error:

@@ -61,7 +61,7 @@ from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
 from store.codec import THREAD_FROM_BYTES
-from store.history.approvals import Use
+from store.history.notes.approvals import Use
 from store.turn import StoredMessage
 
 CONNECTIONS = "connections"

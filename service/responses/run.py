@@ -42,8 +42,8 @@ from service.responses.traced.generating import Generate, Generating
 from service.tenants.limiter import spent_in
 from service.tenants.tally import Tally
 from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnavailable, StoreUnconfirmed
-from store.history.approvals import Approvals, Use
 from store.history.history import ConversationHistoryStore
+from store.history.notes.approvals import Approvals, Use
 from store.limits.limits import Spent, Unspent
 from store.turn import Turn
 

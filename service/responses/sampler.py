@@ -19,7 +19,7 @@ from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import Call, End, Generated, GiveFeedback, Next, Render, next_step
 from service.responses.tools.port import Runner
 from store.errors import StoreUnavailable
-from store.history.approvals import Use
+from store.history.notes.approvals import Use
 
 logger = logging.getLogger(__name__)
 

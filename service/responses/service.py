@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from hashlib import blake2b
 from pathlib import Path
@@ -42,13 +43,13 @@ from service.tenants.limiter import Limiter
 from service.tenants.limits import Limit
 from service.tenants.records import Project
 from service.tenants.tally import Tally
-from store.containers import Containers as Records
 from store.errors import LayoutMismatch, StoreUnavailable, StoreUnconfirmed
-from store.history.approvals import Approvals
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.idempotency import KeyedRequests
+from store.history.notes.approvals import Approvals
+from store.history.notes.containers import Containers as Records
+from store.history.notes.idempotency import KeyedRequests
 from store.jobs.jobs import Jobs
 from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
@@ -261,9 +262,17 @@ def _gone(failure: StoreUnavailable) -> str:
 
 async def start_service(service: Service) -> None:
     """Start the engine, and the sandbox where there is one. Raises EngineUnavailable."""
+    with suppress(StoreUnavailable):  # every sweep tries again
+        await know_ids(service.store)
     await service.engine.start()
     if service.containers is not None:
         await service.containers.start()
+
+
+async def know_ids(store: ConversationHistoryStore) -> None:
+    """Have new ids say that this store has made them, once it has told its secret. Raises StoreUnavailable."""
+    if not store.ids.proves:
+        store.ids.prove_by(await shared_secret(store))
 
 
 async def close_service(service: Service) -> None:

@@ -15,15 +15,14 @@ from store.history.caps import EVICT_BATCH
 from store.history.delete import forget, prune
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
+from store.ids import remarked
 from store.keys import (
     BY_HAND_MARK,
     CONVERSATION_MARK,
     CONVERSATION_PREFIX,
-    SHARD_DIGITS,
     TurnKeys,
     conversation_id,
     id_of,
-    shard_of,
     split_path,
 )
 from store.redis import scripts
@@ -54,22 +53,21 @@ class Conversations:
         self._keyspace = history.keyspace
 
     def new_id(self, source: str | None = None) -> str:
-        """The id of a new conversation, in any shard, or in that of what it is a fork of. Raises NotFound,
+        """The id of a new conversation, in any shard, or in the tree of what it is a fork of. Raises NotFound,
         ConversationNotFound.
         """
-        shard = None if source is None else shard_of(self._source("-", source).digits)
-        return conversation_id(self.history.new_digits(shard, CONVERSATION_MARK))
+        beside = "" if source is None else self._source("-", source).digits
+        return conversation_id(self.history.ids.new(beside, mark=CONVERSATION_MARK))
 
     def new_turn_id(self, id: str, mark: str = BY_HAND_MARK) -> str:
         """An id for a turn that somebody adds by hand to a conversation; no response has it. Raises
         ConversationNotFound.
         """
-        return id_of(self.history.new_digits(shard_of(self._keys("-", id).digits), mark))
+        return id_of(self.history.ids.new(self._keys("-", id).digits, mark=mark))
 
     def first_turn_id(self, id: str) -> str:
         """The id of the turn with which a conversation begins: the same for each try. Raises ConversationNotFound."""
-        digits = self._keys("-", id).digits
-        return id_of(digits[:SHARD_DIGITS] + BY_HAND_MARK + digits[SHARD_DIGITS + len(CONVERSATION_MARK) :])
+        return id_of(remarked(self._keys("-", id).digits, BY_HAND_MARK))
 
     async def create(self, tenant: str, id: str, first: Turn, shown: bytes, *, pin: str = "") -> None:
         """Begin a conversation with a turn of `first_turn_id`: a root, or of a fork one that continues the tip of

@@ -23,6 +23,7 @@ from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
 from store.history.omissions import may_omit, without_omitted
 from store.history.read import TurnReader, mget
+from store.ids import Ids
 from store.keys import (
     BY_HAND_MARK,
     CONVERSATION_MARK,
@@ -48,7 +49,6 @@ MAX_DEPTH = 10_000
 MAX_CHAIN_BYTES = 32 << 20
 """The most bytes of messages in a chain that may still be continued: a read of some 20 ms."""
 
-ENTROPY_BYTES = 27
 TOKEN_BYTES = 12
 
 REDACTIONS_AT_ONCE = 8
@@ -109,6 +109,7 @@ class ConversationHistoryStore:
                 f"idle_seconds={self.caps.idle_seconds} must exceed {pin_seconds=}: a run could lose its history"
             )
         self.keyspace = Keyspace(prefix, shards)
+        self.ids = Ids(self.keyspace, entropy)
         self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
         self.clocks = Clocks(self.server)
         self.confirmer = Confirmer(self.server, safety)
@@ -124,14 +125,8 @@ class ConversationHistoryStore:
         `trees`, `bytes`, or the `memory` of the server), or `idle`."""
 
     def new_id(self, parent: str | None = None) -> str:
-        """A new id, in the parent's shard, or for a root in any shard. Raises ParentNotFound."""
-        return id_of(self.new_digits(None if parent is None else shard_of(self._parent_digits(parent))))
-
-    def new_digits(self, shard: int | None = None, mark: str = "") -> str:
-        """The digits of a new id, in any shard if not in this one; `mark` says what it is of (keys.py)."""
-        random = self._entropy(ENTROPY_BYTES)
-        shard = int.from_bytes(random[-4:]) % self.keyspace.shards if shard is None else shard
-        return self.keyspace.new_digits(shard, random, mark)
+        """A new id, in the parent's tree, or for a root in any shard. Raises ParentNotFound."""
+        return id_of(self.ids.new("" if parent is None else self._parent_digits(parent)))
 
     async def chain(self, tenant: str, tip: str, *, pin: bool = False) -> Chain:
         """The chain that `tip` ends, to continue it, and note that it was used.

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from store import codec
 from store.errors import ConversationNotFound
 from store.history.history import ConversationHistoryStore
+from store.history.merging import Merged, Place
 from store.history.read import mget
 from store.keys import ShardKeys, conversation_id, shard_of
-from store.merging import Merged, Place
 from store.redis import scripts
 
 

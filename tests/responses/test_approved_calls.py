@@ -21,7 +21,7 @@ from service.responses.rules import Rules
 from service.responses.sampler import Sampler, Step
 from service.steps import in_one_go
 from store.errors import StoreUnavailable
-from store.history.approvals import Use
+from store.history.notes.approvals import Use
 from store.turn import Chain, Messages
 from tests.responses.test_hosted_calls import CALL_OWN, FINAL, OWN, PROMPT, THREE, WHOLE, Tools, kinds
 from tests.support.engine.scripted import ScriptedEngine

@@ -3,22 +3,12 @@
 from dataclasses import astuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from store.errors import NotFound
-from store.keys import Keyspace, checked_tenant, id_of, shard_of
+from store.keys import Keyspace, checked_tenant
 
 ID = "resp_" + "01" + "a" * 46
 FAMILIES = ("node", "messages", "response", "pins", "runs", "tree", "job", "spec", "log", "snapshot", "events")
-
-
-@given(st.integers(0, 255), st.binary(min_size=23, max_size=40))
-def test_a_new_id_is_well_formed_and_knows_its_shard(shard: int, entropy: bytes) -> None:
-    keyspace = Keyspace("p", 256)
-    digits = keyspace.new_digits(shard, entropy)
-    assert keyspace.digits(id_of(digits)) == digits
-    assert shard_of(digits) == shard
 
 
 @pytest.mark.parametrize(

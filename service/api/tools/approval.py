@@ -2,8 +2,9 @@
 
     a call ─▶ ApprovalRequest, noted beside it ─▶ Answer in a later request ─▶ the call is made, or it isn't
 
-A request is known by the id of its item. So that an approval is used once (store/history/approvals.py), and for what
-was shown, a digest of the call goes with the id. Notes are kept with turns: only ever add a member, with a default.
+A request is known by the id of its item. So that an approval is used once (store/history/notes/approvals.py), and for
+what was shown, a digest of the call goes with the id. Notes are kept with turns: only ever add a member, with a
+default.
 """
 
 from collections.abc import Iterable

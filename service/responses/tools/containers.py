@@ -19,8 +19,8 @@ from service.backoff import Backoff
 from service.errors import ApiError, InvalidRequest, shown, unavailable
 from service.logs import event
 from service.sandbox.port import FOLDER, File, Full, Gone, Limits, NoFile, Sandbox, Unusable
-from store.containers import Containers as Records
 from store.errors import StoreError, StoreFull, StoreUnavailable
+from store.history.notes.containers import Containers as Records
 
 IDLE_MINUTES = 20
 """How long a container may be idle, unless it is made with less."""

@@ -16,10 +16,10 @@ from service.web.console.excerpts import Excerpt, excerpt_of
 from service.web.console.shapes import US, Searched, ShownTree, TreePage, shown_tree
 from store.history.history import ConversationHistoryStore
 from store.history.listing import by_shard
+from store.history.merging import Place
 from store.history.trees.listing import Tree, TreeListing
 from store.history.trees.turns import shown_of
 from store.keys import HEX_DIGITS, digits_of
-from store.merging import Place
 
 _CURSOR = re.compile(rf"([0-9]{{1,16}})-([0-9a-f]{{{HEX_DIGITS}}})", re.ASCII)
 

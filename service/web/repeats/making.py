@@ -23,7 +23,7 @@ from service.settings.background import RENEWALS
 from service.web.body import ClientGone, watch
 from service.web.middleware import Exchange
 from store.errors import StoreError
-from store.history.idempotency import Found, Keyed, KeyedRequests, Taken
+from store.history.notes.idempotency import Found, Keyed, KeyedRequests, Taken
 from store.keys import HEX_DIGITS
 from store.redis.listening import Listener
 

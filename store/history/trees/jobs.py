@@ -7,8 +7,8 @@ import asyncio
 from typing import NamedTuple
 
 from store.history.history import ConversationHistoryStore
+from store.history.merging import SHARDS_AT_ONCE
 from store.keys import ShardKeys, id_of
-from store.merging import SHARDS_AT_ONCE
 from store.redis import scripts
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from store.history.history import ConversationHistoryStore
 from store.history.listing import by_shard, page
+from store.history.merging import Merged, Place
 from store.keys import ShardKeys, conversation_id, id_of
-from store.merging import Merged, Place
 from store.redis import scripts
 
 TURNS_AT_ONCE = 1_000

@@ -13,9 +13,9 @@ from service.responses.tools.containers import Containers
 from service.responses.tools.python import OUTPUTS, PythonRun
 from service.sandbox.port import Cell, File, Full, Gone, Image, Limits, Unusable
 from service.settings.settings import Settings
-from store.containers import Containers as Records
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
+from store.history.notes.containers import Containers as Records
 from store.redis.connection import connect
 from tests.support.waiting import until
 

@@ -261,6 +261,7 @@ async def test_a_child_in_another_shard_than_its_parent_is_refused(prefix: str) 
 async def test_ids_come_from_the_randomness_given() -> None:
     store = ConversationHistoryStore(connect("redis://127.0.0.1:1"), entropy=lambda count: bytes(range(count)))
     assert store.new_id() == "resp_00" + bytes(range(23)).hex()
+    assert store.new_id("resp_00" + "a" * 46) == "resp_00" + "a" * 18 + bytes(range(9, 23)).hex()
 
 
 async def test_usage_is_what_is_stored(store: ConversationHistoryStore) -> None:

@@ -80,7 +80,6 @@ async def test_more_readers_than_connections_wait_for_their_turn(
 def test_the_operations_that_are_tried_are_all_there_are() -> None:
     pure = {
         "new_id",
-        "new_digits",
         "token",
         "keys_of",
         "note_written",

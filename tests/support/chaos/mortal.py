@@ -29,7 +29,7 @@ from service.responses.service import Service, open_service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
 from service.web import app
-from store.history.idempotency import KeyedRequests
+from store.history.notes.idempotency import KeyedRequests
 from tests.support.chaos.inside import CARD, queue, respond
 from tests.support.chaos.watched import watched
 from tests.support.service.inside import serving

@@ -18,10 +18,10 @@ from service.responses.tools.toolbox import Toolbox, ToolRun
 from service.sandbox.port import Cell
 from service.settings.mcp import Connection
 from service.tenants.tally import Tally
-from store.history.approvals import Approvals, Use
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.idempotency import KeyedRequests, Taken
+from store.history.notes.approvals import Approvals, Use
+from store.history.notes.idempotency import KeyedRequests, Taken
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import LEVELS, Claim, Finished, Job, JobLimits, Lease, Steer

@@ -6,19 +6,19 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from store.containers import Containers
 from store.errors import LeaseLost, NotCancellable, NotFound, NotSteerable, ParentNotFound
-from store.history.approvals import Approvals
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.idempotency import Keyed, KeyedRequests
+from store.history.notes.approvals import Approvals
+from store.history.notes.containers import Containers
+from store.history.notes.idempotency import Keyed, KeyedRequests
 from store.history.trees.jobs import under_way
 from store.history.trees.listing import TreeListing
 from store.history.trees.turns import shown_of, turns_of
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Job, Lease, Steer
-from store.keys import CONVERSATION_MARK, conversation_id, shard_of
+from store.keys import CONVERSATION_MARK, conversation_id
 from store.registry.spending import Spending
 from store.secret import shared_secret
 from store.turn import Expense, Status
@@ -127,7 +127,7 @@ async def _tried(name: str, store: ConversationHistoryStore, id: str) -> None:
 
 async def _tried_on_a_conversation(name: str, store: ConversationHistoryStore, id: str) -> None:
     """Try an operation of conversations on one that there isn't, in the shard of a turn."""
-    digits = store.new_digits(shard_of(id.removeprefix("resp_")), CONVERSATION_MARK)
+    digits = store.ids.new(id.removeprefix("resp_"), mark=CONVERSATION_MARK)
     with suppress(NotFound, ParentNotFound):
         await CONVERSATION_OPERATIONS[name](Conversations(store), conversation_id(digits), LOST)
 

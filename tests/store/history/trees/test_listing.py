@@ -8,10 +8,10 @@ from redis.asyncio import Redis
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
+from store.history.merging import Place
 from store.history.trees.listing import Tree, TreeListing
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.merging import Place
 from store.redis.connection import connect
 from store.turn import Status
 from tests.support.store.audit import dump

@@ -3,9 +3,9 @@
 import pytest
 from redis.asyncio import Redis
 
-from store.containers import KEPT_MS, MOST, Containers
 from store.errors import StoreFull
 from store.history.history import ConversationHistoryStore
+from store.history.notes.containers import KEPT_MS, MOST, Containers
 
 
 @pytest.fixture

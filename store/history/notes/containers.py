@@ -28,7 +28,7 @@ class Containers:
 
     def new_id(self, tenant: str) -> str:
         """An id that no other container has."""
-        return PREFIX + self.history.new_digits(self._shard(tenant), MARK)
+        return PREFIX + self.history.ids.new(mark=MARK, shard=self._shard(tenant))
 
     async def keep(self, tenant: str, id: str, record: bytes, before: bytes = b"") -> bool:
         """Keep what is known of a container, a new one unless something was known `before`; False, with nothing done,

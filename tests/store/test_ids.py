@@ -1,0 +1,118 @@
+"""Ids: each leads to its shard and its tree, and says whether this store has made it."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.ids import CHECK_DIGITS, ENTROPY_BYTES, Ids, remarked, tree_of
+from store.keys import (
+    BY_HAND_MARK,
+    CONVERSATION_MARK,
+    HEX_DIGITS,
+    NO_RESPONSES,
+    OMISSION_MARK,
+    SECRET_BYTES,
+    Keyspace,
+    conversation_id,
+    id_of,
+    mark_of,
+    shard_of,
+)
+
+SECRET = b"s" * SECRET_BYTES
+MARKS = st.sampled_from(["", CONVERSATION_MARK, BY_HAND_MARK, OMISSION_MARK])
+ENTROPY = st.binary(min_size=ENTROPY_BYTES, max_size=ENTROPY_BYTES)
+
+
+def maker(*entropy: bytes, secret: bytes = SECRET, shards: int = 256) -> Ids:
+    given: Iterator[bytes] = iter(entropy)
+    made = Ids(Keyspace("p", shards), lambda count: next(given)[:count])
+    if secret:
+        made.prove_by(secret)
+    return made
+
+
+@given(ENTROPY, ENTROPY, MARKS, MARKS, st.integers(1, 256))
+def test_a_child_has_the_shard_and_the_tree_of_its_parent(
+    one: bytes, other: bytes, mark: str, below: str, shards: int
+) -> None:
+    ids = maker(one, other, shards=shards)
+    parent = ids.new(mark=mark)
+    child = ids.new(parent, mark=below)
+    assert (shard_of(child), tree_of(child)) == (shard_of(parent), tree_of(parent))
+    assert (mark_of(child) == below) or not below
+    assert [ids.made(each) for each in (parent, child)] == [True, True]
+
+
+@given(ENTROPY, MARKS)
+def test_a_new_id_is_one_of_its_kind(entropy: bytes, mark: str) -> None:
+    digits = maker(entropy).new(mark=mark)
+    keyspace = Keyspace("p", 256)
+    if mark == CONVERSATION_MARK:
+        assert keyspace.conversation("acme", conversation_id(digits)).digits == digits
+    else:
+        assert keyspace.digits(id_of(digits)) == digits
+        assert (mark_of(digits) in NO_RESPONSES) == bool(mark)
+
+
+@pytest.mark.parametrize("mark", NO_RESPONSES)
+def test_a_random_tree_is_never_taken_for_a_mark(mark: str) -> None:
+    digits = maker(bytes.fromhex(mark) + bytes(ENTROPY_BYTES)).new()
+    assert mark_of(digits) not in NO_RESPONSES
+    assert len(digits) == HEX_DIGITS
+
+
+@given(ENTROPY, MARKS, st.integers(0, HEX_DIGITS - 1))
+def test_a_changed_digit_fails_the_check_wherever_it_is(entropy: bytes, mark: str, at: int) -> None:
+    ids = maker(entropy)
+    digits = ids.new(mark=mark)
+    changed = digits[:at] + f"{int(digits[at], 16) ^ 1:x}" + digits[at + 1 :]
+    assert not ids.made(changed)
+
+
+@given(ENTROPY)
+def test_another_store_has_not_made_it(entropy: bytes) -> None:
+    digits = maker(entropy).new()
+    assert not maker(secret=b"t" * SECRET_BYTES).made(digits)
+    assert not maker(secret=b"").made(digits)
+
+
+def test_as_many_guesses_pass_as_the_check_has_digits_for() -> None:
+    ids = maker()
+    guesses = 16**CHECK_DIGITS
+    passed = sum(ids.made(f"00{'a' * 42}{guess:04x}") for guess in range(guesses))
+    assert passed == 1
+
+
+@given(ENTROPY)
+def test_the_first_turn_of_a_conversation_is_in_its_tree_and_passes(entropy: bytes) -> None:
+    ids = maker(entropy)
+    conversation = ids.new(mark=CONVERSATION_MARK)
+    first = remarked(conversation, BY_HAND_MARK)
+    assert tree_of(first) == tree_of(conversation)
+    assert mark_of(first) == BY_HAND_MARK
+    assert ids.made(first)
+
+
+@given(ENTROPY, ENTROPY)
+def test_ids_without_a_secret_have_the_same_form_and_fail_the_check(one: bytes, other: bytes) -> None:
+    unproven = maker(one, other, secret=b"")
+    parent = unproven.new()
+    child = unproven.new(parent)
+    assert tree_of(child) == tree_of(parent)
+    assert len(child) == HEX_DIGITS
+    assert not unproven.made(child)
+
+
+def older(entropy: bytes) -> str:
+    """The digits of a root as releases made them whose ids had no tree."""
+    return f"00{entropy.hex()}"[:HEX_DIGITS]
+
+
+@given(ENTROPY, ENTROPY)
+def test_a_child_of_an_older_releases_turn_has_a_tree_of_its_own(one: bytes, other: bytes) -> None:
+    child = (ids := maker(other)).new(older(one))
+    assert tree_of(child) == tree_of(older(one))
+    assert ids.made(child)
