@@ -184,3 +184,16 @@ def test_what_runs_is_cancelled_in_the_list(start: START, visit: Open) -> None:
     page.get_by_role("button", name="Cancel this response").click()
     expect(page.get_by_label("Running in the background")).to_have_count(0)
     assert service.client().responses.retrieve(id).status == "cancelled"
+
+
+def test_what_runs_is_seen_again_behind_a_restart_though_nobody_asks(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=20)
+    said(service, "Count to 500.", background=True)
+    page = visit(service)
+    expect(page.get_by_label("Running in the background")).to_be_visible()
+    service.stop()
+    expect(page.get_by_role("alert")).to_contain_text("The service doesn't answer")
+    service.start()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.get_by_role("button", name="Cancel this response").click()
+    expect(page.get_by_label("Running in the background")).to_have_count(0)

@@ -3,8 +3,9 @@ import { useRef, useState } from "preact/hooks";
 import { said } from "../state";
 import { useLoaded } from "../views/loading";
 import { Ago, Copy, Failure, Line, wordsOf } from "../views/text";
+import { LimitsForm } from "./limits";
 import { Confirm, Day, Dialog, Pages } from "./pages";
-import { type Key, type WishedKey, accounts, createAccount, createKey, keys, revokeKey } from "./requests";
+import { type Key, type WishedKey, accounts, createAccount, createKey, keys, limitKey, revokeKey } from "./requests";
 
 const SCOPES = [
   "api.all.read",
@@ -64,7 +65,9 @@ export function Keys({ project, version, isOver, onChanged }: Shown) {
             </th>
           </tr>
         }
-        row={(key) => <Row key={key.id} project={project} shown={key} isOver={isOver} onChanged={onChanged} />}
+        row={(key, again) => (
+          <Row key={key.id} project={project} shown={key} isOver={isOver} onLimited={again} onRevoked={onChanged} />
+        )}
         empty={<p>No keys yet. Whoever has one may use this project, and sees nothing of any other.</p>}
       />
       {making && <NewKey project={project} onMade={onChanged} onClose={() => setMaking(false)} />}
@@ -76,11 +79,13 @@ interface RowShown {
   project: string;
   shown: Key;
   isOver: boolean;
-  onChanged: () => void;
+  onLimited: () => void;
+  onRevoked: () => void;
 }
 
-function Row({ project, shown, isOver, onChanged }: RowShown) {
+function Row({ project, shown, isOver, onLimited, onRevoked }: RowShown) {
   const [ending, setEnding] = useState(false);
+  const [limiting, setLimiting] = useState(false);
   const expired = shown.expires_at !== null && shown.expires_at * 1000 < Date.now();
   return (
     <tr>
@@ -104,10 +109,29 @@ function Row({ project, shown, isOver, onChanged }: RowShown) {
       </td>
       <td>{shown.last_used_at === null ? "never" : <Ago at={shown.last_used_at} />}</td>
       <td class="act">
+        {!isOver && !expired && (
+          <button aria-label={`Limit the key ${shown.redacted_value}`} onClick={() => setLimiting(true)}>
+            Limits…
+          </button>
+        )}{" "}
         {!isOver && (
           <button class="danger" aria-label={`Revoke the key ${shown.redacted_value}`} onClick={() => setEnding(true)}>
             Revoke…
           </button>
+        )}
+        {limiting && (
+          <LimitsForm
+            title={
+              <>
+                Limits of <Line text={shown.redacted_value} />
+              </>
+            }
+            hint="They hold beside those of the project. Where one is empty, there is none."
+            known={shown.limits ?? {}}
+            save={(all) => limitKey(project, shown.id, all)}
+            onDone={onLimited}
+            onClose={() => setLimiting(false)}
+          />
         )}
         {ending && (
           <Confirm
@@ -121,7 +145,7 @@ function Row({ project, shown, isOver, onChanged }: RowShown) {
             act={() => revokeKey(project, shown.id)}
             onDone={() => {
               said.value = "The key is revoked.";
-              onChanged();
+              onRevoked();
             }}
             onClose={() => setEnding(false)}
           />

@@ -3,9 +3,11 @@ import { useState } from "preact/hooks";
 import { said, toProjects } from "../state";
 import { useLoaded } from "../views/loading";
 import { Copy, Failure, Line, Loading } from "../views/text";
+import { ChangeProject } from "./change";
 import { Keys } from "./keys";
+import { ProjectLimits } from "./limits";
 import { Confirm, Day, Pages } from "./pages";
-import { type Account, type Limits, type Project, accounts, archiveProject, deleteAccount, limits, oneProject } from "./requests";
+import { type Account, type Project, accounts, archiveProject, deleteAccount, oneProject } from "./requests";
 import { Usage } from "./usage";
 
 export function ProjectView({ id }: { id: string }) {
@@ -29,6 +31,7 @@ export function ProjectView({ id }: { id: string }) {
 
 function Whole({ project, again }: { project: Project; again: () => void }) {
   const [ending, setEnding] = useState(false);
+  const [changing, setChanging] = useState(false);
   const [version, setVersion] = useState(0);
   const isOver = project.archived_at !== null;
   const changed = (): void => setVersion((before) => before + 1);
@@ -38,6 +41,7 @@ function Whole({ project, again }: { project: Project; again: () => void }) {
         <h1>
           <Line text={project.name} />
         </h1>
+        {!isOver && <button onClick={() => setChanging(true)}>Change…</button>}
         {!isOver && !project.static && (
           <button class="danger" onClick={() => setEnding(true)}>
             Archive…
@@ -53,6 +57,7 @@ function Whole({ project, again }: { project: Project; again: () => void }) {
             created <Day at={project.created_at} />
           </span>
         )}
+        {project.weight !== null && <span>weight {project.weight.toLocaleString("en")}</span>}
         {project.archived_at !== null && (
           <span class="over">
             archived <Day at={project.archived_at} />
@@ -84,29 +89,12 @@ function Whole({ project, again }: { project: Project; again: () => void }) {
           </section>
         </>
       )}
-      <section>
-        <h2>Limits</h2>
-        <Pages
-          what="Limits"
-          load={(after, signal) => limits(project.id, after, signal)}
-          head={
-            <tr>
-              <th scope="col">Model</th>
-              {LIMITS.map(([, title]) => (
-                <th scope="col" class="number">
-                  {title}
-                </th>
-              ))}
-            </tr>
-          }
-          row={(limit) => <LimitRow key={limit.id} limit={limit} />}
-          empty={<p>No limits.</p>}
-        />
-      </section>
+      <ProjectLimits project={project.id} isOver={isOver} />
       <section>
         <h2>Usage</h2>
         <Usage project={project.id} />
       </section>
+      {changing && <ChangeProject project={project} onDone={again} onClose={() => setChanging(false)} />}
       {ending && (
         <Confirm
           title={
@@ -172,28 +160,6 @@ function AccountRow({ project, account, isOver, onChanged }: AccountShown) {
           />
         )}
       </td>
-    </tr>
-  );
-}
-
-const LIMITS: [string, string][] = [
-  ["max_requests_per_1_minute", "Requests a minute"],
-  ["max_tokens_per_1_minute", "Tokens a minute"],
-  ["max_requests_per_1_day", "Requests a day"],
-  ["max_tokens_per_1_day", "Tokens a day"],
-  ["max_requests_per_1_month", "Requests a month"],
-  ["max_tokens_per_1_month", "Tokens a month"],
-  ["max_parallel_responses", "At a time"],
-];
-
-function LimitRow({ limit }: { limit: Limits }) {
-  return (
-    <tr>
-      <th scope="row">{limit.model === "all" ? "all together" : <Line text={limit.model} />}</th>
-      {LIMITS.map(([name]) => {
-        const number = limit[name];
-        return <td class="number">{typeof number === "number" ? number.toLocaleString("en") : "–"}</td>;
-      })}
     </tr>
   );
 }

@@ -21,6 +21,8 @@ export interface Project {
   created_at: number;
   archived_at: number | null;
   static: boolean;
+  /** How much it is served beside others; null where the settings say that. */
+  weight: number | null;
 }
 
 export interface Account {
@@ -37,6 +39,7 @@ export interface Key {
   expires_at: number | null;
   redacted_value: string;
   scopes: string[];
+  limits: Record<string, number | null> | null;
   owner: { service_account?: { id: string; name: string } };
 }
 
@@ -45,6 +48,9 @@ export interface MadeKey {
   id: string;
   value: string;
 }
+
+/** Limits by their names; null takes one away. */
+export type Numbers = Record<string, number | null>;
 
 /** The limits of a model, by the names that the service has for them. */
 export type Limits = { id: string; model: string } & Record<string, number | string | null>;
@@ -118,6 +124,15 @@ export const oneProject = (id: string, signal: AbortSignal): Promise<Project> =>
 export const createProject = (name: string): Promise<Project> =>
   json(`${ROOT}/projects`, { method: "POST", body: { name } });
 
+/** What of a project is to change: what isn't there stays. */
+export interface ChangedProject {
+  name?: string;
+  weight?: number | null;
+}
+
+export const changeProject = (id: string, wished: ChangedProject): Promise<Project> =>
+  json(project(id), { method: "POST", body: wished });
+
 export const archiveProject = (id: string): Promise<Project> => json(`${project(id)}/archive`, { method: "POST" });
 
 export const accounts = (id: string, after: string | null, signal?: AbortSignal) =>
@@ -144,8 +159,24 @@ export const createKey = (id: string, account: string, wished: WishedKey): Promi
 export const revokeKey = (id: string, key: string): Promise<unknown> =>
   json(`${project(id)}/api_keys/${encodeURIComponent(key)}`, { method: "DELETE" });
 
+/** Give a key these limits and no others. */
+export const limitKey = (id: string, key: string, limits: Numbers): Promise<unknown> =>
+  json(`${project(id)}/api_keys/${encodeURIComponent(key)}`, {
+    method: "POST",
+    body: { limits: Object.keys(limits).length ? limits : null },
+  });
+
 export const limits = (id: string, after: string | null, signal: AbortSignal) =>
   listed<Limits>(`${project(id)}/rate_limits`, after, PAGE, signal);
+
+const limit = (id: string, of: string): string => `${project(id)}/rate_limits/${encodeURIComponent(of)}`;
+
+/** Change limits of a model, or of all together; those that aren't given stay. */
+export const changeLimits = (id: string, of: string, changed: Numbers): Promise<unknown> =>
+  json(limit(id, of), { method: "POST", body: changed });
+
+/** Take away all limits that a project has of a model, or of all together. */
+export const dropLimits = (id: string, of: string): Promise<unknown> => json(limit(id, of), { method: "DELETE" });
 
 /** The names of administrators by the ids of their keys. */
 export async function administrators(signal: AbortSignal): Promise<Map<string, string>> {

@@ -1,6 +1,10 @@
 // Something that is loaded: anew when its key changes or it is asked to, and again and again while it says so.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { ApiError } from "../api";
 import { isAborted, wordsOf } from "./text";
+
+/** When a service that didn't answer is asked again, where it was asked again and again before. */
+const AWAY_MS = 5_000;
 
 export interface Loaded<T> {
   value: T | null;
@@ -8,26 +12,33 @@ export interface Loaded<T> {
   again: () => void;
 }
 
-/** What `load` gives for this `key`. It is loaded again `every` so many milliseconds, 0 for never, while the page is seen. */
+/**
+ * What `load` gives for this `key`. It is loaded again `every` so many milliseconds, 0 for never, while the page is seen; also
+ * where the service is away meanwhile, but not where it refuses.
+ */
 export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>, every: (value: T) => number): Loaded<T> {
   const [state, setState] = useState<{ key: string; value: T | null; error: string }>({ key, value: null, error: "" });
   const [asked, setAsked] = useState(0);
   const latest = useRef({ load, every });
   latest.current = { load, every };
+  const pauses = useRef({ key, ms: 0 });
   useEffect(() => {
     const stop = new AbortController();
     let timer = 0;
+    if (pauses.current.key !== key) pauses.current = { key, ms: 0 };
+    const pause = pauses.current;
     async function once(): Promise<void> {
-      let pause = 0;
       try {
         const value = await latest.current.load(stop.signal);
         setState({ key, value, error: "" });
-        pause = latest.current.every(value);
+        pause.ms = latest.current.every(value);
       } catch (error) {
         if (isAborted(error)) return;
         setState((before) => ({ key, value: before.key === key ? before.value : null, error: wordsOf(error) }));
+        const isAway = error instanceof ApiError && (error.status === 0 || error.status >= 500);
+        pause.ms = pause.ms && isAway ? AWAY_MS : 0;
       }
-      if (pause && !stop.signal.aborted) timer = window.setTimeout(next, pause);
+      if (pause.ms && !stop.signal.aborted) timer = window.setTimeout(next, pause.ms);
     }
     function next(): void {
       if (document.hidden) document.addEventListener("visibilitychange", next, { once: true, signal: stop.signal });
