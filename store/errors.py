@@ -32,6 +32,9 @@ StoreError
 ├── StoreUnavailable    the server did not answer in time, or refused
 │   ├── StoreReadOnly   the server takes no writes, and can be read
 │   └── StoreUnconfirmed  the server has what was written, and it is not as safe as was asked for
+├── ArchiveUnavailable  the archive did not answer in time, or refused
+│   └── ArchiveRefused  it will refuse again until somebody does what the message says
+├── ArchiveUnfit        a store that is no archive: it doesn't keep a promise that all rests on
 └── DataFolderBusy      another process's embedded server keeps the data folder
 """
 
@@ -281,6 +284,28 @@ class StoreReadOnly(StoreUnavailable):
 
 class StoreUnconfirmed(StoreUnavailable):
     """What was written is there, but in the time for it neither replicas nor the disk had it that should have."""
+
+
+class ArchiveUnavailable(StoreError):
+    """The archive did not answer within the time limit, or failed, for this `reason`. What was asked for may have been
+    carried out.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the archive is unavailable: {reason}")
+        self.reason = reason
+
+
+class ArchiveRefused(ArchiveUnavailable):
+    """The archive refuses, and will until somebody does what the reason says: to try again doesn't help."""
+
+
+class ArchiveUnfit(StoreError):
+    """A store that was probed can't be an archive: `fault` says what it does wrong."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"the store can't be an archive, as {fault}; use one with conditional writes, as S3 has them")
+        self.fault = fault
 
 
 class DataFolderBusy(StoreError):

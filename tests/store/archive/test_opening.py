@@ -1,0 +1,120 @@
+"""From a URL to an archive: what each names, and what a wrong one is told."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from store.archive.opening import open_archive
+from store.archive.port import Bounds
+from store.errors import ArchiveRefused, ArchiveUnavailable, Unsupported
+from tests.support import ROOT
+from tests.support.archive import servers
+from tests.support.archive.opened import Place, opened
+from tests.support.documents import block
+
+SECRET = "hunter2"
+HASTY = Bounds(total_seconds=1.5, request_seconds=0.6, connect_seconds=0.4)
+
+
+async def test_sqlite_is_below_the_data_folder_unless_it_names_another(tmp_path: Path) -> None:
+    for url, folder in (("sqlite", "data/archive"), (f"sqlite://{tmp_path}/else%20where", "else where")):
+        archive = open_archive(url, tmp_path / "data")
+        await archive.put("v1/0a/x/1/0", b"x", only_if=None)
+        await archive.close()
+        assert (tmp_path / folder / "0a.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("", "should be sqlite, or begin with"),
+        ("sqlite:/x", "should be sqlite, or begin with"),
+        (f"redis://:{SECRET}@host", "should be sqlite, or begin with"),
+        (SECRET, "should be sqlite, or begin with"),
+        ("sqlite://", "should have an absolute path"),
+        (f"sqlite://{SECRET}/x", "should have an absolute path"),
+        ("s3://", "should be s3://BUCKET"),
+        (f"s3://key:{SECRET}@bucket", "keys are in the provider's variables"),
+        (f"gs://bucket/x?key={SECRET}", "should be gs://BUCKET"),
+        (f"az://bucket/a b/{SECRET}", "should have a prefix of parts"),
+        (f"postgresql://me:{SECRET}@host", "should name a database"),
+    ],
+)
+def test_a_url_that_names_no_archive_is_told_so_without_what_may_be_a_password(url: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told) as refused:
+        open_archive(url, Path("/nowhere"))
+    assert SECRET not in str(refused.value)
+
+
+def test_what_the_provider_s_variables_lack_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(ValueError, match=r"can't be used: .*Account must be specified"):
+        open_archive("az://container", Path("/nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "extra"),
+    [("s3://bucket", "obstore", "archive"), ("postgresql://host/database", "asyncpg", "postgres")],
+)
+def test_a_package_that_is_missing_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, url: str, package: str, extra: str
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("store.archive.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    from store.archive import opening
+
+    with pytest.raises(Unsupported, match=rf"needs {package}: pip install 'harmonium\[{extra}\]'"):
+        opening.open_archive(url, Path("/nowhere"))
+
+
+def test_packages_of_other_backends_are_not_imported() -> None:
+    code = "import sys; from pathlib import Path; from store.archive.opening import open_archive as o\n"
+    code += "o('sqlite', Path('/nowhere')); print(*sorted({'obstore', 'asyncpg'} & sys.modules.keys()))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert told.stdout == "\n"
+
+
+@pytest.mark.parametrize("ground", ["s3"], indirect=True)
+async def test_a_bucket_that_is_not_there_is_no_miss(ground: Place) -> None:
+    async with opened(Place("s3", "s3://nobucket", ground.port, ground.environment)) as archive:
+        for call in (archive.get("v1/x"), archive.put("v1/x", b"", only_if=None), archive.list("v1/")):
+            with pytest.raises(ArchiveRefused, match="bucket"):
+                await call
+
+
+@pytest.mark.parametrize("ground", ["postgres"], indirect=True)
+async def test_a_database_that_is_not_there_or_may_not_be_used_is_told(ground: Place) -> None:
+    async with opened(Place("postgres", servers.database(ground.port, "nothing"))) as archive:
+        with pytest.raises(ArchiveRefused, match='Postgres refuses: database "nothing" does not exist'):
+            await archive.get("v1/x")
+
+
+@pytest.mark.parametrize("ground", ["postgres"], indirect=True)
+async def test_values_in_postgres_are_stored_as_they_come(ground: Place) -> None:
+    asyncpg = pytest.importorskip("asyncpg")
+    async with opened(ground) as archive:
+        await archive.probe()
+    connection = await asyncpg.connect(ground.url)
+    rows = await connection.fetch(
+        "SELECT attstorage FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid"
+        " WHERE relname LIKE 'harmonium_archive%' AND relkind IN ('p', 'r') AND attname = 'value'"
+    )
+    await connection.close()
+    assert [row["attstorage"] for row in rows] == [b"e"] * 9
+
+
+@pytest.mark.parametrize("url", ["postgresql://harmonium@127.0.0.1:9/postgres", "s3://bucket"])
+async def test_a_server_that_is_gone_is_unavailable(url: str) -> None:
+    async with opened(Place("gone", url, environment=servers.access(9)), HASTY) as archive:
+        with pytest.raises(ArchiveUnavailable) as told:
+            await archive.get("v1/x")
+    assert told.value.reason
+
+
+def test_the_example_of_the_document_runs_as_it_stands(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", block("docs/archive.md", "python")]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+    assert (told.stdout, told.stderr) == ("['v1/0a/default/00ff/0']\n", "")

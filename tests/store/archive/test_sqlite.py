@@ -1,0 +1,204 @@
+"""The archive's files: whose they are, what is in which, and what happens where a disk is full or a file is broken."""
+
+import asyncio
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from store.archive.archive import Archive
+from store.archive.port import Bounds
+from store.archive.shard_file import BATCH, FORMAT, PAGE_BYTES, ShardFile
+from store.errors import ArchiveRefused, ArchiveUnavailable, NewerFormat
+from tests.support.archive.opened import Place, opened
+from tests.support.store.disks import MIB, fill, small_disk
+from tests.support.waiting import until
+
+KEY = "v1/0a/default/00ff/0"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "archive"
+
+
+@pytest.fixture
+async def archive(folder: Path) -> AsyncIterator[Archive]:
+    async with opened(Place("sqlite", f"sqlite://{folder}")) as archive:
+        yield archive
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    yield from small_disk(tmp_path / "disk", 8)
+
+
+async def test_each_shard_has_a_file_and_all_other_keys_have_one(archive: Archive, folder: Path) -> None:
+    for key in (KEY, "v1/0b/default/1/0", "v1/dictionary/7", "v2/0c/x"):
+        await archive.put(key, b"x", only_if=None)
+    assert {name for name in os.listdir(folder) if name.endswith(".db")} == {"0a.db", "0b.db", "other.db"}
+
+
+async def test_its_files_are_its_owner_s_alone(archive: Archive, folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        await archive.put(KEY, b"x", only_if=None)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in os.scandir(folder)}
+    assert modes == {"lock": 0o600, "0a.db": 0o600, "0a.db-wal": 0o600, "0a.db-shm": 0o600}
+
+
+async def test_a_file_is_set_up_as_it_was_measured(archive: Archive, folder: Path) -> None:
+    await archive.put(KEY, b"x", only_if=None)
+    file = sqlite3.connect(folder / "0a.db")
+    told = {name: file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "auto_vacuum", "journal_mode")}
+    file.close()
+    assert told == {"page_size": PAGE_BYTES, "auto_vacuum": 2, "journal_mode": "wal"}
+
+
+async def test_what_is_deleted_gives_its_room_back(archive: Archive, folder: Path) -> None:
+    keys = [f"v1/0a/default/{number:04d}/0" for number in range(200)]
+    await asyncio.gather(*(archive.put(key, os.urandom(7000), only_if=None) for key in keys))
+    await archive.close()  # what is beside the file is written into it
+    before = (folder / "0a.db").stat().st_size
+    await archive.delete(*keys)
+    await archive.close()
+    assert (folder / "0a.db").stat().st_size < before / 10
+
+
+async def test_what_is_asked_for_at_once_is_one_transaction(folder: Path) -> None:
+    file = ShardFile(folder / "0a.db", busy_seconds=5.0)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def block(_: sqlite3.Connection) -> None:
+        begun.set()
+        go_on.wait()
+
+    said: list[str] = []
+    first = asyncio.create_task(file.read(block))
+    await until(begun.is_set)
+    await_all = [asyncio.create_task(file.write(lambda opened: opened.set_trace_callback(said.append)))]
+    await_all += [
+        asyncio.create_task(file.write(lambda opened: opened.execute("DELETE FROM object"))) for _ in range(BATCH)
+    ]
+    await asyncio.sleep(0)  # each of them has asked
+    go_on.set()
+    await asyncio.gather(first, *await_all)
+    await file.close()
+    assert said.count("COMMIT") == 2
+    assert said.count("DELETE FROM object") == BATCH
+
+
+async def test_of_writes_at_once_one_that_fails_fails_for_all_and_the_next_go_on(
+    archive: Archive, folder: Path
+) -> None:
+    file = ShardFile(folder / "0a.db", busy_seconds=5.0)
+    insert = "INSERT INTO object VALUES (?, 'e', 0, x'')"
+    await file.write(lambda opened: opened.execute(insert, ("before",)).rowcount)
+
+    def wrong(opened: sqlite3.Connection) -> None:
+        opened.execute(insert, ("with it",))
+        opened.execute("SELECT nothing FROM nowhere")
+
+    with pytest.raises(ArchiveRefused, match="can't be used"):
+        await file.write(wrong)
+    assert await file.write(lambda opened: opened.execute(insert, ("with it",)).rowcount) == 1
+    await file.close()
+
+
+async def test_a_caller_that_gave_up_while_it_waited_has_changed_nothing(folder: Path) -> None:
+    file = ShardFile(folder / "0a.db", busy_seconds=5.0)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def block(_: sqlite3.Connection) -> None:
+        begun.set()
+        go_on.wait()
+
+    first = asyncio.create_task(file.read(block))
+    await until(begun.is_set)
+    second = asyncio.create_task(
+        file.write(lambda opened: opened.execute("INSERT INTO object VALUES ('k', 'e', 0, '')"))
+    )
+    await asyncio.sleep(0)
+    second.cancel()
+    go_on.set()
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert await file.read(lambda opened: opened.execute("SELECT count(*) FROM object").fetchone()) == (0,)
+    await file.close()
+
+
+async def test_a_file_that_somebody_holds_is_unavailable_within_the_deadline(archive: Archive, folder: Path) -> None:
+    await archive.put(KEY, b"x", only_if=None)
+    holder = sqlite3.connect(folder / "0a.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    hasty = Bounds(total_seconds=1.0, request_seconds=0.2)
+    async with opened(Place("sqlite", f"sqlite://{folder}"), hasty) as other:
+        assert await other.get(KEY), "who writes doesn't keep others from reading"
+        with pytest.raises(ArchiveUnavailable):
+            await other.put(f"{KEY}1", b"x", only_if=None)
+        holder.execute("COMMIT")
+        assert await other.put(f"{KEY}2", b"x", only_if=None)
+    holder.close()
+
+
+async def test_a_full_disk_is_told_and_nothing_that_was_there_is_lost(disk: Path) -> None:
+    async with opened(Place("sqlite", f"sqlite://{disk / 'archive'}")) as archive:
+        await archive.put(KEY, b"first", only_if=None)
+        filler = fill(disk, but=MIB)
+        kept = [KEY]
+
+        async def keep_until_refused() -> None:
+            for number in range(1000):
+                key = f"v1/0a/default/{number:04d}/0"
+                assert await archive.put(key, os.urandom(50_000), only_if=None)
+                kept.append(key)
+
+        with pytest.raises(ArchiveRefused, match=r"the disk of \S+ is full; make room on it"):
+            await keep_until_refused()
+        assert all([await archive.get(key) for key in kept])
+        filler.unlink()
+        assert await archive.put("v1/0a/default/after/0", b"x", only_if=None)
+        assert [entry.key for entry in await archive.list("")] == sorted([*kept, "v1/0a/default/after/0"])
+
+
+async def test_a_disk_that_is_full_before_anything_is_stored_is_told(disk: Path) -> None:
+    fill(disk, but=0)
+    async with opened(Place("sqlite", f"sqlite://{disk / 'archive'}")) as archive:
+        with pytest.raises(ArchiveRefused, match="is full"):
+            await archive.put(KEY, b"first", only_if=None)
+
+
+@pytest.mark.parametrize("content", [b"this is no file of SQLite's" * 400, b"SQLite format 3\0" + bytes(8000)])
+async def test_a_broken_file_is_told_and_others_go_on(archive: Archive, folder: Path, content: bytes) -> None:
+    os.makedirs(folder)
+    (folder / "0a.db").write_bytes(content)
+    with pytest.raises(ArchiveRefused, match=r"0a\.db is damaged, or is no archive; restore it, or move it away"):
+        await archive.get(KEY)
+    assert await archive.put("v1/0b/default/1/0", b"x", only_if=None)
+    (folder / "0a.db").unlink()
+    assert await archive.put(KEY, b"x", only_if=None), "it is opened anew"
+
+
+async def test_a_file_of_a_newer_release_is_left_alone(archive: Archive, folder: Path) -> None:
+    await archive.put(KEY, b"x", only_if=None)
+    await archive.close()
+    file = sqlite3.connect(folder / "0a.db")
+    file.execute(f"PRAGMA user_version = {FORMAT + 1}")
+    file.close()
+    with pytest.raises(NewerFormat, match="upgrade it"):
+        await archive.get(KEY)
+
+
+async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    async with opened(Place("sqlite", f"sqlite://{tmp_path / 'file'}")) as archive:
+        with pytest.raises(ArchiveRefused, match="see whose it is"):
+            await archive.get(KEY)
