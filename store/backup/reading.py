@@ -134,16 +134,10 @@ class ShardReader:
             found += [_upwards(reply.decode().split("\n")) if reply else [] for reply in replies]
         return found
 
-    async def turn(self, member: str, idle_us: int) -> tuple[Node, Saved | None] | None:
-        """A turn TENANT/DIGITS, without its content where that can't be read; None where it is gone, as `describe`
-        says.
-        """
-        (nodes,) = await self.describe([member], idle_us=idle_us)
-        if not nodes:
-            return None
-        node = nodes[0]
-        (turn,) = await self._payloads([(f"{member.partition('/')[0]}/{node.root}", node)], set())
-        return node, turn
+    async def turn(self, tenant: str, node: Node) -> Saved | None:
+        """The turn of a node; None where it is gone by now or can't be read."""
+        (turn,) = await self._payloads([(f"{tenant}/{node.root}", node)], set())
+        return turn
 
     async def _read(self, trees: list[tuple[str, int, list[Node]]]) -> AsyncGenerator[Piece]:
         """The payloads of conversations that are known as a whole."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from store import codec
+from store.backup.nodes import Node
 from store.backup.reading import ShardReader
 from store.backup.records import Saved
 from store.backup.restore import WAIT_MS, arguments_of
@@ -16,7 +17,7 @@ from store.errors import NotFound, NotTerminal, StoreUnavailable
 from store.history.append import Addition, with_room
 from store.history.delete import remove_tree
 from store.history.history import ConversationHistoryStore
-from store.keys import CONVERSATION_PREFIX, TurnKeys, id_of
+from store.keys import CONVERSATION_PREFIX, TurnKeys, id_of, name_of
 from store.redis import scripts
 from store.redis.connection import Argument, Operation
 from store.states import TERMINAL
@@ -25,36 +26,42 @@ NOW = 1 << 52
 """A use later than any: the store takes none for later than its clock."""
 
 
-class Taken(NamedTuple):
-    """A turn, and the id of the root of its tree."""
+class Ended(NamedTuple):
+    """A turn that no longer changes, or a conversation, as the store notes it: nothing of it was read."""
 
     root: str
-    turn: Saved
+    """The id of the root of its tree."""
+    bytes: int
+    """How many are stored of it."""
+    reader: ShardReader
+    node: Node
 
 
-async def stored_bytes(history: ConversationHistoryStore, tenant: str, id: str) -> int:
-    """How many bytes are stored of a turn, or a conversation; 0 of one that isn't there. Raises as `take_out`."""
-    keys = _keys(history, tenant, id)
-    (nodes,) = await ShardReader(history.server, keys.shard, 0).describe([f"{tenant}/{keys.digits}"])
-    return nodes[0].payload if nodes else 0
-
-
-async def take_out(history: ConversationHistoryStore, tenant: str, id: str) -> Taken:
+async def look_up(history: ConversationHistoryStore, tenant: str, id: str) -> Ended:
     """A turn of a tenant, or a conversation, which isn't used by that.
 
-    Raises NotFound, also for one that can't be read and for one that was not used for too long, NotTerminal for what is
-    under way, ValueError for a malformed tenant, NewerFormat, StoreUnavailable.
+    Raises NotFound, also for one that was not used for too long, NotTerminal for what is under way, ValueError for a
+    malformed tenant, StoreUnavailable.
     """
-    keys = _keys(history, tenant, id)
-    found = await ShardReader(history.server, keys.shard, 0).turn(f"{tenant}/{keys.digits}", history.caps.idle_us)
-    if found is None:
+    keyspace = history.keyspace
+    keys = keyspace.conversation(tenant, id) if id.startswith(CONVERSATION_PREFIX) else keyspace.turn(tenant, id)
+    reader = ShardReader(history.server, keys.shard, 0)
+    (nodes,) = await reader.describe([f"{tenant}/{keys.digits}"], idle_us=history.caps.idle_us)
+    if not nodes:
         raise NotFound(id)
-    node, turn = found
-    if node.status not in TERMINAL:
+    if nodes[0].status not in TERMINAL:
         raise NotTerminal(id)
+    return Ended(id_of(nodes[0].root), nodes[0].payload, reader, nodes[0])
+
+
+async def take_out(tenant: str, found: Ended) -> Saved:
+    """The turn that was looked up for a tenant. Raises NotFound where it is gone or can't be read, NewerFormat,
+    StoreUnavailable.
+    """
+    turn = await found.reader.turn(tenant, found.node)
     if turn is None:
-        raise NotFound(id)
-    return Taken(id_of(node.root), turn)
+        raise NotFound(name_of(found.node.digits))
+    return turn
 
 
 async def bring_back(history: ConversationHistoryStore, tenant: str, turn: Saved) -> bool:
@@ -95,8 +102,3 @@ async def bring_back(history: ConversationHistoryStore, tenant: str, turn: Saved
         return word
 
     return await history.stored(store, keys, turn.digest) == b"ok"
-
-
-def _keys(history: ConversationHistoryStore, tenant: str, id: str) -> TurnKeys:
-    keyspace = history.keyspace
-    return keyspace.conversation(tenant, id) if id.startswith(CONVERSATION_PREFIX) else keyspace.turn(tenant, id)

@@ -17,7 +17,7 @@ from service.web.routes.query import StrictRoute
 from service.web.routes.received import body_of, exchange_of, preparing, service_of
 from service.web.routes.stored import with_room
 from store.backup.records import Saved
-from store.backup.turns import bring_back, stored_bytes, take_out
+from store.backup.turns import bring_back, look_up, take_out
 from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound
 from store.keys import digits_of, name_of
 
@@ -122,16 +122,17 @@ async def ended_turn(request: Request, id: str, *, deleted: bool = True) -> Asyn
     is under way, StoreUnavailable.
     """
     store, tenant = service_of(request).store, exchange_of(request).tenant
-    async with preparing(request, await stored_bytes(store, tenant, id)):
-        try:
-            root, turn = await take_out(store, tenant, id)
-        except NotTerminal:
-            raise InvalidRequest(
-                f"The response '{id}' is still under way. Wait for its end, or cancel it.", param="id"
-            ) from None
+    try:
+        found = await look_up(store, tenant, id)
+    except NotTerminal:
+        raise InvalidRequest(
+            f"The response '{id}' is still under way. Wait for its end, or cancel it.", param="id"
+        ) from None
+    async with preparing(request, found.bytes):
+        turn = await take_out(tenant, found)
         if turn.deleted and not deleted:
             raise NotFound(id)
-        yield EndedTurn(name_of(digits_of(turn.id)), root, turn)
+        yield EndedTurn(name_of(digits_of(turn.id)), found.root, turn)
 
 
 def _shown(text: bytes | None) -> msgspec.Raw | None:

@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from store.backup.records import Saved
-from store.backup.turns import bring_back, take_out
+from store.backup.turns import bring_back, look_up, take_out
 from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound, StoreFull
 from store.history.caps import Caps
 from store.history.conversations import Conversations
@@ -25,10 +25,15 @@ from tests.support.store.verdict import faults
 from tests.support.store.work import submit
 
 
+async def out(store: ConversationHistoryStore, id: str, tenant: str = TENANT) -> Saved:
+    """A turn, taken out."""
+    return await take_out(tenant, await look_up(store, tenant, id))
+
+
 async def moved(one: ConversationHistoryStore, other: ConversationHistoryStore, id: str) -> list[bool]:
     """Bring the tree of a turn from one store to another; of each turn whether it was new there."""
     tree = await turns_of(one, TENANT, id)
-    return [await bring_back(other, TENANT, (await take_out(one, TENANT, node.id)).turn) for node in tree.nodes]
+    return [await bring_back(other, TENANT, await out(one, node.id)) for node in tree.nodes]
 
 
 async def test_what_comes_back_is_what_was_taken_out(
@@ -84,7 +89,7 @@ async def test_a_turn_is_brought_back_once_however_many_bring_it(
     store: ConversationHistoryStore, second: ConversationHistoryStore
 ) -> None:
     (id,) = await grow(store, "a")
-    taken = (await take_out(store, TENANT, id)).turn
+    taken = await out(store, id)
     news = await asyncio.gather(*(bring_back(second, TENANT, taken) for _ in range(20)))
     assert sorted(news) == [False] * 19 + [True]
 
@@ -102,26 +107,26 @@ async def test_what_can_not_be_taken_out_or_brought_back_says_why(
     store: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str
 ) -> None:
     ids = await grow(store, "a", "b")
-    taken = (await take_out(store, TENANT, ids[1])).turn
+    taken = await out(store, ids[1])
     with pytest.raises(ParentNotFound):
         await bring_back(second, TENANT, taken)
     with pytest.raises(ParentNotFound):
         await bring_back(store, "another", taken)
     with pytest.raises(NotFound):
-        await take_out(store, "another", ids[1])
+        await out(store, ids[1], "another")
     with pytest.raises(NotFound):
-        await take_out(store, TENANT, "resp_" + "0" * 48)
+        await out(store, "resp_" + "0" * 48)
     await second.append(TENANT, turn(ids[0], text="another one"))
     with pytest.raises(Conflict):
-        await bring_back(second, TENANT, (await take_out(store, TENANT, ids[0])).turn)
+        await bring_back(second, TENANT, await out(store, ids[0]))
     jobs = Jobs(store)
     under_way = await submit(jobs, parent=ids[1])
     with pytest.raises(NotTerminal):
-        await take_out(store, TENANT, under_way)
+        await out(store, under_way)
     await jobs.cancel(TENANT, under_way)
     tiny = ConversationHistoryStore(connect(server_url), prefix=f"{prefix}-3", caps=Caps(bytes=10))
     with pytest.raises(StoreFull):
-        await bring_back(tiny, TENANT, (await take_out(store, TENANT, ids[0])).turn)
+        await bring_back(tiny, TENANT, await out(store, ids[0]))
     await tiny.close()
 
 
@@ -139,7 +144,7 @@ async def test_what_was_not_used_for_too_long_is_not_taken_out(
         with pytest.raises(NotFound):
             await strict.get(TENANT, id)
         with pytest.raises(NotFound):
-            await take_out(strict, TENANT, id)
+            await out(strict, id)
     await strict.close()
 
 
@@ -148,7 +153,7 @@ async def test_who_brings_back_what_is_there_uses_its_tree(
 ) -> None:
     strict = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=IDLE)
     ids = await grow(store, "a", "b", "c")
-    taken = [(await take_out(store, TENANT, id)).turn for id in ids]
+    taken = [await out(store, id) for id in ids]
     for some in (taken, taken[:1], taken[2:]):
         await set_use(redis, prefix, LONG_AGO, ids[0])
         assert [await bring_back(strict, TENANT, each) for each in some] == [False] * len(some)
@@ -160,10 +165,10 @@ async def test_what_is_brought_back_of_a_tree_that_is_being_removed_is_new(
     store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
     ids = await grow(store, "a", "b", "c")
-    taken = [(await take_out(store, TENANT, id)).turn for id in ids]
+    taken = [await out(store, id) for id in ids]
     await set_use(redis, prefix, 0, ids[0])  # forgotten, and nobody has removed it yet
     with pytest.raises(NotFound):
-        await take_out(store, TENANT, ids[1])
+        await out(store, ids[1])
     assert [await bring_back(store, TENANT, each) for each in taken[:2]] == [True, True]
     assert await said(store, ids[1]) == ["a", "b"]
     with pytest.raises(NotFound):
@@ -197,7 +202,7 @@ async def test_a_tree_is_brought_back_by_many_while_others_delete_and_erase_it(
     await store.forget(TENANT, ids[2])
     await store.forget(TENANT, ids[4], erase=True)
     tree = await turns_of(store, TENANT, ids[-1])
-    taken = [(await take_out(store, TENANT, node.id)).turn for node in tree.nodes]
+    taken = [await out(store, node.id) for node in tree.nodes]
 
     async def bring(turns: list[Saved]) -> None:
         for each in turns:
@@ -227,10 +232,10 @@ async def test_what_was_cached_before_is_not_mixed_with_what_came_back(
 ) -> None:
     other = ConversationHistoryStore(connect(server_url), prefix=prefix, cache_bytes=1 << 20)
     ids = await grow(other, "a", "b")
-    whole = [(await take_out(other, TENANT, id)).turn for id in ids]
+    whole = [await out(other, id) for id in ids]
     assert await said(other, ids[1]) == ["a", "b"]
     await store.forget(TENANT, ids[0], erase=True)
-    erased = [(await take_out(store, TENANT, id)).turn for id in ids]
+    erased = [await out(store, id) for id in ids]
     for turns, texts in ((erased, ["b"]), (whole, ["a", "b"]), (erased, ["b"])):
         await store.forget_tree(TENANT, ids[1])
         assert [await bring_back(store, TENANT, each) for each in turns] == [True, True]
