@@ -112,8 +112,14 @@ export const whole = async (id: string, signal: AbortSignal): Promise<string> =>
 export const tokens = (id: string, after: number, limit: number, signal: AbortSignal): Promise<TurnTokens> =>
   json(`${TURNS}/${encodeURIComponent(id)}/tokens?after=${after}&limit=${limit}`, { signal });
 
-/** Bring a turn back: whether it is new, or was there. */
-export const bring = (turn: object, signal: AbortSignal): Promise<{ id: string; new: boolean }> =>
+/** What became of a turn that was brought back: it is new, or was there, or was deleted there since. */
+export interface Brought {
+  id: string;
+  new: boolean;
+  deleted: boolean;
+}
+
+export const bring = (turn: object, signal: AbortSignal): Promise<Brought> =>
   json(TURNS, { method: "POST", body: turn, signal });
 
 export const cancel = (id: string): Promise<Answer> => json(`${response(id)}/cancel`, { method: "POST" });

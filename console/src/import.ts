@@ -1,5 +1,5 @@
 // The turns of a file that was exported, sent one by one: a turn has to be there before what continues it is.
-import { ApiError, bring } from "./api";
+import { ApiError, type Brought, bring } from "./api";
 import { FORMAT, VERSION } from "./export";
 
 /** The most characters of a line: no service takes so much. */
@@ -12,11 +12,13 @@ const MAX_TOLD = 10;
 export interface Imported {
   came: number;
   kept: number;
+  /** Those that were deleted since, and stay so. */
+  deleted: number;
   refused: number;
   why: string[];
 }
 
-export const nothing: Imported = { came: 0, kept: 0, refused: 0, why: [] };
+export const nothing: Imported = { came: 0, kept: 0, deleted: 0, refused: 0, why: [] };
 
 /** Whether a refusal is of everything, not of one turn: of the key, by a limit, or as the service can't. */
 const endsAll = (status: number): boolean => [0, 401, 403, 429].includes(status) || status >= 500;
@@ -37,17 +39,17 @@ export async function imported(file: Blob, signal: AbortSignal, tell: (so: Impor
   if (!turns) throw new Error("The file is empty: that is no export.");
 }
 
-const added = (so: Imported, number: number, outcome: boolean | string): Imported =>
-  typeof outcome === "string"
-    ? { ...so, refused: so.refused + 1, why: [...so.why, `Line ${number}: ${outcome}`].slice(0, MAX_TOLD) }
-    : outcome
-      ? { ...so, came: so.came + 1 }
-      : { ...so, kept: so.kept + 1 };
+const added = (so: Imported, number: number, outcome: Brought | string): Imported => {
+  if (typeof outcome === "string")
+    return { ...so, refused: so.refused + 1, why: [...so.why, `Line ${number}: ${outcome}`].slice(0, MAX_TOLD) };
+  if (outcome.new) return { ...so, came: so.came + 1 };
+  return outcome.deleted ? { ...so, deleted: so.deleted + 1 } : { ...so, kept: so.kept + 1 };
+};
 
-/** Whether a turn is new, or in the service's words why it doesn't come. */
-async function sent(turn: object, signal: AbortSignal): Promise<boolean | string> {
+/** What became of a turn, or in the service's words why it doesn't come. */
+async function sent(turn: object, signal: AbortSignal): Promise<Brought | string> {
   try {
-    return (await bring(turn, signal)).new;
+    return await bring(turn, signal);
   } catch (error) {
     if (error instanceof ApiError && !endsAll(error.status)) return error.message;
     throw error;

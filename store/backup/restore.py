@@ -168,7 +168,7 @@ class Restore:
         yield Restored(
             checked=checked,
             restored=self._words[b"ok"],
-            kept=self._words[b"kept"],
+            kept=self._words[b"kept"] + self._words[b"deleted"],
             conflict=self._words[b"conflict"],
             lost=self._words[b"missing"],
             conflicts=self._conflicts,

@@ -5,6 +5,7 @@ for it now: it is used now, and what was used least makes room for it, as for a 
 """
 
 import asyncio
+from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
@@ -24,6 +25,16 @@ from store.states import TERMINAL
 
 NOW = 1 << 52
 """A use later than any: the store takes none for later than its clock."""
+
+
+class Brought(StrEnum):
+    """What became of a turn that was brought back."""
+
+    NEW = "ok"
+    KEPT = "kept"
+    """It was there."""
+    DELETED = "deleted"
+    """It was deleted since, and others continue it: it stays deleted."""
 
 
 class Ended(NamedTuple):
@@ -64,9 +75,9 @@ async def take_out(tenant: str, found: Ended) -> Saved:
     return turn
 
 
-async def bring_back(history: ConversationHistoryStore, tenant: str, turn: Saved) -> bool:
-    """Store a turn below the one that it continues; False where it is there. What it takes counts as the tenant's, and
-    its tree is used by that.
+async def bring_back(history: ConversationHistoryStore, tenant: str, turn: Saved) -> Brought:
+    """Store a turn below the one that it continues, unless it is there. What it takes counts as the tenant's, and its
+    tree is used by that.
 
     Raises ParentNotFound, Conflict where another turn has its id, StoreFull, ValueError for a malformed tenant,
     StoreUnavailable.
@@ -101,4 +112,4 @@ async def bring_back(history: ConversationHistoryStore, tenant: str, turn: Saved
         history.note_removed(evicted)
         return word
 
-    return await history.stored(store, keys, turn.digest) == b"ok"
+    return Brought((await history.stored(store, keys, turn.digest)).decode())

@@ -68,7 +68,22 @@ def test_a_tree_is_exported_and_comes_back_with_all_its_branches(service: Servic
     page.goto(f"{service.url}/console#/")
     imported(page, text)
     expect(page.locator(".outcome")).to_have_text("0 turns came, 5 were there.")
-    assert commands.told("import", "-", "--url", service.url, stdin=text) == {"imported": 0, "kept": 5, "refused": 0}
+    assert commands.told("import", "-", "--url", service.url, stdin=text) == {
+        "imported": 0,
+        "kept": 5,
+        "deleted": 0,
+        "refused": 0,
+    }
+
+
+def test_what_was_deleted_and_is_continued_stays_deleted_and_that_is_told(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    said(service, "What is my name?", root)
+    text = exported(page := visit(service, f"#/c/{root}"))
+    service.client().responses.delete(root)
+    page.goto(f"{service.url}/console#/")
+    imported(page, text)
+    expect(page.locator(".outcome")).to_have_text("0 turns came, 1 was there, 1 stays deleted.")
 
 
 def test_turns_under_way_are_left_out_and_that_is_said(start: Callable[..., ServiceProcess], visit: Open) -> None:

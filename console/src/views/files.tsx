@@ -120,6 +120,7 @@ function Outcome({ so, busy }: { so: Imported; busy: boolean }) {
       <p role="status">
         {busy && "So far: "}
         {count(so.came, "turn")} came, {so.kept.toLocaleString("en")} {so.kept === 1 ? "was" : "were"} there
+        {so.deleted > 0 && `, ${so.deleted.toLocaleString("en")} ${so.deleted === 1 ? "stays" : "stay"} deleted`}
         {so.refused > 0 && `, ${so.refused.toLocaleString("en")} ${so.refused === 1 ? "was" : "were"} refused`}.
       </p>
       {so.why.length > 0 && (

@@ -17,7 +17,7 @@ from service.web.routes.query import StrictRoute
 from service.web.routes.received import body_of, exchange_of, preparing, service_of
 from service.web.routes.stored import with_room
 from store.backup.records import Saved
-from store.backup.turns import bring_back, look_up, take_out
+from store.backup.turns import Brought, bring_back, look_up, take_out
 from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound
 from store.keys import digits_of, name_of
 
@@ -55,10 +55,11 @@ class EndedTurn(NamedTuple):
 
 
 class Imported(msgspec.Struct):
-    """What became of a turn that was brought: whether it is `new`, or was there."""
+    """What became of a turn that was brought: it is `new`, was `deleted` since and stays so, or was there."""
 
     id: str
     new: bool
+    deleted: bool
     object: str = "console.turn.imported"
 
 
@@ -97,7 +98,7 @@ async def import_turn(request: Request) -> HttpResponse:
         turn = await read(await service.seals.of(tenant), decode(body, _BROUGHT))
         name = name_of(digits_of(turn.id))
         try:
-            new = await bring_back(service.store, tenant, turn)
+            became = await bring_back(service.store, tenant, turn)
         except ParentNotFound:
             raise ApiError(
                 404,
@@ -111,7 +112,7 @@ async def import_turn(request: Request) -> HttpResponse:
             ) from None
         except Conflict:
             raise ApiError(409, f"Another turn is stored as '{name}'.", code="conflict", param="turn") from None
-    return JsonResponse(Imported(name, new))
+    return JsonResponse(Imported(name, became is Brought.NEW, became is Brought.DELETED))
 
 
 @asynccontextmanager

@@ -20,9 +20,9 @@
 --            max_bytes      the most bytes that the server may hold for the shard; 0: any number
 --            messages_blob  what to store under messages
 --            response_blob  what to store under response; of a tombstone ''
--- Result:    {'ok'} | {'kept'} when this turn is stored already, even if it was deleted since | {'forgotten', digits of its
---            root} when it is still there of a tree that was forgotten | {'conflict'} when another one is | {'missing'} when its
---            parent isn't there, or the tree of that was forgotten | {'full'} when there is no room
+-- Result:    {'ok'} | {'kept'} when this turn is stored already | {'deleted'} when it is, and was deleted since: it stays so |
+--            {'forgotten', digits of its root} when it is still there of a tree that was forgotten | {'conflict'} when another
+--            one is | {'missing'} when its parent isn't there, or the tree of that was forgotten | {'full'} when there is no room
 -- Invariant: nothing is evicted, and what is there is not changed but for the last use of its tree, which only rises. A turn
 --            is stored completely and once; with the last turn of a tree all of it is as it was. Uses keep their order, and
 --            none is later than the clock.
@@ -48,7 +48,7 @@ elseif stored_digest then
     place_tombstone(tenant, digits, now_ms() + wait_ms) -- not to be taken away before its child can be there
     record(usage)
   end
-  return { 'kept' }
+  return { is_deleted and deleted == '' and 'deleted' or 'kept' }
 end
 local from = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }
 local before = 0

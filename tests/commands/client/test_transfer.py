@@ -41,7 +41,7 @@ def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceProcess, str
     file = tmp_path / "tree.jsonl"
     file.write_text(exported.stdout)
     assert said("import", str(file), "--url", other) == "3 turns imported, 0 were there\n"
-    assert told("import", str(file), "--url", other) == {"imported": 0, "kept": 3, "refused": 0}
+    assert told("import", str(file), "--url", other) == {"imported": 0, "kept": 3, "deleted": 0, "refused": 0}
     assert said("tree", second, "--url", other) == said("tree", second)
     again = run("export", second, "--url", other).stdout
     assert [turn["turn"] for turn in lines(again)[1:]] == [turn["turn"] for turn in turns]
@@ -64,6 +64,25 @@ def test_what_was_deleted_comes_back_from_a_file(pair: tuple[ServiceProcess, str
     assert run("show", second).exit_code == 3
     assert said("import", str(file)).startswith("2 turns imported")
     assert said("show", second) == shown
+
+
+def test_what_was_deleted_and_is_continued_stays_deleted_and_is_counted(
+    pair: tuple[ServiceProcess, str], tmp_path: Path
+) -> None:
+    one, _ = pair
+    first = id_of(run("ask", "My name is Ada."))
+    second = id_of(run("ask", "--from", first, "Count to 3."))
+    third = id_of(run("ask", "--from", second, "Count to 4."))
+    file = tmp_path / "tree.jsonl"
+    file.write_text(said("export", first))
+    said("rm", "--yes", first)
+    result = run("import", str(file))
+    assert (result.exit_code, result.stdout) == (0, "0 turns imported, 2 were there, 1 stays deleted\n")
+    said("rm", "--yes", "--erase", second)
+    assert said("import", str(file)) == "0 turns imported, 1 were there, 2 stay deleted\n"
+    assert told("import", str(file)) == {"imported": 0, "kept": 1, "deleted": 2, "refused": 0}
+    for id, status in ((first, 404), (second, 404), (third, 200)):
+        assert one.http().get(f"/v1/responses/{id}").status_code == status
 
 
 @pytest.mark.usefixtures("service")

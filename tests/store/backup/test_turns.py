@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from store.backup.records import Saved
-from store.backup.turns import bring_back, look_up, take_out
+from store.backup.turns import Brought, bring_back, look_up, take_out
 from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound, StoreFull
 from store.history.caps import Caps
 from store.history.conversations import Conversations
@@ -24,14 +24,16 @@ from tests.support.store.sample import TENANT, grow, said, set_use, turn
 from tests.support.store.verdict import faults
 from tests.support.store.work import submit
 
+NEW, KEPT, DELETED = Brought.NEW, Brought.KEPT, Brought.DELETED
+
 
 async def out(store: ConversationHistoryStore, id: str, tenant: str = TENANT) -> Saved:
     """A turn, taken out."""
     return await take_out(tenant, await look_up(store, tenant, id))
 
 
-async def moved(one: ConversationHistoryStore, other: ConversationHistoryStore, id: str) -> list[bool]:
-    """Bring the tree of a turn from one store to another; of each turn whether it was new there."""
+async def moved(one: ConversationHistoryStore, other: ConversationHistoryStore, id: str) -> list[Brought]:
+    """Bring the tree of a turn from one store to another; what became of each turn there."""
     tree = await turns_of(one, TENANT, id)
     return [await bring_back(other, TENANT, await out(one, node.id)) for node in tree.nodes]
 
@@ -42,7 +44,7 @@ async def test_what_comes_back_is_what_was_taken_out(
     ids = await mixed(store)
     before = await dump(redis, prefix)
     for name in ("tip", "alone", "kept"):
-        assert set(await moved(store, second, ids[name])) == {True}
+        assert set(await moved(store, second, ids[name])) == {NEW}
     assert await dump(redis, prefix) == before  # to be taken out changes nothing
     there = {key: node for key, node in (await nodes(redis, f"{prefix}:")).items() if f":{TENANT}:" in key}
     back = await nodes(redis, f"{prefix}-2:")
@@ -50,7 +52,7 @@ async def test_what_comes_back_is_what_was_taken_out(
         del node[b"touched"]
     assert back == there
     assert await said(second, ids["tip"]) == ["a", "b", "d"]
-    assert set(await moved(store, second, ids["tip"])) == {False}
+    assert set(await moved(store, second, ids["tip"])) == {KEPT}
     with pytest.raises(NotFound):
         await second.get(TENANT, ids["tombstone"])
 
@@ -63,7 +65,7 @@ async def test_a_conversation_comes_back_where_it_stood(
     root = turn(conversations.first_turn_id(id), text="hello")
     await conversations.create(TENANT, id, root, b'{"metadata":{}}')
     (behind,) = await grow(store, "next", parent=root.id)
-    assert await moved(store, second, id) == [True, True, True]
+    assert await moved(store, second, id) == [NEW, NEW, NEW]
     there = Conversations(second)
     assert await there.get(TENANT, id) == await conversations.get(TENANT, id)
     assert list(await there.lineage(TENANT, id)) == [root.id]
@@ -76,7 +78,7 @@ async def test_what_is_brought_back_is_used_now_and_evicts_what_was_used_least(
     small = ConversationHistoryStore(connect(server_url), prefix=f"{prefix}-3", caps=Caps(responses=3))
     old = await grow(small, "a", "b", "c")
     brought = await grow(store, "d", "e")
-    assert await moved(store, small, brought[1]) == [True, True]
+    assert await moved(store, small, brought[1]) == [NEW, NEW]
     assert await said(small, brought[1]) == ["d", "e"]
     assert await said(small, old[0]) == ["a"]
     for gone in old[1:]:
@@ -90,8 +92,8 @@ async def test_a_turn_is_brought_back_once_however_many_bring_it(
 ) -> None:
     (id,) = await grow(store, "a")
     taken = await out(store, id)
-    news = await asyncio.gather(*(bring_back(second, TENANT, taken) for _ in range(20)))
-    assert sorted(news) == [False] * 19 + [True]
+    became = await asyncio.gather(*(bring_back(second, TENANT, taken) for _ in range(20)))
+    assert sorted(became) == [KEPT] * 19 + [NEW]
 
 
 @pytest.mark.usefixtures("lost_replies")
@@ -99,7 +101,7 @@ async def test_a_reply_that_was_lost_stores_nothing_twice(
     store: ConversationHistoryStore, second: ConversationHistoryStore
 ) -> None:
     ids = await grow(store, "a", "b")
-    assert await moved(store, second, ids[1]) == [False, False]  # the first time nobody heard that they were new
+    assert await moved(store, second, ids[1]) == [KEPT, KEPT]  # the first time nobody heard that they were new
     assert await said(second, ids[1]) == ["a", "b"]
 
 
@@ -156,7 +158,7 @@ async def test_who_brings_back_what_is_there_uses_its_tree(
     taken = [await out(store, id) for id in ids]
     for some in (taken, taken[:1], taken[2:]):
         await set_use(redis, prefix, LONG_AGO, ids[0])
-        assert [await bring_back(strict, TENANT, each) for each in some] == [False] * len(some)
+        assert [await bring_back(strict, TENANT, each) for each in some] == [KEPT] * len(some)
         assert await said(strict, ids[-1]) == ["a", "b", "c"]
     await strict.close()
 
@@ -169,10 +171,28 @@ async def test_what_is_brought_back_of_a_tree_that_is_being_removed_is_new(
     await set_use(redis, prefix, 0, ids[0])  # forgotten, and nobody has removed it yet
     with pytest.raises(NotFound):
         await out(store, ids[1])
-    assert [await bring_back(store, TENANT, each) for each in taken[:2]] == [True, True]
+    assert [await bring_back(store, TENANT, each) for each in taken[:2]] == [NEW, NEW]
     assert await said(store, ids[1]) == ["a", "b"]
     with pytest.raises(NotFound):
         await store.get(TENANT, ids[2])
+
+
+@pytest.mark.parametrize("erase", [False, True])
+async def test_what_was_deleted_and_is_continued_stays_deleted_whoever_brings_it_back(
+    store: ConversationHistoryStore, redis: Redis, prefix: str, erase: bool
+) -> None:
+    ids = await grow(store, "a", "b", "c")
+    taken = [await out(store, id) for id in ids]
+    await store.forget(TENANT, ids[0], erase=erase)
+    before = await nodes(redis, f"{prefix}:")
+    assert [await bring_back(store, TENANT, each) for each in taken] == [DELETED, KEPT, KEPT]
+    assert await nodes(redis, f"{prefix}:") == before
+    with pytest.raises(NotFound):
+        await store.get(TENANT, ids[0])
+    assert await bring_back(store, TENANT, await out(store, ids[0])) is KEPT  # as it is by now, which is deleted
+    await store.forget_tree(TENANT, ids[2])
+    assert [await bring_back(store, TENANT, each) for each in taken] == [NEW, NEW, NEW]
+    assert await said(store, ids[2]) == ["a", "b", "c"]
 
 
 async def test_items_can_be_taken_out_of_a_turn_that_came_back(
@@ -184,7 +204,7 @@ async def test_items_can_be_taken_out_of_a_turn_that_came_back(
         return lambda messages, *_: (messages, *said)
 
     await store.redact(TENANT, id, left(b'{"left":1}', b"[]"))
-    assert await moved(store, second, id) == [True]
+    assert await moved(store, second, id) == [NEW]
     await second.redact(TENANT, id, left(b'{"left":0}', b"[]"))
     assert await second.get(TENANT, id) == b'{"left":0}'
 
@@ -238,6 +258,6 @@ async def test_what_was_cached_before_is_not_mixed_with_what_came_back(
     erased = [await out(store, id) for id in ids]
     for turns, texts in ((erased, ["b"]), (whole, ["a", "b"]), (erased, ["b"])):
         await store.forget_tree(TENANT, ids[1])
-        assert [await bring_back(store, TENANT, each) for each in turns] == [True, True]
+        assert [await bring_back(store, TENANT, each) for each in turns] == [NEW, NEW]
         assert await said(other, ids[1]) == await said(store, ids[1]) == texts
     await other.close()

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.console.administered import ADMIN_KEY, admin, with_key
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 
 TREES, TURNS = "/console/api/trees", "/console/api/turns"
@@ -67,7 +68,12 @@ def test_a_tree_comes_back_with_its_ids_its_items_and_what_the_model_knew(pair: 
     assert [turn["parent"] for turn in turns] == [None, first.id, first.id]
     assert {turn["root"] for turn in turns} == {first.id}
     for turn in turns:
-        assert brought(other.http(), turn).json() == {"id": turn["id"], "new": True, "object": "console.turn.imported"}
+        assert brought(other.http(), turn).json() == {
+            "id": turn["id"],
+            "new": True,
+            "deleted": False,
+            "object": "console.turn.imported",
+        }
         assert brought(other.http(), turn).json()["new"] is False
     for id in (first.id, second.id, fork.id):
         for path in (f"/v1/responses/{id}", f"/v1/responses/{id}/input_items"):
@@ -130,6 +136,42 @@ def test_turns_of_one_project_come_back_to_it_alone(tenants: ServiceProcess) -> 
         unknown, 404, "response_id", None
     )
     assert brought(acme, turn).json()["new"] is False
+
+
+def test_a_key_without_the_right_neither_moves_a_turn_nor_learns_whether_it_is_there(
+    start: Callable[..., ServiceProcess],
+) -> None:
+    service = start(admin_key=ADMIN_KEY)
+
+    def scoped(*scopes: Any) -> httpx.Client:
+        made = accounts.api_keys.create(account.id, project_id=project, scopes=scopes)
+        return service.http(made.value)
+
+    with admin(service) as client:
+        project, value = with_key(client, "Letters")
+        accounts = client.admin.organization.projects.service_accounts
+        (account,) = accounts.list(project).data
+        reads, reads_all = scoped("api.responses.read"), scoped("api.all.read")
+        writes, neither = scoped("api.responses.write"), scoped("api.conversations.write", "api.model.read")
+    id = service.client(value).responses.create(model=MODEL, input="My name is Ada.").id
+    (turn,) = exported(service.http(value), id)
+    for may in (reads, reads_all):
+        assert may.get(f"{TURNS}/{id}").json()["turn"] == turn["turn"]
+        assert may.get(f"{TURNS}/{UNKNOWN}").status_code == 404
+        assert "api.responses.write" in refused(brought(may, turn), 403, None, "insufficient_permissions")
+    assert brought(writes, turn).json()["new"] is False
+    for key in (writes, neither):
+        for rest in ("", "/tokens"):
+            answers = [key.get(f"{TURNS}/{each}{rest}") for each in (id, UNKNOWN, "no-id")]
+            assert "api.responses.read" in refused(answers[0], 403, None, "insufficient_permissions")
+            assert len({answer.content for answer in answers}) == 1
+    service.http(value).delete(f"/v1/responses/{id}?tree=true")
+    for key in (neither, reads):
+        answers = [brought(key, each) for each in (turn, turn | {"turn": "AAAA"}, turn | {"seal": 7})]
+        assert {answer.status_code for answer in answers} == {403}
+        assert len({answer.content for answer in answers}) == 1
+    assert service.http(value).get(f"{TURNS}/{id}").status_code == 404, "nothing of it was stored"
+    assert brought(writes, turn).json()["new"] is True
 
 
 def test_what_was_changed_comes_back_nowhere(service: ServiceProcess) -> None:
@@ -231,6 +273,7 @@ def test_what_was_as_large_as_a_request_may_be_comes_back(start: Callable[..., S
         assert brought(small.http(), answer.json()).json() == {
             "id": id,
             "new": False,
+            "deleted": False,
             "object": "console.turn.imported",
         }
     assert small.http().post(TURNS, json={"turn": "A" * 2 * MAX_BODY, "seal": "hs_"}).status_code == 413

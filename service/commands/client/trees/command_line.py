@@ -104,7 +104,10 @@ def import_(
     profile: ProfileName = None,
     key_env: KeyEnv = None,
 ) -> int:
-    """Bring back what was exported, under the ids that it had. What is there stays as it is."""
+    """Bring back what was exported, under the ids that it had. What is there stays as it is.
+
+    A response that was deleted there, and that others continue, stays deleted.
+    """
     service, _ = service_of(url, profile, key_env)
     outcome = transfer.Imported()
     try:
@@ -115,6 +118,5 @@ def import_(
     if as_json:
         printing.out(json.dumps(asdict(outcome)))
     else:
-        refused = f", {outcome.refused} refused" if outcome.refused else ""
-        printing.out(f"{outcome.imported} turns imported, {outcome.kept} were there{refused}")
+        printing.out(str(outcome))
     return 1 if outcome.refused else 0

@@ -52,12 +52,19 @@ class Imported:
 
     imported: int = 0
     kept: int = 0
+    deleted: int = 0
+    """Those that were deleted there since, and stay so."""
     refused: int = 0
 
     @property
     def turns(self) -> int:
         """How many there were."""
-        return self.imported + self.kept + self.refused
+        return self.imported + self.kept + self.deleted + self.refused
+
+    def __str__(self) -> str:
+        deleted = f", {self.deleted} stay{'s' if self.deleted == 1 else ''} deleted" if self.deleted else ""
+        refused = f", {self.refused} refused" if self.refused else ""
+        return f"{self.imported} turns imported, {self.kept} were there{deleted}{refused}"
 
 
 def every_tree(service: Service) -> Iterator[str]:
@@ -128,6 +135,8 @@ def imported(service: Service, file: BinaryIO, outcome: Imported) -> None:
             continue
         if said["new"]:
             outcome.imported += 1
+        elif said.get("deleted"):
+            outcome.deleted += 1
         else:
             outcome.kept += 1
         if outcome.turns % PROGRESS_TURNS == 0:
