@@ -13,7 +13,7 @@ from store.keys import ShardKeys, conversation_id, id_of
 from store.redis import scripts
 
 TURNS_AT_ONCE = 1_000
-"""How many turns one script call looks at to count those of trees: a millisecond or two."""
+"""How many turns one script call looks at to count those of trees: a millisecond."""
 
 
 class Tree(NamedTuple):

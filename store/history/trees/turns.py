@@ -20,9 +20,9 @@ MOST_TURNS = 5_000
 MOST_TIPS = 10_000
 """The most turns without children among which the newest are looked for."""
 
-TIPS_AT_ONCE = 400
-TURNS_AT_ONCE = 250
-"""How much one script call looks at: a millisecond."""
+TIPS_AT_ONCE = 250
+TURNS_AT_ONCE = 150
+"""How much one script call looks at: half a millisecond."""
 
 SHOWN_AT_ONCE = 25
 """How many payloads are read at once: 25 MB at the most."""

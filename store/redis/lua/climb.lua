@@ -13,6 +13,7 @@
 local SHOWN = { 'parent', 'depth', 'status', 'created', 'touched', 'children', 'response_bytes', 'deleted' }
 
 local known, left, rest, reply = {}, most, {}, { 'ok', '' }
+local nodes, call, last = key('node', tenant, ''), redis.call, #SHOWN
 for digits in string.gmatch(seen, '%x+') do
   known[digits] = true
 end
@@ -20,16 +21,16 @@ for digits in string.gmatch(ends, '%x+') do
   while digits ~= '' and not known[digits] and left > 0 do
     left = left - 1
     known[digits] = true
-    local found = redis.call('HMGET', key('node', tenant, digits), unpack(SHOWN))
+    local found = call('HMGET', nodes .. digits, unpack(SHOWN))
     if not found[1] then
       digits = ''
     else
       local parent = found[1]
       found[1] = parent == '' and '-' or parent
-      for at = 2, #SHOWN - 1 do
+      for at = 2, last - 1 do
         found[at] = found[at] or '0'
       end
-      found[#SHOWN] = found[#SHOWN] and 'D' or '-'
+      found[last] = found[last] and 'D' or '-'
       reply[#reply + 1] = digits .. ' ' .. table.concat(found, ' ')
       digits = parent
     end

@@ -15,21 +15,25 @@ local MOST_COMPARED = 100
 
 local left = most
 
--- How many turns a tree has, of which one may be a conversation that stands in it, and whether these are all.
+-- How many turns a tree has, of which one may be a conversation that stands in it, and whether these are all. What is
+-- continued is no conversation.
 local function turns_of(tenant, root, tips)
   if #tips == 1 then
     return tonumber(redis.call('HGET', key('node', tenant, tips[1]), 'depth') or 0) - (is_conversation(tips[1]) and 1 or 0), true
   end
-  local seen, turns = {}, 0
+  local nodes, call, seen, turns = key('node', tenant, ''), redis.call, {}, 0
   for _, digits in ipairs(tips) do
+    if left > 0 and is_conversation(digits) then
+      turns = turns - 1
+    end
     while digits and digits ~= '' and not seen[digits] do
       if left <= 0 then
         return turns, false
       end
       left = left - 1
       seen[digits] = true
-      turns = turns + (is_conversation(digits) and 0 or 1)
-      digits = redis.call('HGET', key('node', tenant, digits), 'parent')
+      turns = turns + 1
+      digits = call('HGET', nodes .. digits, 'parent')
     end
   end
   return turns, true

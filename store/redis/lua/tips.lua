@@ -13,9 +13,9 @@ local root, deleted = unpack(redis.call('HMGET', node, 'root', 'deleted'))
 if not root or (deleted and root ~= digits) or gone(tenant, root, idle_us) then
   return { 'missing' }
 end
-local tips = {}
+local tips, nodes = {}, key('node', tenant, '')
 local function add(tip)
-  local touched = redis.call('HGET', key('node', tenant, tip), 'touched')
+  local touched = redis.call('HGET', nodes .. tip, 'touched')
   if touched then
     tips[#tips + 1] = tip .. '=' .. touched
   end
