@@ -288,7 +288,7 @@ def doctor(
 
     be_interruptible()
     try:
-        running = None if url is None else service_of(url, None, None)[0]
+        running = None if url is None else service_of(url)
         report = diagnose(settings, running)
     except (ClientError, StoreUnavailable, OSError, ValueError, TypeError) as error:
         _fail(f"can't check: {error}", EXIT_FAILURE)

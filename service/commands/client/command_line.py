@@ -19,8 +19,8 @@ from service.commands.client.completion import completion
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.commands.client.last import keep_last, last_of
 from service.commands.client.load.command_line import app as load
-from service.commands.client.options import AsJson, Id, KeyEnv, ProfileName, Url, ending, environment, service_of
-from service.commands.client.service import Json
+from service.commands.client.options import AsJson, Id, environment, talking
+from service.commands.client.service import Json, Service
 from service.commands.client.trees.command_line import app as trees
 
 MAX_INPUT_BYTES = 8 * 1024 * 1024
@@ -60,8 +60,9 @@ EffortOption = Annotated[
 
 
 @app.command()
-@ending
+@talking
 def ask(
+    service: Service,
     words: Annotated[
         list[str] | None, typer.Argument(metavar="WORDS", help="What to say. Stdin is added.", show_default=False)
     ] = None,
@@ -88,9 +89,6 @@ def ask(
     no_reasoning: Quiet = False,
     usage: Annotated[bool, typer.Option("--usage", "-u", metavar="", help="Say what it took, too.")] = False,
     as_json: AsJson = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> int | None:
     """Ask for one response, and print its answer as it comes. The id goes to stderr at the end.
 
@@ -99,10 +97,9 @@ def ask(
     """
     if on + (before is not None) + (conversation is not None) > 1:
         raise ClientError("only one of --continue, --from and --conv makes sense", EXIT_USAGE)
-    service, where = service_of(url, profile, key_env)
     body: Json = {"input": _input(words or [])}
     if on or before is not None:
-        body["previous_response_id"] = before if before is not None else last_of(where, environment())
+        body["previous_response_id"] = before if before is not None else last_of(service.url, environment())
     if conversation is not None:
         body["conversation"] = conversation
     body |= _asked(instructions, effort)
@@ -111,14 +108,14 @@ def ask(
     body["model"] = model or service.first_model()
     if background:
         response = asking.begun(service, body)
-        keep_last(where, response["id"], environment())
+        keep_last(service.url, response["id"], environment())
         printing.out(json.dumps(response) if as_json else response["id"])
         return None
     live = not (no_stream or as_json)
     answer = asking.stream(service, body, reasoning=live and not no_reasoning and sys.stderr.isatty(), words=live)
     if answer.id is None:
         return EXIT_INTERRUPTED
-    keep_last(where, answer.id, environment())
+    keep_last(service.url, answer.id, environment())
     if as_json:
         printing.out(json.dumps(answer.response))
     elif no_stream:
@@ -130,27 +127,25 @@ def ask(
 
 
 @app.command()
-@ending
+@talking
 def chat(
+    service: Service,
     before: From = None,
     instructions: Instructions = None,
     model: Model = None,
     effort: EffortOption = None,
     no_reasoning: Quiet = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Talk with a model, line by line. `/help` says how to go back, try again and fork; Ctrl-D ends it."""
-    service, _ = service_of(url, profile, key_env)
     body = {"model": model or service.first_model()} | _asked(instructions, effort)
     chatting.with_history()
     chatting.Chat(service, body, not no_reasoning and sys.stderr.isatty(), before).run()
 
 
 @app.command()
-@ending
+@talking
 def show(
+    service: Service,
     id: Id,
     items: Annotated[
         bool, typer.Option("--items", metavar="", help="Its items instead, a JSON object a line.")
@@ -162,14 +157,10 @@ def show(
         bool, typer.Option("--tokens", metavar="", help="Its tokens instead; with --json as the service tells them.")
     ] = False,
     as_json: AsJson = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Print a response: what it was told, what it says, and what it took."""
     if items + events + (tokens or as_json) > 1:
         raise ClientError("only one of --items, --events, --tokens and --json makes sense", EXIT_USAGE)
-    service, _ = service_of(url, profile, key_env)
     path = f"/v1/responses/{reading.checked(id)}"
     if tokens:
         _show_tokens(reading.token_pages(service, id), as_json=as_json)
@@ -207,17 +198,14 @@ app.add_typer(load, name="")
 
 
 @app.command()
-@ending
+@talking
 def log(
+    service: Service,
     id: Id,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Print the chain of a response: itself, what it continues and so on, the newest first."""
-    service, _ = service_of(url, profile, key_env)
     for response, told in reading.chain(service, id, limit):
         if as_json:
             printing.out(json.dumps(response))
@@ -227,17 +215,14 @@ def log(
 
 
 @app.command()
-@ending
+@talking
 def diff(
+    service: Service,
     one: Annotated[str, typer.Argument(metavar="ID", help="The id of a response.", show_default=False)],
     other: Annotated[str, typer.Argument(metavar="ID", help="The id of another one.", show_default=False)],
     as_json: AsJson = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> int:
     """Compare two responses: what they have in common is counted, what only one has is printed. 1 if they differ."""
-    service, _ = service_of(url, profile, key_env)
     same, ones, others = reading.differing(service, one, other)
     if as_json:
         printing.out(json.dumps({"in_common": same, one: ones, other: others}))
@@ -250,20 +235,17 @@ def diff(
 
 
 @app.command()
-@ending
+@talking
 def tail(
+    service: Service,
     id: Id,
     after: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Only the events behind this number.", show_default=False)
     ] = None,
     no_reasoning: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print its events, an object a line.")] = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> int:
     """Follow a background response to its end, across broken connections and restarts. Ctrl-C stops following only."""
-    service, _ = service_of(url, profile, key_env)
     events = service.follow(reading.checked(id), after)
     response: Json = {}
     if as_json:
@@ -279,52 +261,43 @@ def tail(
 
 
 @app.command()
-@ending
+@talking
 def wait(
+    service: Service,
     id: Id,
     timeout: Annotated[
         float | None, typer.Option(min=0, metavar="SECONDS", help="How long at most.", show_default=False)
     ] = None,
     as_json: AsJson = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> int:
     """Wait until a response has ended, and print what it says."""
-    service, _ = service_of(url, profile, key_env)
     response = reading.waited_for(service, id, timeout)
     printing.out(json.dumps(response) if as_json else printing.output_text(response))
     return asking.ended(response)
 
 
 @app.command()
-@ending
+@talking
 def cancel(
+    service: Service,
     id: Id,
     as_json: AsJson = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Stop a background response. What it has said stays."""
-    service, _ = service_of(url, profile, key_env)
     response = service.call("POST", f"/v1/responses/{reading.checked(id)}/cancel")
     printing.out(json.dumps(response) if as_json else printing.head_of(response))
 
 
 @app.command()
-@ending
+@talking
 def jobs(
+    service: Service,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", metavar="", help="Go on until Ctrl-C, and tell what changes.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """List background responses that wait or run, the newest first. `harmonium tail ID` follows one."""
-    service, _ = service_of(url, profile, key_env)
     if watch and sys.stdout.isatty() and not as_json:
         watching.draw(service, watching.pause)
     found, more = (watching.changes(service, watching.pause), False) if watch else watching.jobs_of(service)
@@ -335,8 +308,9 @@ def jobs(
 
 
 @app.command()
-@ending
+@talking
 def rm(
+    service: Service,
     id: Id,
     tree: Annotated[bool, typer.Option("--tree", metavar="", help="The whole conversation, with all forks.")] = False,
     erase: Annotated[
@@ -344,12 +318,8 @@ def rm(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Don't ask.")] = False,
     as_json: AsJson = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Delete a response. What continues it stays, and still knows what was said, unless it is told otherwise."""
-    service, _ = service_of(url, profile, key_env)
     what = "the whole conversation of" if tree else "and erase" if erase else ""
     if not yes and not typer.confirm(f"Delete {what} {reading.checked(id)}?".replace("  ", " "), err=True):
         raise ClientError("nothing was deleted")

@@ -1,11 +1,12 @@
 """What all commands of the client share: the options that name a service, and how a command ends."""
 
 import functools
+import inspect
 import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from typing import Annotated, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
 
@@ -16,39 +17,34 @@ from service.commands.client.service import Service
 
 P = ParamSpec("P")
 
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a response.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
+
 _PANEL = "Service"
-Url = Annotated[
-    str | None,
-    typer.Option(
+_SERVICE = {
+    "url": typer.Option(
         "--url",
         metavar="URL",
         help=f"Where the service is: HARMONIUM_URL, or {DEFAULT_URL}.",
         show_default=False,
         rich_help_panel=_PANEL,
     ),
-]
-ProfileName = Annotated[
-    str | None,
-    typer.Option(
+    "profile": typer.Option(
         "--profile",
         metavar="NAME",
         help="A profile of ~/.config/harmonium/config.toml: HARMONIUM_PROFILE, or its default.",
         show_default=False,
         rich_help_panel=_PANEL,
     ),
-]
-KeyEnv = Annotated[
-    str | None,
-    typer.Option(
+    "key_env": typer.Option(
         "--key-env",
         metavar="VARIABLE",
         help="The variable that holds the key: HARMONIUM_CLIENT_KEY without this.",
         show_default=False,
         rich_help_panel=_PANEL,
     ),
-]
-Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a response.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
+}
+"""The options that name a service, by the parameters of `service_of`."""
 
 
 def ending(command: Callable[P, int | None]) -> Callable[P, None]:
@@ -72,12 +68,28 @@ def ending(command: Callable[P, int | None]) -> Callable[P, None]:
     return run
 
 
+def talking(command: Callable[..., int | None]) -> Callable[..., None]:
+    """A command with the options that name a service, which it gets first. It ends as `ending` says."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> int | None:
+        named = {name: given.pop(name) for name in _SERVICE}
+        return command(service_of(**named), **given)
+
+    _, *own = inspect.signature(command).parameters.values()
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
+        for name, option in _SERVICE.items()
+    ]
+    run.__dict__["__signature__"] = inspect.Signature([*own, *named])  # where Typer looks for options
+    return ending(run)
+
+
 def environment() -> Mapping[str, str]:
     """The variables that commands of the client may read."""
     return os.environ
 
 
-def service_of(url: str | None, profile: str | None, key_env: str | None) -> tuple[Service, str]:
-    """The service that is meant, and its URL. Raises ClientError."""
-    chosen = read_profile(url, profile, key_env, environment())
-    return Service(chosen), chosen.url
+def service_of(url: str | None = None, profile: str | None = None, key_env: str | None = None) -> Service:
+    """The service that is meant. Raises ClientError."""
+    return Service(read_profile(url, profile, key_env, environment()))

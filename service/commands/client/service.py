@@ -48,6 +48,11 @@ class Service:
         self._profile = profile
         self._bounds = bounds
 
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self._profile.url
+
     def call(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Json:
         """The JSON that a request is answered with."""
         with self._answer(method, path, body, query) as answer:

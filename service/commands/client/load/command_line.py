@@ -10,8 +10,8 @@ from service.commands.client import printing
 from service.commands.client.errors import EXIT_FAILED, EXIT_INTERRUPTED
 from service.commands.client.load.clients import MAX_CLIENTS, MAX_SECONDS, MAX_TURNS, METADATA, Load
 from service.commands.client.load.figures import figures_of
-from service.commands.client.options import AsJson, KeyEnv, ProfileName, Url, ending, service_of
-from service.commands.client.service import Json
+from service.commands.client.options import AsJson, talking
+from service.commands.client.service import Json, Service
 
 app = typer.Typer()
 
@@ -20,8 +20,9 @@ LEAST_TOKENS = 16
 
 
 @app.command()
-@ending
+@talking
 def bench(
+    service: Service,
     concurrency: Annotated[
         int, typer.Option("--concurrency", "-n", min=1, max=MAX_CLIENTS, metavar="N", help="Clients at once.")
     ] = 8,
@@ -42,15 +43,11 @@ def bench(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", metavar="", help="Don't delete what was made.")] = False,
     as_json: AsJson = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> int:
     """Measure a service: many clients at once, each with one conversation, every answer streamed.
 
     What was made is deleted at the end. Ctrl-C ends it early, and tells what was measured by then.
     """
-    service, _ = service_of(url, profile, key_env)
     body: Json = {"model": model or service.first_model(), "input": words}
     load = Load(service, body if tokens is None else body | {"max_output_tokens": tokens}, concurrency, turns, seconds)
     whole = load.run()

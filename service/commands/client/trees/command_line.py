@@ -10,16 +10,17 @@ import typer
 
 from service.commands.client import printing
 from service.commands.client.errors import EXIT_USAGE, ClientError
-from service.commands.client.options import AsJson, Id, KeyEnv, ProfileName, Url, ending, service_of
-from service.commands.client.service import Json
+from service.commands.client.options import AsJson, Id, talking
+from service.commands.client.service import Json, Service
 from service.commands.client.trees import shown, transfer
 
 app = typer.Typer()
 
 
 @app.command()
-@ending
+@talking
 def ls(
+    service: Service,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
     status: Annotated[
         str | None, typer.Option(metavar="STATUS", help="Only those whose newest turn is so.", show_default=False)
@@ -37,12 +38,8 @@ def ls(
     ] = None,
     after: Annotated[str | None, typer.Option(metavar="CURSOR", help="Go on there.", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """List conversations by their newest turns, the one used last first. `harmonium tree ID` draws the tree of one."""
-    service, _ = service_of(url, profile, key_env)
     page: Json | None = None
     for page in shown.trees(service, limit, shown.filters_of(status, model, since, metadata or []), after):
         for tree in page["data"]:
@@ -52,16 +49,13 @@ def ls(
 
 
 @app.command()
-@ending
+@talking
 def tree(
+    service: Service,
     id: Id,
     as_json: AsJson = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Draw the tree of a response: all that was said before it, after it and beside it, the newest first."""
-    service, _ = service_of(url, profile, key_env)
     found = shown.tree_of(service, id)
     if as_json:
         printing.out(json.dumps(found))
@@ -73,21 +67,18 @@ def tree(
 
 
 @app.command()
-@ending
+@talking
 def export(
+    service: Service,
     ids: Annotated[
         list[str] | None,
         typer.Argument(metavar="ID", help="A response, an item or a conversation of each tree.", show_default=False),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", metavar="", help="All trees that the key sees.")] = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> int:
     """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal."""
     if everything == bool(ids):
         raise ClientError("give the id of a response, or --all", EXIT_USAGE)
-    service, _ = service_of(url, profile, key_env)
     outcome = transfer.Exported()
     for line in transfer.exported(service, ids or transfer.every_tree(service), outcome):
         printing.out(json.dumps(line))
@@ -96,19 +87,16 @@ def export(
 
 
 @app.command(name="import")
-@ending
+@talking
 def import_(
+    service: Service,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What was exported; - is stdin.", show_default=False)],
     as_json: AsJson = False,
-    url: Url = None,
-    profile: ProfileName = None,
-    key_env: KeyEnv = None,
 ) -> int:
     """Bring back what was exported, under the ids that it had. What is there stays as it is.
 
     A response that was deleted there, and that others continue, stays deleted.
     """
-    service, _ = service_of(url, profile, key_env)
     outcome = transfer.Imported()
     try:
         with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
