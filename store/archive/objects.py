@@ -4,10 +4,12 @@ A put is one request with a condition: If-None-Match or If-Match, or a generatio
 region are read by obstore from the provider's own variables. An endpoint over plain HTTP is used where one is named.
 """
 
+import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import obstore
 from obstore.exceptions import (
@@ -23,7 +25,7 @@ from store.archive.port import Bounds, Entry, Stored
 from store.errors import ArchiveRefused, ArchiveUnavailable
 
 if TYPE_CHECKING:
-    from obstore import UpdateVersion
+    from obstore import PutResult, UpdateVersion
 
 KINDS: Mapping[str, type[S3Store] | type[GCSStore] | type[AzureStore]] = {
     "s3": S3Store,
@@ -31,12 +33,17 @@ KINDS: Mapping[str, type[S3Store] | type[GCSStore] | type[AzureStore]] = {
     "az": AzureStore,
 }
 
+METADATA = "169.254.169.254"
+"""Where a machine in a cloud asks for its credentials."""
+
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 """By what a 404 says that not the object is missing: at S3 and Google's, at Azure's."""
 
 VERSIONED = (
     "the bucket keeps former versions: what is erased stays in it; have a lifecycle rule that deletes noncurrent ones"
 )
+
+T = TypeVar("T")
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _QUERY = re.compile(r"\?\S+")
@@ -62,55 +69,73 @@ class ObjectsBackend:
             )
         except BaseError as error:
             raise ValueError(f"can't be used: {_in_short(error)}") from error
+        self._threads = ThreadPoolExecutor(bounds.concurrency, "archive")
         self._tells_versions = scheme != "gs"  # where every object has a generation
         self._versioned = False
 
     async def get(self, key: str) -> Stored | None:
-        try:
-            found = await obstore.get_async(self._store, key)
-            return Stored(bytes(await found.bytes_async()), _etag(found.meta["e_tag"], found.meta["version"]))
-        except FileNotFoundError as error:
-            if any(word in str(error) for word in NO_BUCKET):
-                raise _told(error) from error
-            return None
-        except BaseError as error:
-            raise _told(error) from error
+        def work() -> Stored | None:
+            try:
+                found = obstore.get(self._store, key)
+                return Stored(bytes(found.bytes()), _etag(found.meta["e_tag"], found.meta["version"]))
+            except FileNotFoundError as error:
+                if _has_no_bucket(error):
+                    raise
+                return None
+
+        return await self._asked(work)
 
     async def put(self, key: str, value: bytes, only_if: str | None) -> str | None:
         mode = "create" if only_if is None else _update(only_if)
-        try:
-            # in one request whatever its size: parts of an upload know no condition
-            made = await obstore.put_async(self._store, key, value, mode=mode, use_multipart=False)
-        except (AlreadyExistsError, PreconditionError):
+
+        def work() -> "PutResult | None":
+            try:
+                # in one request whatever its size: parts of an upload know no condition
+                return obstore.put(self._store, key, value, mode=mode, use_multipart=False)
+            except (AlreadyExistsError, PreconditionError):
+                return None
+
+        made = await self._asked(work)
+        if made is None:
             return None
-        except (BaseError, FileNotFoundError) as error:
-            raise _told(error) from error
         self._versioned |= self._tells_versions and made["version"] not in (None, "null")
         return _etag(made["e_tag"], made["version"])
 
     async def delete(self, keys: Sequence[str]) -> None:
-        try:
-            await obstore.delete_async(self._store, keys[0] if len(keys) == 1 else keys)
-        except FileNotFoundError:
-            return
-        except BaseError as error:
-            raise _told(error) from error
+        def work() -> None:
+            try:
+                obstore.delete(self._store, keys[0] if len(keys) == 1 else keys)
+            except FileNotFoundError as error:
+                if _has_no_bucket(error):
+                    raise
+
+        await self._asked(work)
 
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
-        # the overload that returns Arrow has a type of a package that nobody installs
-        pages = obstore.list(self._store, prefix or None, offset=after or None, chunk_size=limit)  # pyright: ignore[reportUnknownMemberType]
-        try:
-            async for page in pages:
-                return [Entry(each["path"], each["size"], each["last_modified"].timestamp()) for each in page]
-        except (BaseError, FileNotFoundError) as error:
-            raise _told(error) from error
-        return ()
+        def work() -> Sequence[Entry]:
+            # the overload that returns Arrow has a type of a package that nobody installs
+            pages = obstore.list(self._store, prefix or None, offset=after or None, chunk_size=limit)  # pyright: ignore[reportUnknownMemberType]
+            page = next(pages, ())
+            return [Entry(each["path"], each["size"], each["last_modified"].timestamp()) for each in page]
+
+        return await self._asked(work)
 
     def warnings(self) -> Sequence[str]:
         return (VERSIONED,) if self._versioned else ()
 
     async def close(self) -> None:
-        """Nothing to do: connections end with the last use of the store."""
+        await asyncio.to_thread(self._threads.shutdown)
+
+    async def _asked(self, work: Callable[[], T]) -> T:
+        """What a request comes to, made in a thread of ours.
+
+        obstore's own coroutines are woken by threads of Rust, and a process that ends while one of them waits for the
+        interpreter is aborted.
+        """
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except (BaseError, FileNotFoundError) as error:
+            raise _told(error) from error
 
 
 def _etag(etag: str | None, version: str | None) -> str:
@@ -128,9 +153,17 @@ def _told(error: Exception) -> ArchiveUnavailable:
     told = _in_short(error)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return ArchiveRefused(f"{told}; its credentials must allow to get, put, delete and list")
-    if any(word in str(error) for word in NO_BUCKET):
+    if _has_no_bucket(error):
         return ArchiveRefused(f"{told}; make the bucket, or name another")
+    if METADATA in told:
+        return ArchiveUnavailable(
+            f"{told}; the provider's variables have no credentials, so the machine's were asked for"
+        )
     return ArchiveUnavailable(told)
+
+
+def _has_no_bucket(error: Exception) -> bool:
+    return any(word in str(error) for word in NO_BUCKET)
 
 
 def _in_short(error: Exception) -> str:

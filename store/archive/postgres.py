@@ -122,7 +122,7 @@ class PostgresBackend:
                 await pool.release(connection)
         except _HOPELESS as error:
             raise ArchiveRefused(f"Postgres refuses: {error}") from error
-        except (driver.PostgresError, driver.InterfaceError, OSError) as error:
+        except (driver.PostgresError, driver.InterfaceError, driver.InternalClientError, OSError) as error:
             raise ArchiveUnavailable(f"Postgres can't be asked: {str(error) or type(error).__name__}") from error
 
     async def _ready(self) -> Any:

@@ -25,10 +25,10 @@ BATCH = 64
 FORMAT = 1
 PAGE_BYTES = 8192
 CACHE_KIB = 1024
-"""How much of a file each process keeps in memory; the rest is the system's cache of files."""
+"""How much of each file a process keeps in memory; the rest is the system's cache of files."""
 
-WAL_PAGES = 4000
-"""How many pages are written behind the file before they are written into it (32 MB)."""
+WAL_PAGES = 1000
+"""How many pages are written behind a file before they are written into it (8 MB), for each of up to 257 files."""
 
 FREED_PAGES = 256
 """How many pages a transaction that deletes gives back to the disk (2 MB)."""
@@ -57,9 +57,10 @@ Work = Callable[[sqlite3.Connection], T]
 
 @dataclass(frozen=True)
 class _Call(Generic[T]):
-    """What is asked for: whether it writes, and whether that frees pages."""
+    """What is asked for, what it is where there is no file; whether it writes, and whether that frees pages."""
 
     work: Work[T]
+    otherwise: T | None
     answer: asyncio.Future[T]
     writes: bool
     frees: bool
@@ -76,22 +77,22 @@ class ShardFile:
         self._thread = threading.Thread(target=self._serve, name=f"archive {path.name}", daemon=True)
         self._thread.start()
 
-    async def read(self, work: Work[T]) -> T:
-        """What `work` finds. Raises ArchiveUnavailable."""
-        return await self._ask(work, writes=False, frees=False)
+    async def read(self, work: Work[T], otherwise: T) -> T:
+        """What `work` finds, and `otherwise` where the folder has no such file. Raises ArchiveUnavailable."""
+        return await self._ask(work, otherwise, writes=False, frees=False)
 
     async def write(self, work: Work[T], *, frees: bool = False) -> T:
         """What `work` returns, once it is on the disk. Raises ArchiveUnavailable."""
-        return await self._ask(work, writes=True, frees=frees)
+        return await self._ask(work, None, writes=True, frees=frees)
 
     async def close(self) -> None:
         """Carry out what waits, and end the thread."""
         self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def _ask(self, work: Work[T], *, writes: bool, frees: bool) -> T:
+    async def _ask(self, work: Work[T], otherwise: T | None, *, writes: bool, frees: bool) -> T:
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.put(_Call(work, answer, writes, frees))
+        self._waiting.put(_Call(work, otherwise, answer, writes, frees))
         return await answer
 
     # --- the thread ------------------------------------------------------------------------------------------------
@@ -122,12 +123,16 @@ class ShardFile:
     def _carry_out(self, calls: list[_Call[Any]]) -> None:
         """Answer some calls: one that reads, or all that write, which happen together or not at all."""
         try:
-            file = self._file()
-            results = self._written(file, calls) if calls[0].writes else [calls[0].work(file)]
+            results = self._written(self._file(), calls) if calls[0].writes else [self._read(calls[0])]
         except Exception as error:  # whoever asked gets it; it must not end the thread
             self._forget()  # what comes next opens the file anew
             results = [_told(error, self._path)] * len(calls)
         calls[0].answer.get_loop().call_soon_threadsafe(_answer, calls, results)
+
+    def _read(self, call: _Call[Any]) -> Any:
+        if self._opened is None and self._path.parent.is_dir() and not self._path.exists():
+            return call.otherwise
+        return call.work(self._file())
 
     def _written(self, file: sqlite3.Connection, calls: list[_Call[Any]]) -> list[Any]:
         file.execute("BEGIN IMMEDIATE")

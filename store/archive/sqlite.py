@@ -41,7 +41,7 @@ class SqliteBackend:
             row = file.execute("SELECT value, etag FROM object WHERE key = ?", (key,)).fetchone()
             return row and Stored(*row)
 
-        return await self._file_of(key).read(work)
+        return await self._file_of(key).read(work, None)
 
     async def put(self, key: str, value: bytes, only_if: str | None) -> str | None:
         etag, now = new_etag(), int(time.time())
@@ -70,13 +70,13 @@ class SqliteBackend:
             return [Entry(*row) for row in file.execute(_LIST, (after, prefix, end_of(prefix), limit))]
 
         if not SHARDED.startswith(prefix):
-            return await self._file_of(prefix).read(work)
+            return await self._file_of(prefix).read(work, [])
         # shards are in order one behind the other, and the rest may be anywhere between them
-        found = list(await self._file(OTHER).read(work))
+        found = list(await self._file(OTHER).read(work, []))
         rest = len(found)
         for name in await asyncio.to_thread(self._shards):
             if f"{SHARDED}{name}0" > after and len(found) - rest < limit:
-                found += await self._file(name).read(work)
+                found += await self._file(name).read(work, [])
         return sorted(found)[:limit]
 
     def warnings(self) -> Sequence[str]:

@@ -47,6 +47,15 @@ async def test_what_is_there_is_not_created_again(archive: Archive) -> None:
     assert await archive.get(KEY) == (b"first", etag)
 
 
+async def test_a_large_value_has_the_same_conditions(archive: Archive) -> None:
+    first = await archive.put(KEY, bytes(10 << 20), only_if=None)
+    assert await archive.put(KEY, b"\1" * (10 << 20), only_if=None) is None
+    second = await archive.put(KEY, b"\2" * (10 << 20), only_if=first)
+    assert second
+    assert await archive.put(KEY, b"\3" * (10 << 20), only_if=first) is None
+    assert await archive.get(KEY) == (b"\2" * (10 << 20), second)
+
+
 async def test_only_what_the_etag_names_is_replaced(archive: Archive) -> None:
     first = await archive.put(KEY, b"first", only_if=None)
     second = await archive.put(KEY, b"second", only_if=first)

@@ -12,7 +12,8 @@ from store.archive.archive import Archive
 from store.archive.port import Bounds
 from store.errors import ArchiveUnavailable
 from tests.support.archive.link import Link, link
-from tests.support.archive.opened import PATIENT, REMOTE, Place, opened
+from tests.support.archive.opened import REMOTE, Place, opened
+from tests.support.archive.patience import PATIENT
 
 pytestmark = pytest.mark.parametrize("ground", REMOTE, indirect=True)
 

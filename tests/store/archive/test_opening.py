@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from store.archive.opening import open_archive
@@ -11,7 +12,7 @@ from store.archive.port import Bounds
 from store.errors import ArchiveRefused, ArchiveUnavailable, Unsupported
 from tests.support import ROOT
 from tests.support.archive import servers
-from tests.support.archive.opened import Place, opened
+from tests.support.archive.opened import Place, new_name, opened
 from tests.support.documents import block
 
 SECRET = "hunter2"
@@ -93,8 +94,27 @@ async def test_a_database_that_is_not_there_or_may_not_be_used_is_told(ground: P
 
 
 @pytest.mark.parametrize("ground", ["postgres"], indirect=True)
+async def test_a_role_that_may_not_make_the_table_uses_one_that_is_there(ground: Place) -> None:
+    database, role = f"d{new_name()}", f"r{new_name()}"
+    owner = await asyncpg.connect(ground.url)
+    await owner.execute(f"CREATE DATABASE {database}")
+    await owner.execute(f"CREATE ROLE {role} LOGIN")
+    await owner.close()
+    url = servers.database(ground.port, database)
+    async with opened(Place("postgres", url.replace(servers.USER, role))) as archive:
+        with pytest.raises(ArchiveRefused, match="permission denied for schema public"):
+            await archive.get("v1/x")
+        async with opened(Place("postgres", url)) as owners:
+            assert await owners.put("v1/x", b"there", only_if=None)
+        owner = await asyncpg.connect(url)
+        await owner.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON harmonium_archive TO {role}")
+        await owner.close()
+        assert len(await archive.probe()) == 1
+        assert await archive.get("v1/x")
+
+
+@pytest.mark.parametrize("ground", ["postgres"], indirect=True)
 async def test_values_in_postgres_are_stored_as_they_come(ground: Place) -> None:
-    asyncpg = pytest.importorskip("asyncpg")
     async with opened(ground) as archive:
         await archive.probe()
     connection = await asyncpg.connect(ground.url)

@@ -43,6 +43,14 @@ async def test_each_shard_has_a_file_and_all_other_keys_have_one(archive: Archiv
     assert {name for name in os.listdir(folder) if name.endswith(".db")} == {"0a.db", "0b.db", "other.db"}
 
 
+async def test_what_is_only_read_makes_no_file(archive: Archive, folder: Path) -> None:
+    await archive.put(KEY, b"x", only_if=None)
+    assert await archive.get("v1/0b/default/1/0") is None
+    assert await archive.get("v1/gone/default") is None
+    assert len(await archive.list("")) == 1
+    assert {name for name in os.listdir(folder) if name.endswith(".db")} == {"0a.db"}
+
+
 async def test_its_files_are_its_owner_s_alone(archive: Archive, folder: Path) -> None:
     before = os.umask(0)
     try:
@@ -60,6 +68,25 @@ async def test_a_file_is_set_up_as_it_was_measured(archive: Archive, folder: Pat
     told = {name: file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "auto_vacuum", "journal_mode")}
     file.close()
     assert told == {"page_size": PAGE_BYTES, "auto_vacuum": 2, "journal_mode": "wal"}
+
+
+async def test_a_new_file_may_be_opened_by_many_at_once(folder: Path) -> None:
+    def add(opened: sqlite3.Connection) -> None:
+        opened.execute("INSERT INTO object SELECT count(*), 'e', 0, '' FROM object")
+
+    for number in range(10):
+        files = [ShardFile(folder / f"{number:02x}.db", busy_seconds=5.0) for _ in range(8)]
+        await asyncio.gather(*(file.write(add) for file in files))
+        await asyncio.gather(*(file.close() for file in files))
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_write_is_on_the_disk_when_it_returns(folder: Path, again: bool) -> None:
+    for _ in range(1 + again):
+        file = ShardFile(folder / "0a.db", busy_seconds=5.0)
+        full = await file.write(lambda opened: opened.execute("PRAGMA synchronous").fetchone())
+        await file.close()
+    assert full == (2,)
 
 
 async def test_what_is_deleted_gives_its_room_back(archive: Archive, folder: Path) -> None:
@@ -81,7 +108,7 @@ async def test_what_is_asked_for_at_once_is_one_transaction(folder: Path) -> Non
         go_on.wait()
 
     said: list[str] = []
-    first = asyncio.create_task(file.read(block))
+    first = asyncio.create_task(file.write(block))
     await until(begun.is_set)
     await_all = [asyncio.create_task(file.write(lambda opened: opened.set_trace_callback(said.append)))]
     await_all += [
@@ -120,7 +147,7 @@ async def test_a_caller_that_gave_up_while_it_waited_has_changed_nothing(folder:
         begun.set()
         go_on.wait()
 
-    first = asyncio.create_task(file.read(block))
+    first = asyncio.create_task(file.write(block))
     await until(begun.is_set)
     second = asyncio.create_task(
         file.write(lambda opened: opened.execute("INSERT INTO object VALUES ('k', 'e', 0, '')"))
@@ -131,7 +158,8 @@ async def test_a_caller_that_gave_up_while_it_waited_has_changed_nothing(folder:
     await first
     with pytest.raises(asyncio.CancelledError):
         await second
-    assert await file.read(lambda opened: opened.execute("SELECT count(*) FROM object").fetchone()) == (0,)
+    count = "SELECT count(*) FROM object"
+    assert await file.read(lambda opened: opened.execute(count).fetchone(), None) == (0,)
     await file.close()
 
 
@@ -164,6 +192,7 @@ async def test_a_full_disk_is_told_and_nothing_that_was_there_is_lost(disk: Path
         with pytest.raises(ArchiveRefused, match=r"the disk of \S+ is full; make room on it"):
             await keep_until_refused()
         assert all([await archive.get(key) for key in kept])
+        assert [entry.key for entry in await archive.list("")] == sorted(kept)
         filler.unlink()
         assert await archive.put("v1/0a/default/after/0", b"x", only_if=None)
         assert [entry.key for entry in await archive.list("")] == sorted([*kept, "v1/0a/default/after/0"])

@@ -13,15 +13,13 @@ from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.archive.port import Bounds
 from tests.support.archive import servers
+from tests.support.archive.patience import PATIENT
 from tests.support.archive.servers import Environment
 
 REMOTE = ("s3", "postgres")
 """Those with a server, and a link to it."""
 
 KINDS = ("sqlite", *REMOTE)
-
-PATIENT = Bounds(total_seconds=30.0, request_seconds=20.0, connect_seconds=10.0)
-"""Where the test is not about time: machines may stand still for a while."""
 
 
 @dataclass(frozen=True)

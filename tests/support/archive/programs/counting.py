@@ -6,7 +6,7 @@ from pathlib import Path
 
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
-from tests.support.archive.opened import PATIENT
+from tests.support.archive.patience import PATIENT
 
 
 async def increment(archive: Archive, key: str, times: int) -> None:

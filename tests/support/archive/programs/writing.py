@@ -8,7 +8,7 @@ from pathlib import Path
 
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
-from tests.support.archive.opened import PATIENT
+from tests.support.archive.patience import PATIENT
 
 AT_ONCE = 16
 VALUE_BYTES = 6000

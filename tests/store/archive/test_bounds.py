@@ -1,0 +1,89 @@
+"""How long a call takes and how often it is tried, over a backend that a test scripts."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from store.archive.archive import PAUSES, Archive
+from store.archive.port import Bounds, Entry, Stored
+from store.errors import ArchiveRefused, ArchiveUnavailable
+
+QUICK = Bounds(total_seconds=0.5, request_seconds=0.1, concurrency=1)
+
+
+class Scripted:
+    """Answers each get by the next of some steps, and the last one again and again."""
+
+    def __init__(self, *steps: Callable[[], Stored | None] | float) -> None:
+        self.steps = list(steps)
+        self.asked = 0
+
+    async def get(self, key: str) -> Stored | None:
+        step = self.steps[min(self.asked, len(self.steps) - 1)]
+        self.asked += 1
+        if isinstance(step, float):
+            await asyncio.sleep(step)
+            return None
+        return step()
+
+    async def put(self, key: str, value: bytes, only_if: str | None) -> str | None: ...
+    async def delete(self, keys: Sequence[str]) -> None: ...
+    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
+        return ()
+
+    def warnings(self) -> Sequence[str]:
+        return ()
+
+    async def close(self) -> None: ...
+
+
+def away() -> Stored | None:
+    raise ArchiveUnavailable("nobody is there")
+
+
+def refused() -> Stored | None:
+    raise ArchiveRefused("the disk is full")
+
+
+def there() -> Stored | None:
+    return Stored(b"x", "1")
+
+
+async def test_what_fails_is_tried_again_a_few_times() -> None:
+    backend = Scripted(away, away, there)
+    assert await Archive(backend).get("k") == (b"x", "1")
+    backend = Scripted(away)
+    with pytest.raises(ArchiveUnavailable, match="nobody is there"):
+        await Archive(backend).get("k")
+    assert backend.asked == 1 + len(PAUSES)
+
+
+async def test_what_is_refused_is_not_tried_again() -> None:
+    backend = Scripted(refused)
+    with pytest.raises(ArchiveRefused, match="the disk is full"):
+        await Archive(backend).get("k")
+    assert backend.asked == 1
+
+
+async def test_a_try_that_takes_too_long_is_followed_by_another() -> None:
+    assert await Archive(Scripted(60.0, there), QUICK).get("k") == (b"x", "1")
+
+
+async def test_all_tries_together_end_within_the_time_for_a_call() -> None:
+    patient = Bounds(total_seconds=0.2, request_seconds=60.0)
+    with pytest.raises(ArchiveUnavailable, match=r"get took longer than 0\.2 s"):
+        async with asyncio.timeout(20.0):
+            await Archive(Scripted(60.0), patient).get("k")
+    with pytest.raises(ArchiveUnavailable, match=r"did not answer within 0\.1 s"):
+        await Archive(Scripted(60.0), QUICK).get("k")
+
+
+async def test_a_call_that_never_has_its_turn_says_so() -> None:
+    archive = Archive(Scripted(0.4, 0.4, there), Bounds(total_seconds=0.5, request_seconds=0.5, concurrency=1))
+    first, second, third = await asyncio.gather(*(archive.get("k") for _ in range(3)), return_exceptions=True)
+    assert first is None
+    assert isinstance(second, ArchiveUnavailable)
+    assert isinstance(third, ArchiveUnavailable)
+    assert "there may be too many" in third.reason
+    assert await archive.get("k") == (b"x", "1")
