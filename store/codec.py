@@ -1,11 +1,13 @@
 """Bytes: how a turn's messages and its response are written, and how any release reads them back.
 
-    messages blob   version | msgpack of tuple[StoredMessage, ...]
-    response blob   version | packing | msgpack of (response, items), as it is or in one zstd frame
+    messages blob   1 | msgpack of tuple[StoredMessage, ...]
+    response blob   1 | packing | msgpack of (response, items), as it is or in one zstd frame
+                    2 | packing | the same, in a frame that names the dictionary that it needs (store/dictionaries/)
 
 Every blob begins with its format version, so that a later release reads all older ones and an older release refuses
-newer ones. Never change what a version means: add the next one. Only what an older release passes over may be
-added, as a field at the end of a message.
+newer ones. Never change what a version means: add the next one, which neither kind of blob has had. Only what an older
+release passes over may be added, as a field at the end of a message. A new version, or another dictionary, is written
+where the store's layout says that all can read it (store/layout.py).
 """
 
 import asyncio
@@ -19,20 +21,32 @@ from typing import overload
 import msgspec
 import zstandard
 
+from store.dictionaries.shipped import LEVEL, NEWEST, dictionary
 from store.errors import NewerFormat
 from store.turn import Messages, Turn
 
-FORMAT = 1
-_VERSION = bytes([FORMAT])
+FORMAT = 2
+"""The newest version of any blob that this release reads."""
+MESSAGES_FORMAT = 1
+"""The newest of a messages blob."""
+
+_VERSION = b"\x01"
+_WITH_DICTIONARY = b"\x02"
+
+DICTIONARY_LAYOUT = 2
+"""The layout from which on responses are written with a dictionary."""
+NO_DICTIONARY = 0
+"""What zstd itself calls a frame's dictionary where it has none."""
 
 PLAIN = 0
 ZSTD = 1
 _PLAIN = bytes([PLAIN])
 _ZSTD = bytes([ZSTD])
 
-ZSTD_LEVEL = 3
 COMPRESS_FROM_BYTES = 512
 """Below this a frame's head and the call cost what compression saves."""
+COMPRESS_FROM_BYTES_WITH_DICTIONARY = 64
+"""The same where a dictionary has what all have in common."""
 
 THREAD_FROM_BYTES = 131_072
 """From here on a thread does the work: compressing and hashing release the GIL, and take a ms or more."""
@@ -44,11 +58,30 @@ _response_decoder = msgspec.msgpack.Decoder(tuple[bytes, bytes])
 
 
 class _Contexts(threading.local):
-    """A thread's own zstd contexts: they can be used again, but not by two threads at once."""
+    """A thread's own zstd contexts, by their dictionaries, which all threads share. A context can be used again, but
+    not by two threads at once.
+    """
 
     def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
-        self.decompressor = zstandard.ZstdDecompressor()
+        self._compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self._decompressors: dict[int, zstandard.ZstdDecompressor] = {}
+
+    def compressor(self, number: int) -> zstandard.ZstdCompressor:
+        """That of a dictionary."""
+        found = self._compressors.get(number)
+        if found is None:
+            used = dictionary(number) if number else None
+            found = self._compressors[number] = zstandard.ZstdCompressor(level=LEVEL, dict_data=used)
+        return found
+
+    def decompressor(self, frame: bytes) -> zstandard.ZstdDecompressor:
+        """That of the dictionary which a frame names. Raises UnknownDictionary, and ZstdError for what is no frame."""
+        number = zstandard.get_frame_parameters(frame).dict_id
+        found = self._decompressors.get(number)
+        if found is None:
+            used = dictionary(number) if number else None
+            found = self._decompressors[number] = zstandard.ZstdDecompressor(dict_data=used)
+        return found
 
 
 _contexts = _Contexts()
@@ -62,15 +95,21 @@ class Packed(msgspec.Struct, frozen=True):
     digest: str
 
 
-async def pack(turn: Turn) -> Packed:
-    """A turn's blobs, by a thread where it takes long."""
+def dictionary_of(layout: int) -> int:
+    """The dictionary that responses are written with in a store of a layout."""
+    return NEWEST if layout >= DICTIONARY_LAYOUT else NO_DICTIONARY
+
+
+async def pack(turn: Turn, dictionary: int = NO_DICTIONARY) -> Packed:
+    """A turn's blobs, by a thread where it takes long; the response with a dictionary, by its number."""
     if len(turn.response) + len(turn.items) > THREAD_FROM_BYTES:
-        return await asyncio.to_thread(_pack, turn)
-    return _pack(turn)
+        return await asyncio.to_thread(_pack, turn, dictionary)
+    return _pack(turn, dictionary)
 
 
-def _pack(turn: Turn) -> Packed:
-    return Packed(encode_messages(turn.messages), encode_response(turn.response, turn.items), digest(turn))
+def _pack(turn: Turn, dictionary: int) -> Packed:
+    response = encode_response(turn.response, turn.items, dictionary)
+    return Packed(encode_messages(turn.messages), response, digest(turn))
 
 
 def encode_messages(messages: Messages) -> bytes:
@@ -80,7 +119,7 @@ def encode_messages(messages: Messages) -> bytes:
 
 def decode_messages(blob: bytes) -> Messages:
     """The messages of a blob. Raises NewerFormat, ValueError and msgspec's errors for what is none."""
-    check_version(blob)
+    check_version(blob, MESSAGES_FORMAT)
     return _messages_decoder.decode(blob[1:])
 
 
@@ -104,7 +143,7 @@ class StoredTurns(Sequence[Messages]):
     ) -> None:
         for each in stored:
             if isinstance(each, bytes):
-                check_version(each)
+                check_version(each, MESSAGES_FORMAT)
         self._stored: Sequence[bytes | Messages] = stored
         self._decoded = decoded
         self._omitted = omitted
@@ -152,9 +191,13 @@ class StoredTurns(Sequence[Messages]):
         return hash(self._turns)
 
 
-def encode_response(response: bytes, items: bytes) -> bytes:
-    """The response blob of a turn: both JSON texts, compressed together where that pays."""
-    return _VERSION + squeeze(msgspec.msgpack.encode((response, items)))
+def encode_response(response: bytes, items: bytes, dictionary: int = NO_DICTIONARY) -> bytes:
+    """The response blob of a turn: both JSON texts, compressed together where that pays, with a dictionary.
+
+    `dictionary` is its number. The version is the oldest that can say it.
+    """
+    squeezed = squeeze(msgspec.msgpack.encode((response, items)), dictionary)
+    return (_WITH_DICTIONARY if dictionary and squeezed[:1] == _ZSTD else _VERSION) + squeezed
 
 
 def decode_response(blob: bytes) -> tuple[bytes, bytes]:
@@ -176,19 +219,22 @@ async def unpack_response(blob: bytes) -> tuple[bytes, bytes]:
     return decode_response(blob)
 
 
-def squeeze(packed: bytes) -> bytes:
-    """The packing, and the bytes: in one zstd frame where that pays."""
-    if len(packed) > COMPRESS_FROM_BYTES:
-        frame = _contexts.compressor.compress(packed)
+def squeeze(packed: bytes, dictionary: int = NO_DICTIONARY) -> bytes:
+    """The packing, and the bytes: in one zstd frame where that pays.
+
+    A `dictionary`, by its number, is for what releases from before FORMAT 2 need not read.
+    """
+    if len(packed) > (COMPRESS_FROM_BYTES_WITH_DICTIONARY if dictionary else COMPRESS_FROM_BYTES):
+        frame = _contexts.compressor(dictionary).compress(packed)
         if len(frame) < len(packed):
             return _ZSTD + frame
     return _PLAIN + packed
 
 
 def unsqueeze(squeezed: bytes) -> bytes:
-    """The bytes that `squeeze` was given."""
+    """The bytes that `squeeze` was given. Raises UnknownDictionary."""
     packed = squeezed[1:]
-    return _contexts.decompressor.decompress(packed) if squeezed[0] == ZSTD else packed
+    return _contexts.decompressor(packed).decompress(packed) if squeezed[0] == ZSTD else packed
 
 
 def digest(turn: Turn) -> str:

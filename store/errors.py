@@ -24,6 +24,7 @@ StoreError
 ├── LeaseLost           somebody else works on the job now, or it has ended
 ├── LogFull             there is no room for another event
 ├── NewerFormat         a value was written by a newer version
+│   └── UnknownDictionary  it needs a dictionary that came with a newer version
 ├── Unsupported         the server can't do what a setting asks for
 ├── LayoutMismatch      this process must not use the store with its release or its settings
 │   └── LimitsDiffer    its limits are others than the store's
@@ -235,6 +236,16 @@ class NewerFormat(StoreError):
     def __init__(self, version: int) -> None:
         super().__init__(f"a stored value has format version {version}, which this release can't read; upgrade it")
         self.version = version
+
+
+class UnknownDictionary(NewerFormat):
+    """A stored value was compressed with a dictionary that this release doesn't have."""
+
+    def __init__(self, number: int) -> None:
+        StoreError.__init__(
+            self, f"a stored value needs dictionary {number}, which this release doesn't have; upgrade it"
+        )
+        self.version = number
 
 
 class Unsupported(StoreError):

@@ -5,10 +5,14 @@ for something else than they are; one with other limits deletes what the others 
 record first, or doesn't start, and whoever runs looks at it again with each sweep and each probe. A store without a
 record, as releases before it leave one, gets it from the first that starts, if nothing in it speaks against that.
 
+A later layout is agreed upon before anybody writes by it, as an older release can't read that: a store that was never
+used begins with the latest, and any other one keeps its own until somebody who knows that no older release is left says
+that it be raised. What is written then follows the record, and each process hears of it by its next look.
+
 Never write to a store whose record contradicts this process.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from redis.exceptions import RedisError
@@ -19,8 +23,16 @@ from store.redis import scripts
 from store.redis.conditions import refuses_writes
 from store.redis.connection import Operation, Server
 
-LAYOUT = 1
-"""The layout of this release. Raise it when a script takes a key for something else than the release before."""
+LAYOUT = 2
+"""The latest layout that this release knows. Raise it when a script takes a key for something else than the release
+before, or when one writes what that can't read.
+
+1  what releases up to 0.1 know
+2  responses are compressed with a dictionary (store/codec.py)
+"""
+
+FIRST = 1
+"""The layout of a store that was used before anybody raised it."""
 
 TRIES = 5
 """How often the record is read again because somebody else wrote to it meanwhile."""
@@ -34,7 +46,8 @@ _BACK = "upgrade this process, or go back to a backup from before the upgrade (d
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What a process brings along: its number of shards, which release it is, its limits by the names of their
-    settings, and whether they become those of the store where they differ.
+    settings, and whether they become those of the store where they differ; the latest `layout` that it knows, and the
+    one that it raises the store to.
     """
 
     shards: int
@@ -42,6 +55,7 @@ class Terms:
     limits: Mapping[str, str] | None = None
     decides: bool = False
     layout: int = LAYOUT
+    raises_to: int = FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +84,9 @@ def mismatch(terms: Terms, record: Record) -> LayoutMismatch | None:
     if terms.layout < record.layout:
         known = f"the store has layout {record.layout}, written by {record.release}"
         return LayoutMismatch(f"{known}, and this release knows layout {terms.layout} at most", _BACK)
+    if terms.layout < terms.raises_to:
+        wanted = f"{_variable('store_layout')}={terms.raises_to}, and this release knows layout {terms.layout} at most"
+        return LayoutMismatch(wanted, f"set {_variable('store_layout')}={terms.layout}, or upgrade this process")
     if terms.shards < record.shards:
         return _too_few(terms.shards, f"the store has {record.shards} shards", record.shards)
     differing = [] if terms.decides else list(_differing(terms, record))
@@ -83,10 +100,14 @@ def mismatch(terms: Terms, record: Record) -> LayoutMismatch | None:
     return None
 
 
-def changes(terms: Terms, record: Record) -> dict[str, str]:
-    """What a process that may use the store has to write to its record; nothing, most of the time. Pure."""
+def changes(terms: Terms, record: Record, *, unused: bool = False) -> dict[str, str]:
+    """What a process that may use the store has to write to its record; nothing, most of the time. Pure.
+
+    `unused` is whether the store was never used, so that its layout is the latest.
+    """
     own = {_LIMIT + name: value for name, value in (terms.limits or {}).items()}
-    own |= {"layout": str(max(terms.layout, record.layout)), "shards": str(max(terms.shards, record.shards))}
+    layout = max(record.layout, terms.layout if unused else terms.raises_to)
+    own |= {"layout": str(layout), "shards": str(max(terms.shards, record.shards))}
     there = {_LIMIT + name: value for name, value in record.limits.items()}
     there |= {"layout": str(record.layout), "shards": str(record.shards)}
     return {name: value for name, value in own.items() if there.get(name) != value}
@@ -103,6 +124,8 @@ class Layout:
         self._told = ""
         self.contradicted: Callable[[LayoutMismatch], None] = lambda mismatch: None
         """Called once for each mismatch that `agree` or `check` newly raises."""
+        self.recorded: Callable[[int], None] = lambda layout: None
+        """Called with the store's layout, each time that `agree` or `check` finds it."""
 
     async def agree(self) -> None:
         """Write to the record what this process changes of it, if it may use the store.
@@ -110,12 +133,17 @@ class Layout:
         A server that takes no writes keeps the record that it has. Raises LayoutMismatch, StoreUnavailable.
         """
         for _ in range(TRIES):
-            record = await self.read()
+            record, unused = await self.read(), False
             if record is None:
                 self._raise(await self._unrecorded())
-                record = Record.of({})
+                record, unused = Record.of({}), await self._last_used(range(self._terms.shards)) is None
             self._raise(mismatch(self._terms, record))
-            if not (wanted := changes(self._terms, record)) or await self._written(record, wanted):
+            wanted = changes(self._terms, record, unused=unused)
+            if not wanted:
+                self.recorded(record.layout)
+                return
+            if await self._written(record, wanted):
+                await self.check()
                 return
         raise StoreUnavailable(f"the layout record was changed {TRIES} times while it was read")
 
@@ -129,6 +157,7 @@ class Layout:
             found = mismatch(self._terms, record)
             if limits or not isinstance(found, LimitsDiffer):
                 self._raise(found)
+            self.recorded(record.layout)
         return record
 
     async def examine(self) -> Record | None:
@@ -146,14 +175,21 @@ class Layout:
         return Record.of(dict(zip(texts, texts, strict=True))) if found else None
 
     async def _unrecorded(self) -> LayoutMismatch | None:
-        """What speaks against recording these terms: a shard that they lack has had turns, so it has a clock.
+        """What speaks against recording these terms: a shard that they lack has had turns."""
+        number = await self._last_used(range(self._terms.shards, MAX_SHARDS))
+        if number is None:
+            return None
+        return _too_few(self._terms.shards, f"the store has turns in shard {number:02x}", number + 1)
+
+    async def _last_used(self, shards: Sequence[int]) -> int | None:
+        """The last of some shards that has had turns, so it has a clock.
 
         There can be 256 shards, so this asks as often, once in the life of a store; each question has its own time.
         """
-        for number in range(MAX_SHARDS - 1, self._terms.shards - 1, -1):
+        for number in reversed(shards):
             async with self._server.operation() as operation:
                 if await operation.command("EXISTS", self._shards[number].clock):
-                    return _too_few(self._terms.shards, f"the store has turns in shard {number:02x}", number + 1)
+                    return number
         return None
 
     async def _written(self, record: Record, wanted: Mapping[str, str]) -> bool:

@@ -53,7 +53,7 @@ from store.history.notes.idempotency import KeyedRequests
 from store.jobs.jobs import Jobs
 from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
-from store.layout import Layout, Terms
+from store.layout import LAYOUT, Layout, Terms
 from store.limits.limits import Limits as TenantLimits
 from store.redis.client import Client
 from store.redis.conditions import could_not_save
@@ -167,6 +167,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
     store = open_store(settings, client)
     metrics = make_metrics(settings.workers)
     layout = open_layout(settings, store.server)
+    layout.recorded = store.follow_layout
     _watch(store.server.health, layout, metrics, str(display(settings)["redis_url"]))
     containers = open_containers(settings, store, sandbox)
     store.confirmer.waited = metrics.store_waited
@@ -307,6 +308,7 @@ def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> L
             release=f"harmonium {build.version} (commit {build.commit})",
             limits=settings.store_limits,
             decides=settings.change_limits or alone,
+            raises_to=LAYOUT if alone else settings.store_layout,
         ),
     )
 

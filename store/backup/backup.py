@@ -153,7 +153,7 @@ class Backup:
             release=release,
             created=await self._now(),
             shards=self._keyspace.shards,
-            messages=codec.FORMAT,
+            messages=codec.MESSAGES_FORMAT,
             expected=Sums(trees, responses + tombstones),
             tenant=asked.tenant,
             tree=asked.tree,

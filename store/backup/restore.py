@@ -129,6 +129,8 @@ class Restore:
         self._server = patient(redis, timeout_seconds)
         first = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
         self._layout = Layout(first, prefix, Terms(shards, release))
+        self._layout.recorded = self._follow_layout
+        self._dictionary = codec.NO_DICTIONARY
         self._bounds = bounds or Bounds()
         self._turns_per_second = turns_per_second
         self._words: Counter[bytes] = Counter()
@@ -176,6 +178,9 @@ class Restore:
             seconds=monotonic() - began,
         )
 
+    def _follow_layout(self, layout: int) -> None:
+        self._dictionary = codec.dictionary_of(layout)
+
     async def close(self) -> None:
         """Close the connections."""
         await self._server.close()
@@ -183,7 +188,7 @@ class Restore:
     async def _fits(self, file: BinaryIO, contents: Contents, wanted: Wanted) -> None:
         """Raises DoesNotFit, NewerFormat."""
         header = contents.header
-        if header.messages > codec.FORMAT:
+        if header.messages > codec.MESSAGES_FORMAT:
             raise NewerFormat(header.messages)
         if header.shards > self._keyspace.shards:
             raise DoesNotFit("shards", most=self._keyspace.shards, wanted=header.shards)
@@ -271,7 +276,7 @@ class Restore:
                     max_responses=self._bounds.responses,
                     max_trees=self._bounds.trees,
                     max_bytes=self._bounds.bytes,
-                    **arguments_of(turn),
+                    **arguments_of(turn, self._dictionary),
                 )
             except OutOfMemoryError as error:
                 raise StoreFull("the server has no memory left, or its disk is nearly full") from error
@@ -323,11 +328,11 @@ class Ages:
         return self._now - (age * self._part // self._whole if self._whole else age)
 
 
-def arguments_of(turn: Saved) -> dict[str, Any]:
-    """What the turn itself gives to the script."""
+def arguments_of(turn: Saved, dictionary: int) -> dict[str, Any]:
+    """What the turn itself gives to the script, its response with a dictionary, by its number."""
     response = b""
     if turn.response is not None and turn.items is not None:
-        response = codec.encode_response(turn.response, turn.items)
+        response = codec.encode_response(turn.response, turn.items, dictionary)
     return {
         "status": turn.status,
         "continuable": "1" if turn.status in CONTINUABLE else "0",

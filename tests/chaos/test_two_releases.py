@@ -19,8 +19,10 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from service.commands.joining import join
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
+from store.layout import LAYOUT
 from store.redis.connection import connect
 from tests.support import ROOT
 from tests.support.chaos.aftermath import Aftermath
@@ -43,6 +45,9 @@ OLDER = "1fcb5d4"
 
 BEFORE_SHARES = "8fdfa32"
 """The commit that talks beside this one over the same conversations."""
+
+BEFORE_DICTIONARIES = "2c7c695"
+"""The last commit that knows the first layout alone."""
 
 OUTDATED = {"leaf", "no-node", "index"}
 """What fsck says of a place that the older release didn't know, of what it used, continued or removed."""
@@ -97,6 +102,12 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def before_shares(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same of the last release with one order of eviction for all tenants."""
     return extracted(BEFORE_SHARES, tmp_path_factory.mktemp("before-shares"))
+
+
+@pytest.fixture(scope="module")
+def before_dictionaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of the last release that reads no response with a dictionary."""
+    return extracted(BEFORE_DICTIONARIES, tmp_path_factory.mktemp("before-dictionaries"))
 
 
 def extracted(commit: str, folder: Path) -> Path:
@@ -299,3 +310,58 @@ async def check(fleet: Fleet, both: Both) -> None:
 async def settled(aftermath: Aftermath) -> bool:
     """Whether nothing is under way."""
     return await aftermath.left_over() == []
+
+
+@asynccontextmanager
+async def asking(api: Member) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an API."""
+    async with httpx.AsyncClient(base_url=api.url, timeout=SECONDS, trust_env=False) as http:
+        yield http
+
+
+async def found_by(api: Member, id: str) -> str:
+    """The output of a response as an API retrieves it."""
+    async with asking(api) as http:
+        answer = await http.get(f"/v1/responses/{id}")
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["output"])
+
+
+async def readiness(api: Member) -> str:
+    """What an API says of its store."""
+    async with asking(api) as http:
+        return str((await http.get("/ready")).json()["store"])
+
+
+async def packed_as(fleet: Fleet, id: str) -> int:
+    """The format version of a response as it is stored."""
+    client = connect(fleet.store.url)
+    try:
+        (key,) = [key async for key in client.scan_iter(f"*:response:{id.removeprefix('resp_')}")]
+        return (await client.get(key))[0]
+    finally:
+        await client.aclose()
+
+
+async def test_what_an_older_release_can_not_read_is_written_once_the_layout_was_raised_and_that_one_leaves(
+    before_dictionaries: Path, tmp_path: Path
+) -> None:
+    async with running(tmp_path, seed=3, older=before_dictionaries, workers=0) as fleet:
+        older, newer = fleet.apis
+        both = [await created(api, input=COUNT) for api in fleet.apis]
+        for api, other in ((older, newer), (newer, older)):
+            response = both[fleet.apis.index(other)]
+            assert await found_by(api, response["id"]) == str(response["output"])
+            await created(api, input=COUNT, previous_response_id=response["id"])
+        assert [await packed_as(fleet, each["id"]) for each in both] == [1, 1]
+
+        await asyncio.to_thread(join, fleet.settings.model_copy(update={"store_layout": LAYOUT}))
+        assert [await readiness(api) for api in fleet.apis] == ["mismatch", "ok"]
+        latest = await created(newer, input=COUNT, previous_response_id=both[0]["id"])
+        assert await packed_as(fleet, latest["id"]) == 2
+        for response in (*both, latest):
+            assert await found_by(newer, response["id"]) == str(response["output"])
+        fleet.kill(older)
+        fleet.launch(older)
+        assert await older.ended() == 1
+        assert f"the store has layout {LAYOUT}" in older.log

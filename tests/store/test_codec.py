@@ -1,15 +1,23 @@
 """Bytes that go in come out, and what a newer release wrote is refused."""
 
+import json
 import random
 import sys
+from base64 import b64decode
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from store import codec
-from store.errors import NewerFormat
+from store.dictionaries.shipped import NEWEST, SHIPPED
+from store.errors import NewerFormat, UnknownDictionary
 from store.turn import Status, StoredMessage, Turn
+from tests.support.dictionary.samples import Samples
 
 names = st.none() | st.text(max_size=20)
 messages = st.builds(StoredMessage, st.text(max_size=10), st.binary(max_size=200), names, names, names, names, names)
@@ -25,9 +33,20 @@ def test_messages_come_back_as_they_went(given_messages: tuple[StoredMessage, ..
     assert decode_messages(codec.encode_messages(given_messages)) == given_messages
 
 
-@given(st.binary(max_size=3000), st.binary(max_size=3000))
-def test_a_response_and_its_items_come_back_as_they_went(response: bytes, items: bytes) -> None:
-    assert codec.decode_response(codec.encode_response(response, items)) == (response, items)
+DICTIONARIES = st.sampled_from([codec.NO_DICTIONARY, NEWEST])
+TEXTS = st.binary(max_size=3000) | st.sampled_from(list(Samples(2).blobs(50)))
+
+
+@given(TEXTS, TEXTS, DICTIONARIES)
+def test_a_response_and_its_items_come_back_as_they_went(response: bytes, items: bytes, dictionary: int) -> None:
+    blob = codec.encode_response(response, items, dictionary)
+    assert codec.decode_response(blob) == (response, items)
+    assert codec.response_size(blob) >= len(response) + len(items)
+
+
+@given(st.binary(max_size=3000), DICTIONARIES)
+def test_what_is_squeezed_comes_back(packed: bytes, dictionary: int) -> None:
+    assert codec.unsqueeze(codec.squeeze(packed, dictionary)) == packed
 
 
 @given(st.lists(turns, max_size=4))
@@ -56,6 +75,62 @@ def test_a_text_that_compresses_is_stored_smaller() -> None:
 @pytest.mark.parametrize("text", [b"{}" * 100, random.Random(1).randbytes(2000)], ids=["short", "noise"])
 def test_a_text_that_would_not_shrink_enough_is_stored_plain(text: bytes) -> None:
     assert codec.encode_response(text, b"[]")[1] == codec.PLAIN
+
+
+@pytest.mark.parametrize(
+    ("response", "dictionary", "head"),
+    [
+        (b"{}", codec.NO_DICTIONARY, [1, codec.PLAIN]),
+        (b"{}", NEWEST, [1, codec.PLAIN]),
+        (b"again " * 500, codec.NO_DICTIONARY, [1, codec.ZSTD]),
+        (b"again " * 500, NEWEST, [2, codec.ZSTD]),
+    ],
+)
+def test_a_blob_has_the_oldest_version_that_can_say_it(response: bytes, dictionary: int, head: list[int]) -> None:
+    assert list(codec.encode_response(response, b"[]", dictionary)[:2]) == head
+
+
+def test_a_store_is_written_with_a_dictionary_from_its_second_layout_on() -> None:
+    assert [codec.dictionary_of(layout) for layout in (0, 1, 2, 3)] == [0, 0, NEWEST, NEWEST]
+
+
+def test_a_frame_of_an_unknown_dictionary_is_refused_as_of_a_later_release() -> None:
+    theirs = zstandard.train_dictionary(1024, list(Samples(3).blobs(200)), dict_id=40_000)
+    frame = zstandard.ZstdCompressor(dict_data=theirs).compress(b"again and " * 100)
+    with pytest.raises(UnknownDictionary, match="needs dictionary 40000, which this release doesn't have") as caught:
+        codec.decode_response(bytes([codec.FORMAT, codec.ZSTD]) + frame)
+    assert isinstance(caught.value, NewerFormat)
+
+
+def test_many_threads_compress_and_read_at_once() -> None:
+    blobs = list(Samples(4).blobs(200))
+
+    def both(blob: bytes) -> bool:
+        return codec.decode_response(codec.encode_response(blob, blob, NEWEST)) == (blob, blob)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(both, blobs * 5))
+
+
+VECTORS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("blobs.json").read_text())
+"""A blob of each kind that a release has ever written, in base64, and what is in it. Only ever add one."""
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_what_any_release_has_written_is_read(name: str) -> None:
+    blob, said = b64decode(VECTORS[name]["blob"]), VECTORS[name]["said"]
+    if name.startswith("messages"):
+        wanted = tuple(StoredMessage(role, bytes.fromhex(tokens), channel) for role, tokens, channel in said)
+        assert codec.decode_messages(blob) == wanted
+    else:
+        assert [text.decode() for text in codec.decode_response(blob)] == said
+
+
+def test_every_kind_of_blob_has_its_vector() -> None:
+    heads = {tuple(b64decode(each["blob"])[:2]) for name, each in VECTORS.items() if name.startswith("response")}
+    assert heads == {(1, codec.PLAIN), (1, codec.ZSTD), (2, codec.ZSTD)}
+    frames = [b64decode(each["blob"])[2:] for each in VECTORS.values() if b64decode(each["blob"])[0] == codec.FORMAT]
+    assert {zstandard.get_frame_parameters(frame).dict_id for frame in frames} == SHIPPED
 
 
 @pytest.mark.parametrize("decode", [decode_messages, codec.decode_response])

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from store.errors import LayoutMismatch, LimitsDiffer
 from store.fsck.check import Fsck
 from store.history.history import ConversationHistoryStore
-from store.layout import LAYOUT, Layout, Record, Terms, changes, mismatch
+from store.layout import FIRST, LAYOUT, Layout, Record, Terms, changes, mismatch
 from store.redis.connection import Server, connect
 from tests.support.store.sample import TENANT, grow, turn
 from tests.support.store.servers import PLAIN, server
@@ -34,6 +34,10 @@ def test_who_brings_what_the_record_says_may_use_the_store_and_changes_nothing()
             f"the store has layout {LAYOUT}, written by harmonium 1.*upgrade this process",
         ),
         (
+            replace(TERMS, raises_to=LAYOUT + 1),
+            f"^HARMONIUM_STORE_LAYOUT={LAYOUT + 1}, and this release knows layout {LAYOUT} at most",
+        ),
+        (
             replace(TERMS, limits={**LIMITS, "idle_days": "1"}),
             "^HARMONIUM_IDLE_DAYS=1 here, and HARMONIUM_IDLE_DAYS=30 for the others.*HARMONIUM_CHANGE_LIMITS=true",
         ),
@@ -46,8 +50,21 @@ def test_a_refusal_names_the_value_the_setting_and_what_to_do(terms: Terms, said
         raise found
 
 
+def test_a_later_release_keeps_the_layout_until_it_is_to_be_raised() -> None:
+    newer = replace(TERMS, layout=LAYOUT + 1)
+    assert mismatch(newer, RECORD) is None
+    assert changes(newer, RECORD) == {}
+    assert changes(replace(newer, raises_to=LAYOUT + 1), RECORD) == {"layout": str(LAYOUT + 1)}
+    assert changes(TERMS, replace(RECORD, layout=LAYOUT + 1)) == {}
+
+
+@pytest.mark.parametrize(("unused", "layout"), [(True, LAYOUT), (False, FIRST)])
+def test_a_store_without_a_record_has_the_latest_layout_if_it_was_never_used(unused: bool, layout: int) -> None:
+    assert changes(TERMS, Record.of({}), unused=unused)["layout"] == str(layout)
+
+
 def test_more_shards_a_later_layout_and_limits_that_are_new_are_written() -> None:
-    newer = Terms(8, "harmonium 2", {**LIMITS, "max_trees": "5"}, layout=LAYOUT + 1)
+    newer = Terms(8, "harmonium 2", {**LIMITS, "max_trees": "5"}, layout=LAYOUT + 1, raises_to=LAYOUT + 1)
     assert mismatch(newer, RECORD) is None
     assert changes(newer, RECORD) == {"shards": "8", "layout": str(LAYOUT + 1), "limit:max_trees": "5"}
     assert mismatch(replace(TERMS, limits=None), RECORD) is None
@@ -116,6 +133,35 @@ async def test_a_store_of_the_release_before_is_recorded_with_all_its_shards_or_
     await redis.delete(clock)
 
 
+async def test_a_store_that_was_used_is_raised_when_it_is_to_be_and_all_who_look_hear_of_it(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    await grow(store, "one")
+    heard: list[int] = []
+    one = layout_of(store, Terms(1))
+    one.recorded = heard.append
+    await one.agree()
+    assert heard == [FIRST]
+    await layout_of(store, Terms(1, raises_to=LAYOUT)).agree()
+    assert await redis.hget(f"{prefix}:{{00}}:store", "layout") == str(LAYOUT).encode()
+    await one.check()
+    await one.agree()
+    assert heard == [FIRST, LAYOUT, LAYOUT]
+    with pytest.raises(LayoutMismatch, match=f"has layout {LAYOUT}.*and this release knows layout {FIRST} at most"):
+        await layout_of(store, Terms(1, layout=FIRST)).agree()
+
+
+@pytest.mark.parametrize("number", [0, 3])
+async def test_a_store_is_used_once_any_shard_of_it_was(
+    store: ConversationHistoryStore, redis: Redis, prefix: str, number: int
+) -> None:
+    clock = f"{prefix}:{{{number:02x}}}:clock"
+    await redis.set(clock, 1)
+    await layout_of(store, TERMS).agree()
+    assert await redis.hget(f"{prefix}:{{00}}:store", "layout") == str(FIRST).encode()
+    await redis.delete(clock)
+
+
 async def test_a_mismatch_that_comes_while_a_process_runs_is_told_once(store: ConversationHistoryStore) -> None:
     told: list[str] = []
     one, other = layout_of(store, TERMS), layout_of(store, replace(TERMS, shards=5))
@@ -151,13 +197,13 @@ async def test_what_is_no_number_in_a_record_is_written_anew(
     await layout_of(store, TERMS).agree()
     record = await layout_of(store, TERMS).check()
     assert record is not None
-    assert (record.layout, record.shards) == (LAYOUT, 4)
+    assert (record.layout, record.shards) == (FIRST, 4)
 
 
 async def test_fsck_judges_no_store_that_has_more_shards_or_a_later_layout(
     store: ConversationHistoryStore, server_url: str, prefix: str
 ) -> None:
-    for terms in (replace(TERMS, shards=2), replace(TERMS, layout=LAYOUT + 1)):
+    for terms in (replace(TERMS, shards=2), replace(TERMS, layout=LAYOUT + 1, raises_to=LAYOUT + 1)):
         await layout_of(store, terms).agree()
         fsck = Fsck(connect(server_url), prefix=prefix)
         with pytest.raises(LayoutMismatch):

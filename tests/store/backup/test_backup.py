@@ -74,6 +74,32 @@ async def test_what_is_restored_is_what_there_was(
     assert (again.content, again.turns) == (end.content, end.turns)
 
 
+@pytest.mark.parametrize("layout", [1, 2])
+async def test_a_backup_outlives_packings_and_is_restored_as_the_store_is_written(
+    history: ConversationHistoryStore,
+    second: ConversationHistoryStore,
+    server_url: str,
+    prefix: str,
+    redis: Redis,
+    file: Path,
+    layout: int,
+) -> None:
+    ids: list[str] = []
+    for before in (1, 2):
+        history.follow_layout(before)
+        ids.append(history.new_id())
+        items = b'["%b"]' % (b"again " * 50)
+        await history.append(TENANT, msgspec.structs.replace(turn(ids[-1]), items=items))
+    end = await back_up(server_url, prefix, file)
+    if layout == 1:
+        await redis.hset(f"{prefix}-2:{{00}}:store", mapping={"layout": 1, "shards": 1})
+    await bring_back(server_url, f"{prefix}-2", file)
+    for id in ids:
+        blob = await redis.get(second.keyspace.turn(TENANT, id).key("response"))
+        assert (blob[0], await second.get(TENANT, id)) == (layout, b'{"text":"hello"}')
+    assert (await back_up(server_url, f"{prefix}-2", file.with_suffix(".2"))).content == end.content
+
+
 async def test_a_backup_changes_nothing_in_the_store(
     history: ConversationHistoryStore, server_url: str, prefix: str, redis: Redis, file: Path
 ) -> None:

@@ -159,7 +159,7 @@ async def test_a_cluster_is_checked_shard_by_shard(tmp_path: Path) -> None:
 
 
 async def test_what_a_later_release_wrote_is_neither_judged_nor_repaired(broken: Broken, server_url: str) -> None:
-    await broken.redis.set(broken.key("messages", "leaf"), b"\2all is new here")
+    await broken.redis.set(broken.key("messages", "leaf"), bytes([codec.FORMAT + 1]) + b"all is new here")
     await broken.redis.set(broken.shared("job:x"), "y")
     await broken.set("single", held=1)
     before = await dump(broken.redis, broken.prefix)

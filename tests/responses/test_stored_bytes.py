@@ -1,0 +1,48 @@
+"""What responses take of the store: what they have in common with each other is in the dictionary, and not in each."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from service.commands.joining import join
+from service.settings.settings import Settings
+from store import codec
+from store.redis.connection import connect
+from tests.support.service.inside import Inside, serving
+from tests.support.service.process import MODEL
+
+MOST = 0.55
+"""Of what the same response takes without the dictionary."""
+
+WHO = {"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"], "additionalProperties": False}
+FUNCTION = {"type": "function", "name": "file_report", "description": "File it.", "parameters": WHO, "strict": True}
+SCHEMA = {"type": "json_schema", "name": "report", "schema": WHO, "strict": True}
+
+BODIES: dict[str, dict[str, Any]] = {
+    "an answer": {"input": "Tell me something.", "max_output_tokens": 64},
+    "a call": {"input": "Use the file_report tool: Ada.", "tools": [FUNCTION]},
+    "a structured answer": {"input": "Report on Ada.", "text": {"format": SCHEMA}},
+    "with instructions": {"input": "Hello.", "instructions": "Be brief.", "metadata": {"a": "b"}},
+}
+
+
+async def stored(inside: Inside, settings: Settings, id: str) -> bytes:
+    """The response blob of a response."""
+    client = connect(settings.redis_url)
+    try:
+        return await client.get(inside.store.keyspace.turn("default", id).key("response"))
+    finally:
+        await client.aclose()
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_response_is_stored_without_what_all_have_in_common(settings: Settings, name: str) -> None:
+    await asyncio.to_thread(join, settings)
+    async with serving(settings) as inside, inside.http() as http:
+        assert (await http.get("/ready")).json()["store"] == "ok"  # since which it knows the store's layout
+        made = (await http.post("/v1/responses", json={"model": MODEL, **BODIES[name]})).json()
+        blob = await stored(inside, settings, made["id"])
+        plain = codec.encode_response(*codec.decode_response(blob))
+        assert blob[0] == 2
+        assert len(blob) < MOST * len(plain)
