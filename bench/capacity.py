@@ -94,10 +94,10 @@ class Measured:
         return next(each for each in self.costs if each.kind == kind)
 
 
-def body(number: int, **more: object) -> bytes:
-    """A request whose answer is cut at TOKENS tokens."""
+def body(number: int, tokens: int = TOKENS, **more: object) -> bytes:
+    """A request whose answer is cut at so many tokens."""
     words = f"Write at least 400 words about the year {1000 + number}, please, and be brief."
-    return json.dumps({"model": "gpt-oss-20b", "input": words, "max_output_tokens": TOKENS, **more}).encode()
+    return json.dumps({"model": "gpt-oss-20b", "input": words, "max_output_tokens": tokens, **more}).encode()
 
 
 class Rig:
@@ -124,14 +124,14 @@ class Rig:
         found: dict[str, Any] = {**await self._redis.info("memory"), **await self._redis.info("persistence")}
         return int(found["used_memory"]), int(found["aof_current_size"])
 
-    async def grown(self, depth: int, count: int) -> Size:
-        """Store `count` turns in conversations of a depth."""
+    async def grown(self, depth: int, count: int, tokens: int = TOKENS) -> Size:
+        """Store `count` turns of so many tokens in conversations of a depth."""
         before = await self.held()
 
         async def conversation(client: Client, number: int) -> None:
             parent: dict[str, str] = {}
             for turn in range(depth):
-                answer = json.loads(await client.post(PATH, body(depth * number + turn, **parent)))
+                answer = json.loads(await client.post(PATH, body(depth * number + turn, tokens, **parent)))
                 parent = {"previous_response_id": answer["id"]}
 
         await self.each(count // depth, conversation)

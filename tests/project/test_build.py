@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.build import COMMIT_FILE, Build, commit_of, this_build
+from store.dictionaries.shipped import SHIPPED, file_of
 from tests.support import ROOT
 from tests.support.documents import links
 
@@ -94,6 +95,13 @@ def test_a_wheel_has_the_files_of_the_console(wheel: Path) -> None:
         found = [Path(name).name for name in packed.namelist() if "/console/static/" in name]
     assert sorted(found) == sorted(file.name for file in (ROOT / "service/web/console/static").iterdir())
     assert len(found) == 3
+
+
+def test_a_wheel_has_every_dictionary_that_stored_values_need(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        found = {name: packed.read(name) for name in packed.namelist() if name.startswith("store/dictionaries/")}
+    for number in SHIPPED:
+        assert found[f"store/dictionaries/{number}.zdict"] == file_of(number).read_bytes()
 
 
 def test_a_wheel_s_description_is_readme_with_no_link_that_leads_nowhere(wheel: Path) -> None:
