@@ -125,7 +125,7 @@ class Layout:
         self.contradicted: Callable[[LayoutMismatch], None] = lambda mismatch: None
         """Called once for each mismatch that `agree` or `check` newly raises."""
         self.recorded: Callable[[int], None] = lambda layout: None
-        """Called with the store's layout, each time that `agree` or `check` finds it."""
+        """Called with the layout that the store is to be written by, each time that `agree` or `check` has looked."""
 
     async def agree(self) -> None:
         """Write to the record what this process changes of it, if it may use the store.
@@ -153,7 +153,9 @@ class Layout:
         With `limits` they have to be the store's, too. Raises LayoutMismatch, StoreUnavailable.
         """
         record = await self.read()
-        if record is not None:
+        if record is None:
+            self.recorded(FIRST)
+        else:
             found = mismatch(self._terms, record)
             if limits or not isinstance(found, LimitsDiffer):
                 self._raise(found)

@@ -4,11 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
+import zstandard
 
 from service.commands.joining import join
 from service.settings.settings import Settings
 from store import codec
 from store.redis.connection import connect
+from tests.support.dictionary.samples import Samples
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL
 
@@ -46,3 +48,16 @@ async def test_a_response_is_stored_without_what_all_have_in_common(settings: Se
         plain = codec.encode_response(*codec.decode_response(blob))
         assert blob[0] == 2
         assert len(blob) < MOST * len(plain)
+
+
+async def test_a_response_whose_dictionary_came_with_a_later_release_is_a_500_that_says_so(settings: Settings) -> None:
+    theirs = zstandard.train_dictionary(1024, list(Samples(3).blobs(200)), dict_id=40_000)
+    blob = bytes([codec.FORMAT, codec.ZSTD]) + zstandard.ZstdCompressor(dict_data=theirs).compress(b"again " * 100)
+    async with serving(settings) as inside, inside.http() as http:
+        made = (await http.post("/v1/responses", json={"model": MODEL, **BODIES["an answer"]})).json()
+        client = connect(settings.redis_url)
+        await client.set(inside.store.keyspace.turn("default", made["id"]).key("response"), blob)
+        await client.aclose()
+        refused = await http.get(f"/v1/responses/{made['id']}")
+    assert refused.status_code == 500
+    assert "was stored by a later release than the one that answers" in refused.json()["error"]["message"]

@@ -151,6 +151,18 @@ async def test_a_store_that_was_used_is_raised_when_it_is_to_be_and_all_who_look
         await layout_of(store, Terms(1, layout=FIRST)).agree()
 
 
+async def test_a_store_that_has_lost_its_record_is_written_by_the_first_layout(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    heard: list[int] = []
+    one = layout_of(store, Terms(1))
+    one.recorded = heard.append
+    await one.agree()
+    await redis.delete(f"{prefix}:{{00}}:store")
+    assert await one.check() is None
+    assert heard == [LAYOUT, FIRST]
+
+
 @pytest.mark.parametrize("number", [0, 3])
 async def test_a_store_is_used_once_any_shard_of_it_was(
     store: ConversationHistoryStore, redis: Redis, prefix: str, number: int
