@@ -1,10 +1,13 @@
-"""What the console's API costs where a tenant has many trees, some of a thousand turns: over HTTP, one after the other.
+"""What the console's API costs where a tenant has many trees, some of a thousand turns; and its page in a browser.
 
-    scripts/bench console [--check] [--trees N] [--shards N]
+    scripts/bench console [--check] [--only api|browser] [--trees N] [--shards N] [--minutes N]
 
 Pages of 20 and of 100 from the front and from deep in the list, a filter that nothing matches, which looks at as many
-trees as a request may, and trees of a thousand turns: a chain, a comb and forks of one turn. It prints as well for how
-long one script has the server.
+trees as a request may, and trees of a thousand turns: a chain, a comb and forks of one turn; over HTTP, one after the
+other. It prints as well for how long one script has the server.
+
+In a browser, which needs Chromium: when the page first shows something, and what a tab holds that is open for a working
+day, in fast motion (bench/_opened.py).
 """
 
 import argparse
@@ -19,7 +22,8 @@ from statistics import median, quantiles
 import msgspec
 from redis.asyncio import Redis
 
-from bench._harness import Client, Server
+from bench._harness import HOST, Client, Server
+from bench._opened import CHROMIUM, DAY_MINUTES, GROWTH_TARGET_BYTES, NODES_TARGET, PAINT_TARGET_MS, look
 from bench.listing import of_scripts
 from store.embedded import EmbeddedServer
 from store.history.caps import Caps
@@ -38,6 +42,9 @@ TREE_TARGET_MS = 100.0
 
 SCRIPT_TARGET_MS = 2.0
 """The most for which a script may have the server, at the 99th percentile."""
+
+WATCHED_TOKENS_A_SECOND = 100
+"""How fast the demo engine is where a browser looks at what runs."""
 
 TENANT = "default"
 WORDS = [f"word{number}" for number in range(2_000)]
@@ -122,15 +129,11 @@ async def measure(port: int, large: dict[str, str], count: int, rounds: int) -> 
     return took
 
 
-async def run(url: str, count: int, shards: int, rounds: int) -> tuple[float, float, float]:
-    """Print a line for each request; in ms the 99th percentile of a page of 20, the worst median of a tree, and the
-    99th percentile of a script.
-    """
+async def run(url: str, large: dict[str, str], count: int, shards: int, rounds: int) -> bool:
+    """Print a line for each request; whether a page of 20, a tree and a script are within their targets."""
     redis = connect(url)
     assert isinstance(redis, Redis)
-    large = await fill(url, count, shards)
-    settings = {"HARMONIUM_REDIS_URL": url, "HARMONIUM_SHARDS": str(shards), "HARMONIUM_MAX_RESPONSES": "0"}
-    with Server(["-m", "service", "serve"], settings=settings) as server:
+    with Server(["-m", "service", "serve"], settings=settings_of(url, shards)) as server:
         await measure(server.port, large, 1_000, 10)
         await redis.config_resetstat()
         took = await measure(server.port, large, count, rounds)
@@ -142,26 +145,58 @@ async def run(url: str, count: int, shards: int, rounds: int) -> tuple[float, fl
     for name, each in took.items():
         print(f"{name:17} {median(each) * 1e3:8.2f}  {tails[name]:8.2f}")
     print(f"a script at the 99th percentile: {script:.2f} ms")
-    trees = max(median(each) * 1e3 for name, each in took.items() if name.startswith("a tree"))
-    return max(tails["20, the front"], tails["20, anywhere"]), trees, script
-
-
-def main() -> int:
-    """0, or 1 when --check is given and a target missed."""
-    parser = argparse.ArgumentParser(description="the cost of the console's pages and trees")
-    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
-    parser.add_argument("--trees", type=int, default=TREES, help=f"how many ({TREES})")
-    parser.add_argument("--shards", type=int, default=1, help="in how many shards (1)")
-    parser.add_argument("--rounds", type=int, default=300, help="how many pages of each kind (300)")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, EmbeddedServer(Path(folder)) as server:
-        page, tree, script = asyncio.run(run(server.url, options.trees, options.shards, options.rounds))
+    tree = max(median(each) * 1e3 for name, each in took.items() if name.startswith("a tree"))
+    page = max(tails["20, the front"], tails["20, anywhere"])
     met = page <= TARGET_MS and tree <= TREE_TARGET_MS and script <= SCRIPT_TARGET_MS
     print(
         f"console: {page:.1f} ms for a page of 20 at the 99th percentile, {tree:.1f} ms for a tree of a thousand turns,"
         f" {script:.1f} ms for a script (target {TARGET_MS:.0f}, {TREE_TARGET_MS:.0f} and {SCRIPT_TARGET_MS:.0f}):"
         f" {'met' if met else 'missed'}"
     )
+    return met
+
+
+def browse(url: str, shards: int, minutes: int) -> bool:
+    """Print what the page comes to in a browser; whether that is within its targets."""
+    if not CHROMIUM.exists():
+        print(f"console: nothing was measured in a browser, as there is no {CHROMIUM}")
+        return False
+    pace = {"HARMONIUM_DEMO_TOKENS_PER_SECOND": str(WATCHED_TOKENS_A_SECOND)}
+    with Server(["-m", "service", "serve"], settings=settings_of(url, shards) | pace) as server:
+        found = look(f"http://{HOST}:{server.port}", minutes)
+    heap, nodes, listeners = found.grown
+    print(
+        f"console: the first of it is seen after {found.paint:.0f} ms; a tab holds {heap / 1e3:,.0f} kB of heap,"
+        f" {nodes} nodes and {listeners} listeners more than after its first hour (target {PAINT_TARGET_MS:.0f},"
+        f" {GROWTH_TARGET_BYTES / 1e3:,.0f}, {NODES_TARGET} and 0): {'met' if found.met else 'missed'}"
+    )
+    return found.met
+
+
+def settings_of(url: str, shards: int) -> dict[str, str]:
+    """The settings of a service with this store."""
+    return {"HARMONIUM_REDIS_URL": url, "HARMONIUM_SHARDS": str(shards), "HARMONIUM_MAX_RESPONSES": "0"}
+
+
+def main() -> int:
+    """0, or 1 when --check is given and a target missed."""
+    parser = argparse.ArgumentParser(
+        description="the cost of the console's pages and trees, and of its page in a browser"
+    )
+    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    parser.add_argument("--only", choices=("api", "browser"), help="measure this alone")
+    parser.add_argument("--trees", type=int, default=TREES, help=f"how many ({TREES})")
+    parser.add_argument("--shards", type=int, default=1, help="in how many shards (1)")
+    parser.add_argument("--rounds", type=int, default=300, help="how many pages of each kind (300)")
+    parser.add_argument("--minutes", type=int, default=DAY_MINUTES, help=f"how long the tab is open ({DAY_MINUTES})")
+    options = parser.parse_args()
+    met = True
+    with tempfile.TemporaryDirectory() as folder, EmbeddedServer(Path(folder)) as server:
+        large = asyncio.run(fill(server.url, options.trees, options.shards))
+        if options.only != "browser":
+            met = asyncio.run(run(server.url, large, options.trees, options.shards, options.rounds))
+        if options.only != "api":
+            met = browse(server.url, options.shards, options.minutes) and met
     return 0 if met or not options.check else 1
 
 
