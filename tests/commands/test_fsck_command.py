@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
+from store.codec import FORMAT
 from store.embedded import EmbeddedServer
 from store.fsck.faults import MEANINGS
 from store.history.history import ConversationHistoryStore
@@ -136,7 +137,8 @@ def test_what_repairs_nothing_is_in_no_log(server: EmbeddedServer) -> None:
 def test_a_store_of_a_later_release_ends_it_with_status_2(server: EmbeddedServer) -> None:
     async def how(redis: Redis) -> None:
         (member,) = await redis.zrange("harmonium:{00}:trees", 0, -1)
-        await redis.set(f"harmonium:{{00}}:t:{TENANT}:messages:{member.decode().split('/')[1]}", b"\2new")
+        newer = bytes([FORMAT + 1]) + b"new"
+        await redis.set(f"harmonium:{{00}}:t:{TENANT}:messages:{member.decode().split('/')[1]}", newer)
 
     harm(server.url, how)
     result = fsck("--repair")
