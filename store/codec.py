@@ -208,8 +208,13 @@ def decode_response(blob: bytes) -> tuple[bytes, bytes]:
 
 def response_size(blob: bytes) -> int:
     """How many bytes a response blob comes to, which its frame says of itself; those of the blob where it doesn't."""
-    known = zstandard.frame_content_size(blob[2:]) if blob[1:2] == _ZSTD else -1
+    known = squeezed_size(blob[1:])
     return known if known >= 0 else len(blob)
+
+
+def squeezed_size(squeezed: bytes) -> int:
+    """How many bytes `unsqueeze` makes, as a frame says of itself; -1 of what is no frame that says so."""
+    return zstandard.frame_content_size(squeezed[1:]) if squeezed[:1] == _ZSTD else -1
 
 
 async def unpack_response(blob: bytes) -> tuple[bytes, bytes]:

@@ -38,6 +38,11 @@
     PREFIX:{SHARD}:audit-entries           zset, the audit log: who changed what, by the µs of that
     PREFIX:{SHARD}:audit-of:SHARE          zset, the µs of the entries in one share of it
     PREFIX:{SHARD}:audit-shares            zset, the shares of tenants, by how many entries each has
+    PREFIX:{SHARD}:archive                 string, the ms after which a changed tree is archived; only with an archive
+    PREFIX:{SHARD}:unarchived              zset TENANT/ROOT of trees to be archived, as they changed, by the ms when due
+    PREFIX:{SHARD}:changes:TENANT/ROOT     zset, what the archive lacks of one tree (lua/unarchived.lua)
+    PREFIX:{SHARD}:fence:TENANT/DIGITS     string, that a turn was deleted and the archive knows; expires
+    PREFIX:{SHARD}:fence:TENANT/*ROOT      string, the same of a tree; expires
     PREFIX:{SHARD}:limits:TENANT/SCOPE     hash, what is used of a tenant's limits (lua/limits.lua); expires
     PREFIX:{SHARD}:parallel:TENANT/SCOPE   zset DIGITS of its work under way, by the ms until it counts; expires
     PREFIX:{SHARD}:reserved:TENANT         hash, what is reserved for its work under way, by DIGITS; expires
@@ -130,12 +135,23 @@ class ShardKeys:
     audit_entries: Key
     audit_shares: Key
     reservations: Key
+    archive: Key
+    unarchived: Key
     control: Key
     turns: str
 
     def key(self, name: str) -> Key:
         """One of the keys by its name, such as `clock`."""
         return getattr(self, name)
+
+    def changes_of(self, tenant: str, root: str) -> Key:
+        """What an archive lacks of the tree of a tenant's turn with these digits."""
+        return Key(f"{self.turns.removesuffix('t:')}changes:{checked_tenant(tenant)}/{root}")
+
+    def fences_of(self, tenant: str, digits: str, root: str) -> tuple[Key, Key]:
+        """That a tenant's turn was deleted a moment ago, or its tree."""
+        fence = f"{self.turns.removesuffix('t:')}fence:{checked_tenant(tenant)}/"
+        return Key(fence + digits), Key(f"{fence}*{root}")
 
     def conversations_of(self, tenant: str) -> Key:
         """The list of a tenant's conversations; ValueError for a malformed tenant."""

@@ -19,7 +19,7 @@ from service.backoff import Backoff
 from service.responses.output.journal import decode_batch
 from store.errors import StoreUnavailable, StoreUnconfirmed
 from store.jobs.log import Entry, EventLog, parse_message
-from store.redis.listening import Listener, Listening
+from store.listening import Listener, Listening
 
 QUIET_SECONDS = 1.0
 """For how long no message may come before the log's tail is read."""

@@ -55,12 +55,12 @@ from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
 from store.layout import LAYOUT, Layout, Terms
 from store.limits.limits import Limits as TenantLimits
+from store.listening import Listening
 from store.redis.client import Client
 from store.redis.conditions import could_not_save
 from store.redis.confirm import Safety
 from store.redis.connection import Server, connect
 from store.redis.health import Health
-from store.redis.listening import Listening
 from store.registry.registry import Registry
 from store.registry.spending import Spending
 from store.secret import shared_secret

@@ -25,7 +25,7 @@ from service.tenants.directory import ADMIN
 from service.tenants.records import Account, Key, Project, account_place, decoded, key_place, project_place
 from service.tenants.values import digest_of, is_admins, is_whole
 from store.errors import StoreUnavailable
-from store.redis.listening import Listening
+from store.listening import Listening
 from store.registry.registry import Registry
 
 T = TypeVar("T")

@@ -21,6 +21,7 @@ from store.backup.records import Saved
 from store.keys import ShardKeys
 from store.redis import scripts
 from store.redis.connection import Client, Server
+from store.states import TERMINAL
 
 SCANNED = 500
 """How many conversations one ZSCAN looks at."""
@@ -138,6 +139,13 @@ class ShardReader:
         """The turn of a node; None where it is gone by now or can't be read."""
         (turn,) = await self._payloads([(f"{tenant}/{node.root}", node)], set())
         return turn
+
+    async def turns(self, tenant: str, digits: Sequence[str]) -> list[Saved]:
+        """Some turns of a tenant that have ended, in order, as far as they are there and can be read."""
+        described = await self.describe([f"{tenant}/{each}" for each in digits])
+        nodes = [nodes[0] for nodes in described if nodes and nodes[0].status in TERMINAL]
+        found = await self._payloads([(f"{tenant}/{node.root}", node) for node in nodes], set())
+        return [turn for turn in found if turn is not None]
 
     async def _read(self, trees: list[tuple[str, int, list[Node]]]) -> AsyncGenerator[Piece]:
         """The payloads of conversations that are known as a whole."""

@@ -344,6 +344,8 @@ def arguments_of(turn: Saved, dictionary: int) -> dict[str, Any]:
         "background": turn.background or "",
         "submission": turn.submission or "",
         "held": turn.held,
+        "archived": "",
+        "fence_ms": 0,
         "messages_blob": codec.encode_messages(turn.messages),
         "response_blob": response,
     }

@@ -37,6 +37,22 @@ class Brought(StrEnum):
     """It was deleted since, and others continue it: it stays deleted."""
 
 
+class Archived(NamedTuple):
+    """When an archive was asked that has a turn, in ms by the server's clock, and for how long that is true at least:
+    what was deleted since is known for as long. Empty where no archive was.
+    """
+
+    asked_ms: str = ""
+    fence_ms: int = 0
+
+
+NOT_ARCHIVED = Archived()
+
+
+class Outdated(Exception):
+    """A turn in an archive may have been deleted since that was asked."""
+
+
 class Ended(NamedTuple):
     """A turn that no longer changes, or a conversation, as the store notes it: nothing of it was read."""
 
@@ -75,11 +91,14 @@ async def take_out(tenant: str, found: Ended) -> Saved:
     return turn
 
 
-async def bring_back(history: ConversationHistoryStore, tenant: str, turn: Saved) -> Brought:
+async def bring_back(
+    history: ConversationHistoryStore, tenant: str, turn: Saved, archived: Archived = NOT_ARCHIVED
+) -> Brought:
     """Store a turn below the one that it continues, unless it is there. What it takes counts as the tenant's, and its
     tree is used by that.
 
-    Raises ParentNotFound, Conflict where another turn has its id, StoreFull, ValueError for a malformed tenant,
+    `archived` says of a turn that an archive has when that was asked. Raises ParentNotFound, Conflict where another
+    turn has its id, Outdated where it may have been deleted since, StoreFull, ValueError for a malformed tenant,
     StoreUnavailable.
     """
     keys = history.keyspace.turn(tenant, turn.id)
@@ -91,7 +110,7 @@ async def bring_back(history: ConversationHistoryStore, tenant: str, turn: Saved
     addition = Addition(keys, parent, turn, packed, "")
     restore = partial(
         scripts.restore,
-        **told | {"held": addition.room},
+        **told | {"held": addition.room, "archived": archived.asked_ms, "fence_ms": archived.fence_ms},
         parent=parent,
         used=NOW,
         tree_used=NOW,
@@ -111,6 +130,8 @@ async def bring_back(history: ConversationHistoryStore, tenant: str, turn: Saved
         async with history.server.operation() as operation:
             word, evicted = await with_room(operation, addition, history.caps, script)
         history.note_removed(evicted)
+        if word == b"outdated":
+            raise Outdated(turn.id)
         return word
 
     return Brought((await history.stored(store, keys, turn.digest)).decode())

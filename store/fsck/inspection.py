@@ -27,9 +27,13 @@ _REGISTRY = rb"registry:[a-z-]+(?:/[A-Za-z0-9_.-]{1,64})?|audit-of:@?[A-Za-z0-9_
 
 _NOTE = re.compile(
     rb"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]{1,9}|"
-    rb"(?:approvals|approved|containers|keyed|keyed-until|reserved):[A-Za-z0-9_.-]{1,64}|%b" % _LIMIT
+    rb"(?:approvals|approved|containers|keyed|keyed-until|reserved):[A-Za-z0-9_.-]{1,64}|"
+    rb"fence:[A-Za-z0-9_.-]{1,64}/[*]?[0-9a-f]{48}|%b" % _LIMIT
 )
-_OTHER = re.compile(rb"%b|%b" % (_NOTE.pattern, _REGISTRY))
+_CHANGES = rb"changes:[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}"
+"""What an archive lacks of one tree."""
+
+_OTHER = re.compile(rb"%b|%b|%b" % (_NOTE.pattern, _REGISTRY, _CHANGES))
 
 _MEMBER = re.compile(rb"[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
 _DIGITS = re.compile(rb"[0-9a-f]{48}")

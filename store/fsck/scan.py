@@ -28,9 +28,10 @@ READINGS = 3
 """How often counters are read that are moved meanwhile."""
 
 KINDS = {
-    **dict.fromkeys(("clock", "logged", "looked", "secret"), "string"),
+    **dict.fromkeys(("clock", "logged", "looked", "secret", "archive"), "string"),
     **dict.fromkeys(
-        ("leaves", "tombstones", "trees", "leases", "logs", "outbox", "outbox-ages", "reservations"), "zset"
+        ("leaves", "tombstones", "trees", "leases", "logs", "outbox", "outbox-ages", "reservations", "unarchived"),
+        "zset",
     ),
     **dict.fromkeys((f"usage:{field}" for field in COUNTERS), "zset"),
     **dict.fromkeys((f"{name}:{level}" for name in ("queued", "turn") for level in range(LEVELS)), "zset"),

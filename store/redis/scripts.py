@@ -110,6 +110,10 @@ class Script(Generic[Names, P]):
         except NoScriptError:
             return await operation.row(("EVAL", self.source, len(self.keys), *given), *commands, at=given[0])
 
+    def command(self, about: Names, **values: Argument) -> tuple[Argument, ...]:
+        """The command that runs the script where the server has it, to be sent in a row with others (NoScriptError)."""
+        return ("EVALSHA", self.sha, len(self.keys), *self._values(about, values))
+
     def _values(self, about: Names, values: Mapping[str, object]) -> list[Argument]:
         """KEYS and ARGV. Raises TypeError."""
         given = [values.get(name) for name in self.arguments]
@@ -169,7 +173,7 @@ def script(
     return declare
 
 
-_COUNTING = ("former", "usage", "leaves", "listed", "trees")
+_COUNTING = ("former", "usage", "leaves", "listed", "trees", "unarchived")
 """The parts of scripts that count what they add or remove."""
 
 _REMOVAL = ("clock", "idle", "pins", *_COUNTING, "logs", "removal")
@@ -283,6 +287,8 @@ def restore(
     submission: str,
     held: int,
     wait_ms: int,
+    archived: str,
+    fence_ms: int,
     max_responses: int,
     max_trees: int,
     max_bytes: int,
@@ -387,8 +393,12 @@ def forget(turn: TurnKeys, *, token: str, idle_us: int, erase: str, no_messages:
 def redact(turn: TurnKeys, *, redactions: str, idle_us: int, messages_blob: bytes, response_blob: bytes) -> None: ...
 
 
-@script("node trees", "clock", "idle", "trees", out_of_memory=True)
+@script("node trees", "clock", "idle", "trees", "unarchived", out_of_memory=True)
 def abandon(turn: TurnKeys, *, token: str, idle_us: int) -> None: ...
+
+
+@script("clock", "clock", "unarchived", out_of_memory=True)
+def archived(turn: TurnKeys, *, done: str, fence_ms: int) -> None: ...
 
 
 @script("usage leaves trees", *_REMOVAL, out_of_memory=True)
@@ -701,7 +711,7 @@ def refit(
 
 ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, look, prove, mark, append, unpin),
-    *(hold, advance, amend, page),
+    *(hold, advance, amend, archived, page),
     *(sum_up, tips, climb, jobs_of),
     *(ask, use_up),
     *(forget, redact, abandon, prune, sweep, evict),

@@ -12,7 +12,7 @@ from openai import APIConnectionError, AsyncOpenAI, InternalServerError
 from service.settings.settings import Settings
 from store.errors import StoreUnavailable
 from store.jobs.log import GONE
-from store.redis.listening import Listener, Listening
+from store.listening import Listener, Listening
 from tests.background.test_resume import WHOLE
 from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream

@@ -17,8 +17,8 @@ from service.tenants.models import ModelPermissions
 from service.tenants.values import new_value
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
+from store.listening import Listening
 from store.redis.connection import connect
-from store.redis.listening import Listening
 from store.registry.registry import MOST_A_PAGE, Change, Registry
 from tests.support.waiting import until
 

@@ -25,7 +25,7 @@ from service.web.middleware import Exchange
 from store.errors import StoreError
 from store.history.notes.idempotency import Found, Keyed, KeyedRequests, Taken
 from store.keys import HEX_DIGITS
-from store.redis.listening import Listener
+from store.listening import Listener
 
 logger = logging.getLogger(__name__)
 

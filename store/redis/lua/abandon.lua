@@ -21,4 +21,5 @@ if has_jobs(tenant, root) then
 end
 redis.call('HSET', key('node', tenant, root), 'abandoned', token)
 use_tree(tenant, root, 0)
+note_unarchived(tenant, root, '*' .. root, next_score(shard_key('clock')))
 return { 'ok', root }

@@ -74,6 +74,7 @@ if begins then
 else
   let_go(tenant, conversation, from.root, pin)
 end
+note_unarchived(tenant, from.root, '+' .. digits, score)
 note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, begins and '' or parent, score))
 record(usage)
 return { 'ok', told_of_evicted() }

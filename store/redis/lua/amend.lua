@@ -27,6 +27,7 @@ end
 redis.call('SET', response, response_blob)
 redis.call('HSET', node, 'response_bytes', #response_blob)
 touch(root)
+note_unarchived(tenant, root, '+' .. digits, next_score(clock))
 note_conversation(tenant, digits, redis.call('HGET', key('node', tenant, above), 'chain_held') or 0)
 record(usage)
 return { 'ok', told_of_evicted() }

@@ -61,5 +61,6 @@ release(tenant, parent, from.root)
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 place_leaf(tenant, digits, score)
 redis.call('SADD', key('tree', tenant, from.root), digits)
+note_unarchived(tenant, from.root, '+' .. digits, score)
 record(usage)
 return { 'ok', told_of_evicted() }

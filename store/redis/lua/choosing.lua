@@ -17,6 +17,7 @@ local function choosing(root, stays)
 
     local function may_go(name, root)
       return name .. '/' .. root ~= kept_tree and not held_for_a_run('runs', name, root) and not has_jobs(name, root)
+        and not has_unarchived(name, root)
     end
 
     local own

@@ -68,6 +68,9 @@ local function end_job(turn, ended)
   redis.call('HSET', node, 'held', holds_now, 'chain_held', exact(above_held + holds_now))
   count(tenant, 'bytes', holds_now - turn.held)
   place_tree(tenant, turn.root, score)
+  if not turn.fleeting then
+    note_unarchived(tenant, turn.root, '+' .. digits, score)
+  end
   if joins and why == '' then
     note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, turn.parent, score))
   else

@@ -53,6 +53,10 @@ if erases or not deleted then
   redis.call('HSET', node, 'held', holds_now)
   count(tenant, 'bytes', holds_now - (held or 0))
 end
+if erases or not deleted then
+  note_unarchived(tenant, root, (erases and 'x' or '-') .. digits, next_score(shard_key('clock')))
+  redis.call('ZREM', changes_of(tenant, root), '+' .. digits)
+end
 local path = ''
 if children == '0' then
   displace_leaf(tenant, digits, deleted)

@@ -28,6 +28,7 @@ if log_bytes then
   redis.call('HDEL', node, 'log_bytes')
   drop_log(tenant, digits, log_bytes)
 end
+note_unarchived(tenant, root, '+' .. digits, next_score(shard_key('clock')))
 local holds_now = held_by(node) + held_by(messages) + held_by(place)
 redis.call('HSET', node, 'held', holds_now)
 count(tenant, 'bytes', holds_now - (held or 0))

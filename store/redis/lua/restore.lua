@@ -15,6 +15,8 @@
 --            submission     the digest of its submission, else ''
 --            held           about how many bytes the server will hold for it
 --            wait_ms        for how long a tombstone waits for the turn that continues it
+--            archived       the ms at which an archive was asked that has it, or '' where it is from elsewhere
+--            fence_ms       for how long what the archive said then is taken for true
 --            max_responses  the most responses in the shard; 0: any number
 --            max_trees      the most trees in the shard; 0: any number
 --            max_bytes      the most bytes that the server may hold for the shard; 0: any number
@@ -22,7 +24,8 @@
 --            response_blob  what to store under response; of a tombstone ''
 -- Result:    {'ok'} | {'kept'} when this turn is stored already | {'deleted'} when it is, and was deleted since: it stays so |
 --            {'forgotten', digits of its root} when it is still there of a tree that was forgotten | {'conflict'} when another
---            one is | {'missing'} when its parent isn't there, or the tree of that was forgotten | {'full'} when there is no room
+--            one is | {'missing'} when its parent isn't there, or the tree of that was forgotten | {'full'} when there is no
+--            room | {'outdated'} when an archive has it, and it may have been deleted since that was asked
 -- Invariant: nothing is evicted, and what is there is not changed but for the last use of its tree, which only rises. A turn
 --            is stored completely and once; with the last turn of a tree all of it is as it was. Uses keep their order, and
 --            none is later than the clock.
@@ -62,6 +65,11 @@ if parent ~= '' then
   from = { root = above[1], depth = above[2] + 1, deleted = above[3], messages = above[4], bytes = above[5],
     held = above[6] or 0 }
 end
+if archived ~= '' then
+  if now_ms() > archived + fence_ms or (deleted == '' and was_deleted(tenant, from.root, digits)) then
+    return { 'outdated' }
+  end
+end
 local responses_now, trees_now, bytes_now = stored(usage)
 if (max_responses > 0 and deleted == '' and responses_now >= max_responses)
   or (max_trees > 0 and parent == '' and trees_now >= max_trees)
@@ -100,5 +108,8 @@ else
 end
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 redis.call('SADD', key('tree', tenant, from.root), digits)
+if archived == '' then
+  note_unarchived(tenant, from.root, '+' .. digits, next_score(clock))
+end
 record(usage)
 return { 'ok' }

@@ -57,6 +57,7 @@ local function stand_at(tenant, conversation, digits, former, score)
   end
   place_leaf(tenant, conversation, score)
   redis.call('SADD', key('tree', tenant, root), conversation)
+  note_unarchived(tenant, root, '+' .. conversation, score)
   return above[5]
 end
 

@@ -12,8 +12,8 @@ from service.background.follow import Following, LogGone
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import GONE, EventLog
+from store.listening import Listening
 from store.redis.connection import connect
-from store.redis.listening import Listening
 from tests.support.service.followed import entry_of, events_of
 from tests.support.store.sample import TENANT
 from tests.support.store.servers import cluster, eventually, server

@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 
 from store.jobs.jobs import Jobs
 from store.jobs.model import Priority
+from store.listening import Listening
 from store.redis.connection import connect
-from store.redis.listening import Listening
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT
 from tests.support.store.work import claim, claimed, do_all, finish, submit

@@ -24,8 +24,8 @@ from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS, Jobs
 from store.jobs.log import Entry, EventLog
 from store.jobs.model import Job, JobLimits, Priority, Steer, Successor
 from store.jobs.outbox import Outbox
+from store.listening import Listening
 from store.redis.connection import connect
-from store.redis.listening import Listening
 from store.turn import Status
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT, grow, said, turn

@@ -12,8 +12,8 @@ from redis import exceptions as redis_errors
 
 from store.errors import NotFound, StoreReadOnly, StoreUnavailable
 from store.history.history import ConversationHistoryStore
+from store.listening import Listening
 from store.redis.connection import connect
-from store.redis.listening import Listening
 from tests.support.store.counted import usage
 from tests.support.store.proxy import Proxy, proxy
 from tests.support.store.sample import TENANT, grow, said, turn

@@ -12,8 +12,8 @@ import pytest
 from redis.asyncio import Redis
 
 from store.errors import StoreUnavailable
+from store.listening import MAX_WAITING, MAX_WAITING_BYTES, Listener, Listening
 from store.redis.connection import connect
-from store.redis.listening import MAX_WAITING, MAX_WAITING_BYTES, Listener, Listening
 from tests.support.store.servers import Process, eventually, server
 
 LONG_SECONDS = 15.0

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from redis import exceptions as redis_errors
 
+from store.listening import Listener, Listening
 from store.redis.connection import connect
-from store.redis.listening import Listener, Listening
 from tests.support.store.servers import (
     SERVICE,
     Cluster,

@@ -12,9 +12,9 @@ from redis.exceptions import NoPermissionError
 from store.errors import StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import EventLog
+from store.listening import Listening
 from store.redis.confirm import Safety
 from store.redis.connection import connect
-from store.redis.listening import Listening
 from tests.support import ROOT
 from tests.support.store.operations import OPERATIONS
 from tests.support.store.sample import TENANT, grow

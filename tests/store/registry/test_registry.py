@@ -8,8 +8,8 @@ from redis.asyncio import Redis
 from store.errors import RegistryFull, RegistryMoved
 from store.fsck.check import Fsck, Report
 from store.history.history import ConversationHistoryStore
+from store.listening import Listening
 from store.redis.connection import connect
-from store.redis.listening import Listening
 from store.registry.registry import STRANGERS, TRIES, Change, Place, Registry, repeated
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT

@@ -29,6 +29,8 @@ SINGLES = {
     "audit-entries",
     "audit-shares",
     "reservations",
+    "archive",
+    "unarchived",
 }
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
 LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES = 195, 135, 155, 320

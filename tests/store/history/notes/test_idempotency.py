@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
 from store.history.notes.idempotency import Found, Keyed, KeyedRequests, Taken
+from store.listening import Listening
 from store.redis import connection
 from store.redis.connection import connect
-from store.redis.listening import Listening
 from tests.support.store.audit import complaints
 from tests.support.store.fake import FlaglessOperation, fake_server
 from tests.support.store.lossy import LossyOperation

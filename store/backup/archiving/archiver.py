@@ -1,0 +1,124 @@
+"""The archiver: what is new of trees goes to the archive, some time after they changed.
+
+Scripts note what the archive lacks in the call that changes it (store/redis/lua/unarchived.lua), so nothing is missed
+by a crash. An archiver reads what is noted, then the parts, then the turns, and says only of what it has written that
+it is there. Any number of archivers may do the same tree: one of them is late and begins again, or does it twice.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from store.archive.archive import Archive
+from store.backup.archiving.keeping import Keeping
+from store.backup.archiving.merging import News, Parts, missing
+from store.backup.archiving.parts import PART_BYTES
+from store.backup.reading import ShardReader
+from store.backup.records import Saved
+from store.ids import tree_of
+from store.keys import Keyspace, ShardKeys, digits_of, id_of
+from store.redis import scripts
+from store.redis.connection import Server
+
+AFTER_SECONDS = 60.0
+"""How long after it changed a tree is archived: with all that comes until then."""
+
+FENCE_SECONDS = 60.0
+"""For how long nobody brings back what was deleted, so that one who has read the archive before knows better."""
+
+CHANGES = 1_000
+"""How many changes of a tree are archived at once: more go with the next time."""
+
+HERE, FORGOTTEN, ERASED, TREE = "+", "-", "x", "*"
+"""What a change is, before its digits: a turn as it is now, a deleted one, without its messages too, and a tree."""
+
+
+class Due(NamedTuple):
+    """A tree with changes that the archive lacks, by the digits of its root."""
+
+    tenant: str
+    root: str
+
+
+class Archiver:
+    """Archives what is new in a store. All raise StoreUnavailable and ArchiveUnavailable; about one tree also Damaged
+    and NewerFormat, where what is archived of it can't be read.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        keyspace: Keyspace,
+        archive: Archive,
+        *,
+        after_seconds: float = AFTER_SECONDS,
+        fence_seconds: float = FENCE_SECONDS,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        self._server, self._keyspace = server, keyspace
+        self._keeping = Keeping(archive, part_bytes)
+        self._after_ms, self._fence_ms = round(after_seconds * 1000), round(fence_seconds * 1000)
+
+    async def begin(self) -> None:
+        """From now on, what changes is noted in every shard."""
+        for shard in self._keyspace.all_shards():
+            async with self._server.operation() as operation:
+                await operation.command("SET", shard.archive, self._after_ms)
+
+    async def due(self, shard: ShardKeys, most: int) -> list[Due]:
+        """The trees of a shard that are to be archived by now, the one that has waited longest first."""
+        async with self._server.operation() as operation:
+            seconds, micros = await operation.command("TIME", at=shard.clock)
+            now = int(seconds) * 1000 + int(micros) // 1000
+            found = await operation.command("ZRANGE", shard.unarchived, "-inf", now, "BYSCORE", "LIMIT", 0, most)
+        return [Due(*member.decode().split("/")) for member in found]
+
+    async def archive(self, tree: Due) -> int:
+        """Archive what has changed of a tree, up to CHANGES; how many changes are left."""
+        keys = self._keyspace.keys(tree.tenant, tree.root)
+        async with self._server.operation() as operation:
+            args = ("ZRANGE", keys.shard.changes_of(tree.tenant, tree.root), 0, CHANGES - 1, "WITHSCORES")
+            replies = [each.decode() for each in await operation.command(*args)]
+        changes = dict(zip(replies[::2], replies[1::2], strict=True))
+        told: list[Saved] = []
+
+        async def news(parts: Parts) -> News:
+            told[:] = await self._turns(keys.shard, tree.tenant, changes, parts)
+            return News(told, *_gone(changes))
+
+        await self._keeping.change(tree.tenant, tree.root, news)
+        await self._lead_there(tree, told)
+        done = " ".join(f"{member}={score}" for member, score in changes.items())
+        async with self._server.operation() as operation:
+            _, left = await scripts.archived(operation, keys, done=done, fence_ms=self._fence_ms)
+        return int(left)
+
+    async def _turns(self, shard: ShardKeys, tenant: str, changes: Iterable[str], parts: Parts) -> list[Saved]:
+        """The turns that have changed, as far as they are there, and those above them that nobody has archived."""
+        reader = ShardReader(self._server, shard, 0)
+        found: list[Saved] = []
+        wanted = [member[1:] for member in changes if member[0] == HERE]
+        asked = set[str]()
+        while wanted:
+            asked.update(wanted)
+            found += await reader.turns(tenant, wanted)
+            wanted = sorted({digits_of(id) for id in missing(parts, found)} - asked)
+        return found
+
+    async def _lead_there(self, tree: Due, turns: Sequence[Saved]) -> None:
+        """Have the ids of older releases, which say nothing of their tree, lead to it."""
+        own = tree_of(tree.root)
+        for place in {
+            tree_of(digits): digits for turn in turns if tree_of(digits := digits_of(turn.id)) != own
+        }.values():
+
+            async def news(parts: Parts) -> News:
+                return News(elsewhere=(id_of(tree.root),))
+
+            await self._keeping.change(tree.tenant, place, news)
+
+
+def _gone(changes: Iterable[str]) -> tuple[dict[str, bool], list[str]]:
+    """What was deleted: turns, and whether their messages were erased; and trees."""
+    turns = {id_of(each[1:]): False for each in changes if each[0] == FORGOTTEN}
+    turns |= {id_of(each[1:]): True for each in changes if each[0] == ERASED}
+    return turns, [id_of(each[1:]) for each in changes if each[0] == TREE]

@@ -1,0 +1,93 @@
+"""Parts: the values under which an archive has the turns of a tree, as bytes and as values. Pure.
+
+    v1/SHARD/TENANT/TREE/NUMBER    the key of a part: TREE is what the ids of a tree have in common (store/ids.py)
+
+    bytes    "hA" | version | packing | msgpack of a Part, in one zstd frame with a dictionary
+
+All parts but the last are full, so that a long tree is not written anew for each turn. The first part, 0, says how
+many there are, which of all turns are gone, and where older trees are: their ids have no tree in common, so each of
+them leads to a part of its own, which names the root.
+
+Two trees of a tenant may share their digits by accident, and then their parts; so a turn is only ever known by its id,
+and what it belongs to by the turns above it.
+"""
+
+import msgspec
+import zstandard
+
+from store import codec
+from store.backup.records import Saved
+from store.errors import NewerFormat
+from store.ids import tree_of
+from store.keys import SHARD_DIGITS, checked_tenant
+
+MAGIC = b"hA"
+VERSION = 1
+"""The version of a part that this release writes, and the newest that it reads."""
+
+PART_BYTES = 1 << 20
+"""From how many bytes of payload on a part is full: some 300 turns, which are 256 KiB as they are written."""
+
+MOST_PART_BYTES = 256 << 20
+"""How many bytes a value may come to: one turn alone may have more than PART_BYTES."""
+
+_DICTIONARY = codec.dictionary_of(codec.DICTIONARY_LAYOUT)
+"""Whoever reads an archive has it: no release without it knows what a part is."""
+
+_HEAD = MAGIC + bytes([VERSION])
+
+
+class Damaged(Exception):
+    """A value in the archive that is no part, or is not whole."""
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One value. Its `turns` are in the order in which they were archived first.
+
+    The first part alone has the rest. `parts` is how many there are. `gone` has the ids of turns that were deleted, and
+    whether their messages were erased: one that others continue is still there then, without its response.
+    `gone_trees` has the roots of trees that were deleted as a whole. `elsewhere` has the digits of roots of trees in
+    which turns may be that lead here.
+    """
+
+    turns: tuple[Saved, ...] = ()
+    parts: int = 1
+    gone: dict[str, bool] = {}
+    gone_trees: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Part)
+
+
+def folder_of(tenant: str, digits: str) -> str:
+    """What the keys of the parts begin with to which the digits of a turn lead. Raises ValueError for a malformed
+    tenant.
+    """
+    return f"v1/{digits[:SHARD_DIGITS]}/t.{checked_tenant(tenant)}/{tree_of(digits)}/"
+
+
+def key_of(tenant: str, digits: str, number: int = 0) -> str:
+    """The key of one of those parts. Raises ValueError for a malformed tenant."""
+    return f"{folder_of(tenant, digits)}{number}"
+
+
+def encoded(part: Part) -> bytes:
+    """The bytes of a part."""
+    return _HEAD + codec.squeeze(_encoder.encode(part), _DICTIONARY)
+
+
+def decoded(value: bytes) -> Part:
+    """The part of a value. Raises NewerFormat for that of a later release, and Damaged for what is none."""
+    if value[:2] != MAGIC or len(value) < len(_HEAD) + 1:
+        raise Damaged("it is no part of a tree")
+    if value[2] > VERSION:
+        raise NewerFormat(value[2])
+    squeezed = value[len(_HEAD) :]
+    try:
+        if codec.squeezed_size(squeezed) > MOST_PART_BYTES:
+            raise Damaged(f"it would come to more than {MOST_PART_BYTES} bytes")
+        return _decoder.decode(codec.unsqueeze(squeezed))
+    except (zstandard.ZstdError, msgspec.MsgspecError) as error:
+        raise Damaged(f"it can't be read: {error}") from error

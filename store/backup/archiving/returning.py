@@ -1,0 +1,94 @@
+"""Returning: a turn that left Redis comes back with all above it, to be continued.
+
+What comes back is in the archive, so it may leave again at once, and nothing has to be archived for it. The turns of a
+way are stored one after the other, and each only if nobody has deleted it since the archive was asked.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from redis.exceptions import NoScriptError
+
+from store.backup.archiving.retrieving import Retriever, Way
+from store.backup.records import Saved
+from store.backup.restore import WAIT_MS, arguments_of
+from store.backup.turns import NOW, Archived, Outdated, bring_back
+from store.errors import ParentNotFound
+from store.history.history import ConversationHistoryStore
+from store.redis import scripts
+from store.redis.connection import Argument
+
+TRIES = 3
+"""How often the archive is asked anew because something of a way was deleted or evicted meanwhile."""
+
+AT_ONCE = 100
+"""How many turns are stored in one row: some milliseconds of the server's time."""
+
+
+THERE = (b"ok", b"kept", b"deleted")
+"""The words of a turn that is in the store now; a deleted one as others continue it."""
+
+
+class Returner:
+    """Brings turns back from an archive into a store. It keeps nothing."""
+
+    def __init__(self, history: ConversationHistoryStore, retriever: Retriever) -> None:
+        self._history, self._retriever = history, retriever
+
+    async def bring_back(self, tenant: str, digits: str) -> bool:
+        """Have the turn with these digits in the store, with all above it; False where the archive has no such turn.
+
+        What was used least makes room. Raises StoreFull, Conflict, StoreUnavailable, ArchiveUnavailable, Damaged,
+        NewerFormat, and ValueError for a malformed tenant.
+        """
+        for _ in range(TRIES):
+            way = await self._retriever.way(tenant, digits)
+            if way is None:
+                return False
+            with suppress(Outdated, ParentNotFound):
+                await self._store(tenant, way)
+                return True
+        return False
+
+    async def _store(self, tenant: str, way: Way) -> None:
+        """Raises Outdated, ParentNotFound where a turn went again before the next one came, and as `bring_back`."""
+        archived = Archived(str(way.asked_ms), self._retriever.fence_ms)
+        at = 0
+        while at < len(way.turns):
+            at += await self._at_once(tenant, way.turns[at : at + AT_ONCE], archived)
+            if at < len(way.turns):  # there was no room for this one, or the server didn't have the script
+                await bring_back(self._history, tenant, way.turns[at], archived)
+                at += 1
+
+    async def _at_once(self, tenant: str, turns: Sequence[Saved], archived: Archived) -> int:
+        """Store turns in one row; how many of them are there, before the first that isn't."""
+        history, caps = self._history, self._history.caps
+        commands: list[tuple[Argument, ...]] = []
+        for turn in turns:
+            keys = history.keyspace.turn(tenant, turn.id)
+            told = arguments_of(turn, history.dictionary) | {
+                "archived": archived.asked_ms,
+                "fence_ms": archived.fence_ms,
+            }
+            parent = "" if turn.parent is None else history.keyspace.digits(turn.parent)
+            commands.append(
+                scripts.restore.command(
+                    keys,
+                    **told,
+                    parent=parent,
+                    used=NOW,
+                    tree_used=NOW,
+                    wait_ms=WAIT_MS,
+                    max_responses=caps.responses,
+                    max_trees=caps.trees,
+                    max_bytes=caps.bytes,
+                )
+            )
+        shard = history.keyspace.turn(tenant, turns[0].id).shard
+        async with history.server.operation() as operation:
+            try:
+                replies = await operation.row(*commands, at=shard.clock)
+            except NoScriptError:  # whoever stores the first one by itself brings it along
+                return 0
+            operation.wrote = True
+        return next((at for at, (word, *_) in enumerate(replies) if word not in THERE), len(turns))

@@ -1,0 +1,53 @@
+-- Shared by the scripts that change what an archive is to have of a tree.
+-- Invariant: where the shard has an archive, each turn that has ended is there as it is here, or it is in the `changes` of
+-- its tree, which is then among those of the shard. What was deleted is there too until the archive has that.
+--
+-- `archive` has the ms after which a changed tree is archived; without it nothing is noted. A member is a word and digits:
+-- '+' for a turn as it is now, '-' for one that was deleted, 'x' for one whose messages were erased, '*' for the root of a
+-- tree that was deleted. Its score is that of the change, which no other has: so who has archived what it was then can say so,
+-- and a later change stays. The shard's are by the ms when they are due.
+
+local function changes_of(tenant, root)
+  return shard_key('changes:' .. tenant .. '/' .. root)
+end
+
+-- Of a turn, or by '*' and the digits of its root of a tree.
+local function fence_of(tenant, member)
+  return shard_key('fence:' .. tenant .. '/' .. member)
+end
+
+local function note_unarchived(tenant, root, member, score)
+  local after = redis.call('GET', shard_key('archive'))
+  if after then
+    redis.call('ZADD', changes_of(tenant, root), score, member)
+    redis.call('ZADD', shard_key('unarchived'), 'NX', exact(math.floor(now_us() / 1000) + after), tenant .. '/' .. root)
+  end
+end
+
+-- Whether the archive lacks a turn; then its tree is next.
+local function is_unarchived(tenant, root, digits)
+  local lacks = redis.call('ZSCORE', changes_of(tenant, root), '+' .. digits)
+  if lacks then
+    redis.call('ZADD', shard_key('unarchived'), 'XX', '0', tenant .. '/' .. root)
+  end
+  return lacks
+end
+
+-- The same of a tree.
+local function has_unarchived(tenant, root)
+  local lacks = redis.call('EXISTS', changes_of(tenant, root)) == 1
+  if lacks then
+    redis.call('ZADD', shard_key('unarchived'), 'XX', '0', tenant .. '/' .. root)
+  end
+  return lacks
+end
+
+-- Whether a turn, or its tree, was deleted, and an archive that was asked before may not have known it.
+local function was_deleted(tenant, root, digits)
+  if redis.call('EXISTS', fence_of(tenant, digits), fence_of(tenant, '*' .. root)) > 0 then
+    return true
+  end
+  local noted = changes_of(tenant, root)
+  return redis.call('ZSCORE', noted, '-' .. digits) or redis.call('ZSCORE', noted, 'x' .. digits)
+    or redis.call('ZSCORE', noted, '*' .. root)
+end

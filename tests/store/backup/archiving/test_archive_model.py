@@ -1,0 +1,18 @@
+"""Whatever archivers, readers, users and crashes do at once: no turn is lost, and none that was deleted comes back."""
+
+import pytest
+
+from tests.support.store.model_archive import run_archive
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.mark.timeout(600)  # passes in seconds; the rest is for shrinking what fails
+def test_no_turn_is_lost_and_none_comes_back(server_url: str) -> None:
+    run_archive(server_url, examples=60)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_no_turn_is_lost_and_none_comes_back_for_long(server_url: str) -> None:
+    run_archive(server_url, examples=4_000)

@@ -1,0 +1,275 @@
+"""The archiver on a real server: what changed is archived, what is not stays, and what was deleted never comes back."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from redis.asyncio import Redis
+
+from store.archive.archive import Archive
+from store.archive.opening import open_archive
+from store.backup.archiving.archiver import Archiver, Due
+from store.backup.archiving.retrieving import Retriever
+from store.backup.archiving.returning import Returner
+from store.backup.turns import Outdated
+from store.errors import NotFound, ParentNotFound, StoreFull
+from store.history.caps import Caps
+from store.history.conversations import Conversations, by_hand
+from store.history.history import ConversationHistoryStore
+from store.keys import digits_of
+from store.redis.connection import connect
+from store.turn import Status, Turn
+from tests.support.store.audit import complaints
+from tests.support.store.sample import TENANT, grow, said, turn
+
+FEW = Caps(responses=3)
+
+
+class Archived(NamedTuple):
+    """A store, its archive, and who moves turns from the one into the other."""
+
+    store: ConversationHistoryStore
+    archive: Archive
+    archiver: Archiver
+    retriever: Retriever
+    returner: Returner
+
+    async def archive_all(self) -> int:
+        """Archive all that is due; how many trees that was."""
+        (shard,) = self.store.keyspace.all_shards()
+        due = await self.archiver.due(shard, 100)
+        for tree in due:
+            while await self.archiver.archive(tree):
+                pass
+        return len(due)
+
+    async def ids(self, id: str) -> list[str] | None:
+        """The path to a turn, as the archive has it."""
+        way = await self.retriever.way(TENANT, digits_of(id))
+        return None if way is None else [each.id for each in way.turns]
+
+
+async def lose(redis: Redis, prefix: str) -> None:
+    """Have a server that lost all that it had, but for that there is an archive."""
+    keys = [key async for key in redis.scan_iter(f"{prefix}:*") if not key.endswith(b"}:archive")]
+    await redis.delete(*keys)
+
+
+async def opened(url: str, prefix: str, folder: Path, caps: Caps) -> Archived:
+    store = ConversationHistoryStore(connect(url), prefix=prefix, caps=caps, timeout_seconds=15)
+    archive = open_archive("sqlite", folder)
+    archiver = Archiver(store.server, store.keyspace, archive, after_seconds=0)
+    await archiver.begin()
+    retriever = Retriever(store.server, store.keyspace, archive)
+    return Archived(store, archive, archiver, retriever, Returner(store, retriever))
+
+
+@pytest.fixture
+async def archived(server_url: str, prefix: str, tmp_path: Path, redis: Redis) -> AsyncIterator[Archived]:
+    """A store with an archive that takes what changed at once. After the test all in Redis adds up."""
+    made = await opened(server_url, prefix, tmp_path, Caps())
+    yield made
+    assert await complaints(redis, prefix) == []
+    await made.store.close()
+    await made.archive.close()
+
+
+async def test_a_chain_is_archived_and_found_by_any_of_its_ids(archived: Archived) -> None:
+    ids = await grow(archived.store, "one", "two", "three")
+    assert await archived.ids(ids[2]) is None
+    assert await archived.archive_all() == 1
+    assert await archived.archive_all() == 0
+    for at, id in enumerate(ids):
+        assert await archived.ids(id) == ids[: at + 1]
+    way = await archived.retriever.way(TENANT, digits_of(ids[2]))
+    assert way is not None
+    assert [each.response for each in way.turns] == [b'{"text":"one"}', b'{"text":"two"}', b'{"text":"three"}']
+
+
+async def test_another_tenant_finds_nothing(archived: Archived) -> None:
+    (id,) = await grow(archived.store, "one")
+    await archived.archive_all()
+    assert await archived.retriever.way("globex", digits_of(id)) is None
+
+
+async def test_a_turn_that_is_not_archived_is_not_evicted(
+    server_url: str, prefix: str, tmp_path: Path, redis: Redis
+) -> None:
+    few = await opened(server_url, prefix, tmp_path, FEW)
+    ids = [*await grow(few.store, "one"), *await grow(few.store, "two"), *await grow(few.store, "three")]
+    with pytest.raises(StoreFull):
+        await grow(few.store, "four")
+    assert await few.archive_all() == 3
+    await grow(few.store, "four")
+    assert [await few.store.get(TENANT, id) for id in ids[1:]]
+    assert await few.ids(ids[0]) == [ids[0]]
+    await few.store.close()
+    await few.archive.close()
+
+
+async def test_what_changes_while_it_is_archived_is_archived_again(archived: Archived) -> None:
+    (first,) = await grow(archived.store, "one")
+    (shard,) = archived.store.keyspace.all_shards()
+    (tree,) = await archived.archiver.due(shard, 10)
+    turns = archived.archiver._turns
+
+    async def slowly(*given: object) -> object:
+        found = await turns(*given)  # type: ignore[arg-type]
+        await archived.store.forget(TENANT, first)
+        archived.archiver._turns = turns
+        return found
+
+    archived.archiver._turns = slowly  # type: ignore[method-assign, assignment]
+    assert await archived.archiver.archive(tree) == 1
+    assert await archived.ids(first) is None
+    await archived.archive_all()
+    assert await archived.ids(first) is None
+
+
+@pytest.mark.parametrize("erase", [False, True])
+async def test_what_was_deleted_is_unknown_at_once_and_stays_so(archived: Archived, erase: bool) -> None:
+    one, two, three = await grow(archived.store, "one", "two", "three")
+    await archived.archive_all()
+    await archived.store.forget(TENANT, two, erase=erase)
+    assert await archived.ids(two) is None
+    await archived.archive_all()
+    assert await archived.ids(two) is None
+    way = await archived.retriever.way(TENANT, digits_of(three))
+    assert way is not None
+    assert [each.id for each in way.turns] == [one, two, three]
+    assert (way.turns[1].deleted, bool(way.turns[1].messages)) == (True, not erase)
+
+
+async def test_a_deleted_tree_is_unknown_at_once_and_leaves_nothing(archived: Archived) -> None:
+    ids = await grow(archived.store, "one", "two")
+    await archived.archive_all()
+    await archived.store.forget_tree(TENANT, ids[1])
+    assert [await archived.ids(id) for id in ids] == [None, None]
+    await archived.archive_all()
+    assert [await archived.ids(id) for id in ids] == [None, None]
+
+
+async def test_what_was_evicted_comes_back_to_be_continued(
+    server_url: str, prefix: str, tmp_path: Path, redis: Redis
+) -> None:
+    few = await opened(server_url, prefix, tmp_path, FEW)
+    ids = await grow(few.store, "one", "two", "three")
+    await few.archive_all()
+    for text in ("x", "y", "z"):
+        await grow(few.store, text)
+        await few.archive_all()
+    with pytest.raises(ParentNotFound):
+        await few.store.chain(TENANT, ids[1])
+    assert await few.returner.bring_back(TENANT, digits_of(ids[1]))
+    assert await said(few.store, ids[1]) == ["one", "two"]
+    assert await few.archive_all() == 0
+    await grow(few.store, "four", parent=ids[1])
+    assert await complaints(redis, prefix) == []
+    await few.store.close()
+    await few.archive.close()
+
+
+async def test_what_comes_back_is_what_it_was(archived: Archived, redis: Redis, prefix: str) -> None:
+    ids = await grow(archived.store, *(f"turn {at}" for at in range(120)))
+    before = {id: await archived.store.get(TENANT, id) for id in ids}
+    await archived.archive_all()
+    await lose(redis, prefix)
+    assert await archived.returner.bring_back(TENANT, digits_of(ids[-1]))
+    assert {id: await archived.store.get(TENANT, id) for id in ids} == before
+    assert await said(archived.store, ids[-1]) == [f"turn {at}" for at in range(120)]
+
+
+async def test_a_way_with_tombstones_comes_back_with_them(archived: Archived, redis: Redis, prefix: str) -> None:
+    one, two, three = await grow(archived.store, "one", "two", "three")
+    await archived.store.forget(TENANT, two)
+    await archived.archive_all()
+    await lose(redis, prefix)
+    assert await archived.returner.bring_back(TENANT, digits_of(three))
+    assert await said(archived.store, three) == ["one", "two", "three"]
+    assert not await archived.returner.bring_back(TENANT, digits_of(two))
+    with pytest.raises(NotFound):
+        await archived.store.get(TENANT, two)
+    assert await archived.store.get(TENANT, one)
+
+
+async def test_what_is_deleted_while_it_comes_back_stays_deleted(archived: Archived, redis: Redis, prefix: str) -> None:
+    ids = await grow(archived.store, "one", "two")
+    await archived.archive_all()
+    way = await archived.retriever.way(TENANT, digits_of(ids[1]))
+    assert way is not None
+    await archived.store.forget(TENANT, ids[1])
+    await archived.archive_all()
+    with pytest.raises(Outdated):
+        await archived.returner._store(TENANT, way)
+    assert not await archived.returner.bring_back(TENANT, digits_of(ids[1]))
+
+
+async def test_what_was_read_too_long_ago_does_not_come_back(archived: Archived, redis: Redis, prefix: str) -> None:
+    ids = await grow(archived.store, "one")
+    await archived.archive_all()
+    way = await archived.retriever.way(TENANT, digits_of(ids[0]))
+    assert way is not None
+    await lose(redis, prefix)
+    with pytest.raises(Outdated):
+        await archived.returner._store(TENANT, way._replace(asked_ms=way.asked_ms - 61_000))
+
+
+async def test_an_empty_store_has_all_that_was_archived(archived: Archived, redis: Redis, prefix: str) -> None:
+    trees = [await grow(archived.store, f"{at} one", f"{at} two") for at in range(5)]
+    await archived.archive_all()
+    await lose(redis, prefix)
+    for at, ids in enumerate(trees):
+        assert await archived.returner.bring_back(TENANT, digits_of(ids[1]))
+        assert await said(archived.store, ids[1]) == [f"{at} one", f"{at} two"]
+
+
+async def test_a_conversation_is_archived_where_it_stands(archived: Archived) -> None:
+    conversations = Conversations(archived.store)
+    id = conversations.new_id()
+    first = conversations.first_turn_id(id)
+    await conversations.create(TENANT, id, by_hand(first, None, ()), b"{}")
+    await archived.archive_all()
+    assert await archived.ids(id.replace("conv_", "resp_")) == [first, id.replace("conv_", "resp_")]
+
+
+async def test_ids_of_older_releases_lead_to_their_tree(archived: Archived) -> None:
+    ids = [f"resp_00{digit * 46}" for digit in "abc"]
+    for at, id in enumerate(ids):
+        await archived.store.append(TENANT, turn(id, ids[at - 1] if at else None, text=f"{at}"))
+    await archived.archive_all()
+    child = archived.store.new_id(ids[2])
+    await archived.store.append(TENANT, Turn(child, ids[2], Status.COMPLETED, (), b"{}"))
+    await archived.archive_all()
+    assert await archived.ids(child) == [*ids, child]
+
+
+async def test_a_long_tree_is_in_parts(server_url: str, prefix: str, tmp_path: Path) -> None:
+    made = await opened(server_url, prefix, tmp_path, Caps())
+    made = made._replace(
+        archiver=Archiver(made.store.server, made.store.keyspace, made.archive, after_seconds=0, part_bytes=100)
+    )
+    ids: list[str] = []
+    for at in range(10):
+        ids += await grow(made.store, f"turn {at}", parent=ids[-1] if ids else None)
+        await made.archive_all()
+    assert await made.ids(ids[-1]) == ids
+    assert len(await made.archive.list("v1/")) > 3
+    await made.store.close()
+    await made.archive.close()
+
+
+async def test_without_an_archive_nothing_is_noted(store: ConversationHistoryStore, redis: Redis, prefix: str) -> None:
+    ids = await grow(store, "one", "two")
+    await store.forget(TENANT, ids[1])
+    assert [key async for key in redis.scan_iter(f"{prefix}:*changes*")] == []
+    assert await redis.exists(f"{prefix}:{{00}}:unarchived") == 0
+    assert await said(store, ids[0]) == ["one"]
+
+
+async def test_nothing_is_due_before_its_time(archived: Archived) -> None:
+    await Archiver(archived.store.server, archived.store.keyspace, archived.archive, after_seconds=3600).begin()
+    await grow(archived.store, "one")
+    (shard,) = archived.store.keyspace.all_shards()
+    assert await archived.archiver.due(shard, 10) == []
+    assert isinstance(Due("a", "b"), tuple)

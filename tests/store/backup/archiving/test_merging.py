@@ -1,0 +1,240 @@
+"""What an archive has of a tree and what is news of it: however they come together, nothing is lost, and nothing that
+was deleted comes back.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from store.backup.archiving.merging import News, found, merged, missing, path
+from store.backup.archiving.parts import Damaged, Part, decoded, encoded
+from store.backup.records import Erased, Saved
+from store.errors import NewerFormat
+from store.turn import Status, StoredMessage
+
+SMALL = 100
+"""A part is full with two turns or three."""
+
+
+def turn(id: str, parent: str | None = None, text: bytes = b"text" * 8) -> Saved:
+    """A turn of a tree."""
+    message = StoredMessage("user", text)
+    return Saved(id, Status.COMPLETED, 1, 2, 3, "d" * 32, (message,), parent, b'{"id":"%b"}' % id.encode(), b"[]")
+
+
+def tombstone(of: Saved, *, erased: bool = False) -> Saved:
+    """What is left of a turn that others continue."""
+    left = msgspec.structs.replace(of, response=None, items=None)
+    return msgspec.structs.replace(left, messages=(), erased=Erased(1, 40)) if erased else left
+
+
+def after(parts: list[Part], news: News, part_bytes: int = SMALL) -> list[Part]:
+    """The parts once all that changes is written."""
+    changed = merged(parts, news, part_bytes)
+    number = {**dict(enumerate(parts)), **changed}
+    return [number[at] for at in range(len(number))]
+
+
+def archived(*turns: Saved, gone: Mapping[str, bool] | None = None) -> list[Part]:
+    """An archive that was told of these."""
+    return after([], News(turns, gone or {}))
+
+
+def ids(parts: Iterable[Part]) -> list[str]:
+    """Of all that is archived, deleted or not."""
+    return [each.id for part in parts for each in part.turns]
+
+
+A, B, C, D = turn("a"), turn("b", "a"), turn("c", "b"), turn("d", "b")
+
+
+def test_what_is_told_is_found_and_so_is_the_way_to_it() -> None:
+    parts = archived(A, B, C, D)
+    assert [found(parts, each.id) for each in (A, B, C, D)] == [A, B, C, D]
+    assert path(parts, "d") == [A, B, D]
+    assert parts[0].parts == len(parts) > 1
+
+
+def test_the_same_news_twice_change_nothing() -> None:
+    parts = archived(A, B, gone={"x": True})
+    assert merged(parts, News((A, B), {"x": True}), SMALL) == {}
+
+
+def test_only_the_parts_that_change_are_written_and_the_first_counts_them_after_the_new_ones() -> None:
+    parts = archived(A, B)
+    changed = merged(parts, News((C, D)), SMALL)
+    assert list(changed)[-1] == 0
+    assert 1 in changed
+    late = after(parts, News((C, D)))
+    more = merged(late, News((turn("e", "d"),)), SMALL)
+    assert set(more) <= {len(late) - 1, len(late), 0}
+
+
+def test_a_part_that_nobody_counted_yields_to_what_went_elsewhere_since() -> None:
+    stale = turn("b", "a", b"stale")
+    parts = after([*archived(A, B), Part((stale,))], News((C,)))
+    assert ids(parts).count("b") == 1
+    assert found(parts, "b") == B
+
+
+def test_a_deleted_leaf_is_gone_and_stays_so() -> None:
+    parts = after(archived(A, B, C), News((), {"c": False}))
+    assert ids(parts) == ["a", "b"]
+    again = after(parts, News((C,)))
+    assert found(again, "c") is None
+    assert ids(again) == ["a", "b"]
+
+
+def test_what_was_deleted_before_it_was_archived_never_is() -> None:
+    parts = archived(gone={"b": False})
+    assert found(after(parts, News((A, B))), "b") is None
+
+
+@pytest.mark.parametrize("erased", [False, True])
+def test_a_tombstone_stays_one_whatever_an_old_server_has(erased: bool) -> None:
+    parts = after(archived(A, B, C), News((tombstone(B, erased=erased),)))
+    assert path(parts, "c") == [A, tombstone(B, erased=erased), C]
+    assert after(parts, News((B,))) == parts
+
+
+def test_a_deleted_turn_that_others_continue_keeps_its_messages() -> None:
+    parts = after(archived(A, B, C), News((), {"b": False}))
+    assert found(parts, "b") is None
+    assert path(parts, "b") is None
+    assert path(parts, "c") == [A, tombstone(B), C]
+
+
+def test_erased_messages_are_in_no_part() -> None:
+    secret = turn("b", "a", b"secret")
+    parts = after(archived(A, secret, C), News((), {"b": True}))
+    assert all(b"secret" not in msgspec.msgpack.encode(part) for part in parts)
+    (_, middle, _) = path(parts, "c") or ()
+    assert middle.messages == ()
+    assert middle.erased is not None
+    assert middle.erased.messages == 1
+
+
+def test_what_was_forgotten_may_be_erased_later_and_not_the_other_way_round() -> None:
+    parts = after(archived(A, B, C), News((), {"b": False}))
+    erased = after(parts, News((), {"b": True}))
+    assert after(erased, News((B,), {"b": False})) == erased
+
+
+def test_a_deleted_turn_goes_with_the_last_one_that_continued_it() -> None:
+    parts = after(archived(A, B, C, D), News((), {"b": False, "c": False}))
+    assert ids(parts) == ["a", "b", "d"]
+    assert ids(after(parts, News((), {"d": False}))) == ["a"]
+
+
+def test_erased_items_of_a_turn_do_not_come_back_with_an_old_server() -> None:
+    redacted = msgspec.structs.replace(A, messages=(StoredMessage("user", b""),), erased=Erased(1, 40))
+    parts = after(archived(A), News((redacted,)))
+    assert found(parts, "a") == redacted
+    assert found(after(parts, News((A,))), "a") == redacted
+
+
+def test_a_deleted_tree_leaves_nothing_and_its_neighbour_everything() -> None:
+    other = [turn("x"), turn("y", "x")]
+    parts = after(archived(A, B, C, D, *other), News(gone_trees=("a",)))
+    assert sorted(ids(parts)) == ["x", "y"]
+    late = after(parts, News((A, B, turn("e", "b"))))
+    assert sorted(ids(late)) == ["x", "y"]
+    assert path(late, "y") == other
+
+
+def test_a_conversation_moves() -> None:
+    name = turn("n", "a")
+    parts = after(archived(A, name), News((B, msgspec.structs.replace(name, parent="b"))))
+    assert path(parts, "n") == [A, B, msgspec.structs.replace(name, parent="b")]
+    gone = after(parts, News((), {"b": False}))
+    assert [each.id for each in path(gone, "n") or ()] == ["a", "b", "n"]
+
+
+def test_a_turn_whose_way_has_a_hole_has_no_path() -> None:
+    assert path(archived(A, C), "c") is None
+
+
+def test_what_turns_continue_and_nobody_knows_is_missing() -> None:
+    assert missing(archived(A), [C, D]) == {"b"}
+    assert missing(archived(A), [D, B]) == set()
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_part_is_refused_by_name(value: bytes) -> None:
+    for each in (value, b"hA\x01" + value, b"hA\x01\x01" + value):
+        with suppress(Damaged, NewerFormat):
+            assert isinstance(decoded(each), Part)
+
+
+@pytest.mark.parametrize("value", [b"", b"hA", b"hB\x01\x00\x80", encoded(Part())[:-1], b"hA\x01\x01nothing"])
+def test_a_damaged_part_is_refused(value: bytes) -> None:
+    with pytest.raises(Damaged):
+        decoded(value)
+
+
+def test_a_later_releases_part_is_refused() -> None:
+    with pytest.raises(NewerFormat):
+        decoded(b"hA\x02" + encoded(Part())[3:])
+
+
+class Accounts(RuleBasedStateMachine):
+    """Turns come, are deleted and are told again, in any order and late; one account has all that was not deleted."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.parts: list[Part] = []
+        self.turns: dict[str, Saved] = {}
+        self.gone: dict[str, bool] = {}
+
+    @rule(data=st.data())
+    def add(self, data: st.DataObject) -> None:
+        known = [id for id in self.turns if id not in self.gone]
+        parent = data.draw(st.sampled_from([None, *known]))
+        new = turn(f"t{len(self.turns)}", parent)
+        self.turns[new.id] = new
+        self.parts = after(self.parts, News((new,)))
+
+    @precondition(lambda self: self.turns)
+    @rule(data=st.data(), erased=st.booleans())
+    def delete(self, data: st.DataObject, erased: bool) -> None:
+        id = data.draw(st.sampled_from(sorted(self.turns)))
+        self.gone[id] = erased or self.gone.get(id, False)
+        self.parts = after(self.parts, News((), {id: erased}))
+
+    @precondition(lambda self: self.turns)
+    @rule(data=st.data())
+    def tell_again(self, data: st.DataObject) -> None:
+        late = data.draw(st.lists(st.sampled_from(list(self.turns.values())), unique_by=lambda each: each.id))
+        self.parts = after(self.parts, News(late))
+
+    @rule()
+    def write_and_read(self) -> None:
+        self.parts = [decoded(encoded(part)) for part in self.parts]
+
+    @invariant()
+    def nothing_is_lost_and_nothing_comes_back(self) -> None:
+        for id, known in self.turns.items():
+            if id in self.gone:
+                assert found(self.parts, id) is None
+            else:
+                assert found(self.parts, id) == known
+                way = path(self.parts, id)
+                assert way is not None
+                assert [each.id for each in way][-1] == id
+                for each in way:
+                    assert each.deleted == (each.id in self.gone)
+                    assert bool(each.messages) != self.gone.get(each.id, False)
+
+    @invariant()
+    def each_turn_is_in_one_place_and_the_first_part_counts_all(self) -> None:
+        assert len(ids(self.parts)) == len(set(ids(self.parts)))
+        if self.parts:
+            assert self.parts[0].parts == len(self.parts)
+
+
+TestAccounts = Accounts.TestCase

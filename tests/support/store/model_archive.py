@@ -1,0 +1,334 @@
+"""A store with an archive, as hypothesis tries it: whatever comes between whatever, turns are never lost, and what was
+deleted never comes back.
+
+Archivers, readers and who brings turns back stop before each step in the archive and in the server, and go on in any
+order: some die there, some find the archive away before or after it did what it was asked, and some are very late.
+What users do happens in between. All scripts are the real ones, on a real server.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+from hypothesis import HealthCheck, Phase, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from redis.asyncio import Redis
+
+from store.archive.archive import Archive
+from store.archive.port import Stored
+from store.backup.archiving.archiver import Archiver
+from store.backup.archiving.retrieving import Retriever
+from store.backup.archiving.returning import Returner
+from store.errors import ArchiveUnavailable, ChainTooLong, NotFound, ParentNotFound, StoreFull
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.keys import digits_of, id_of
+from store.redis.connection import Operation, Server, connect
+from tests.support.store.audit import complaints
+from tests.support.store.sample import TENANT, turn
+
+FEW = Caps(responses=4)
+GOES_ON, FAILS, LOSES = "goes on", "fails", "loses"
+"""What becomes of a step: it is made, the archive is away before it, or away before it could reply."""
+
+ANY = st.integers(0, 999)
+"""Which of those that there are: how many depends on what came before whom, which a server decides."""
+
+NEWEST = 6
+DRAINS = 500
+"""More rounds than it takes until all is archived."""
+
+
+class Gate:
+    """Where tasks that were begun under it wait until they may make their next step."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[asyncio.Task[None], asyncio.Future[str]] = {}
+        self._tasks = set[asyncio.Task[None]]()
+        self._arrived = asyncio.Event()
+
+    async def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin some work, up to its first step."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        await self._settled(task)
+
+    async def step(self, task: asyncio.Task[None], how: str) -> None:
+        """Have a task make its next step."""
+        self.waiting.pop(task).set_result(how)
+        await self._settled(task)
+
+    async def kill(self, task: asyncio.Task[None]) -> None:
+        """End a task where it stands."""
+        self.waiting.pop(task)
+        task.cancel()
+        await self._settled(task)
+
+    async def __call__(self) -> str:
+        """Wait for the next step, which what was not begun under the gate makes at once."""
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        if task not in self._tasks:
+            return GOES_ON
+        self.waiting[task] = asyncio.get_running_loop().create_future()
+        self._arrived.set()
+        return await self.waiting[task]
+
+    async def _settled(self, task: asyncio.Task[None]) -> None:
+        while task not in self.waiting and not task.done():
+            arrived = asyncio.ensure_future(self._arrived.wait())
+            await asyncio.wait({task, arrived}, return_when=asyncio.FIRST_COMPLETED)
+            arrived.cancel()
+            self._arrived.clear()
+        if task.done():
+            self._tasks.discard(task)
+            with suppress(asyncio.CancelledError):
+                task.result()
+
+
+class GatedArchive:
+    """An archive in memory."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._values: dict[str, Stored] = {}
+        self._puts = 0
+
+    async def get(self, key: str) -> Stored | None:
+        if await self._gate() != GOES_ON:
+            raise ArchiveUnavailable("it is away")
+        return self._values.get(key)
+
+    async def put(self, key: str, value: bytes, *, only_if: str | None) -> str | None:
+        how = await self._gate()
+        if how == FAILS:
+            raise ArchiveUnavailable("it is away")
+        there = self._values.get(key)
+        if (None if there is None else there.etag) != only_if:
+            return None
+        self._puts += 1
+        self._values[key] = Stored(value, str(self._puts))
+        if how == LOSES:
+            raise ArchiveUnavailable("it is away now")
+        return str(self._puts)
+
+
+class GatedServer:
+    """A server each of whose operations is a step."""
+
+    def __init__(self, server: Server, gate: Gate) -> None:
+        self._server, self._gate = server, gate
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    @asynccontextmanager
+    async def operation(self, *, longer: float = 0.0) -> AsyncIterator[Operation]:
+        await self._gate()
+        async with self._server.operation(longer=longer) as operation:
+            yield operation
+
+
+class ArchiveMachine(RuleBasedStateMachine):
+    """What users, archivers and crashes do, in any order."""
+
+    url: str
+
+    @initialize()
+    def begin(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.run(self._begin())
+
+    async def _begin(self) -> None:
+        self.prefix = f"test-{uuid.uuid4().hex}"
+        self.gate = Gate()
+        archive = cast(Archive, GatedArchive(self.gate))
+        self.store = ConversationHistoryStore(connect(self.url), prefix=self.prefix, caps=FEW, timeout_seconds=15)
+        late = ConversationHistoryStore(connect(self.url), prefix=self.prefix, caps=FEW, timeout_seconds=15)
+        self.late = late
+        late.server = cast(Server, GatedServer(late.server, self.gate))
+        self.archiver = Archiver(late.server, late.keyspace, archive, after_seconds=0)
+        self.retriever = Retriever(late.server, late.keyspace, archive)
+        self.returner = Returner(late, self.retriever)
+        self.at_once = Returner(self.store, Retriever(self.store.server, self.store.keyspace, archive))
+        await self.archiver.begin()
+        self.turns: list[str] = []
+        self.parents: dict[str, str | None] = {}
+        self.gone = set[str]()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        self.loop.run_until_complete(work)
+
+    @rule(which=ANY)
+    def append(self, which: int) -> None:
+        """Continue a turn, or begin a tree."""
+        self.run(self._append(self._turn(which) if which % 4 else None))
+
+    async def _append(self, parent: str | None) -> None:
+        id = self.store.new_id(parent)
+        with suppress(StoreFull, ParentNotFound, ChainTooLong):
+            await self.store.append(TENANT, turn(id, parent, text=f"turn {len(self.turns)}"))
+            self.turns.append(id)
+            self.parents[id] = parent
+            self._tell(f"{self._name(id)} is stored below {self._name(parent)}")
+
+    @rule(which=ANY, erase=st.booleans())
+    def delete(self, which: int, erase: bool) -> None:
+        """Delete a turn, one time in two; one that has left the store is brought back before."""
+        if which % 2 == 0 and (id := self._turn(which // 2)):
+            self.run(self._delete(id, erase))
+
+    async def _delete(self, id: str, erase: bool) -> None:
+        with suppress(NotFound, StoreFull):
+            await self.at_once.bring_back(TENANT, digits_of(id))
+            await self.store.forget(TENANT, id, erase=erase)
+            self.gone.add(id)
+            self._tell(f"{self._name(id)} is {'erased' if erase else 'deleted'}")
+
+    @rule(which=ANY)
+    def delete_a_tree(self, which: int) -> None:
+        """Delete a tree, one time in three."""
+        if which % 3 == 0 and (id := self._turn(which)):
+            self.run(self._delete_tree(id))
+
+    async def _delete_tree(self, id: str) -> None:
+        with suppress(NotFound):
+            await self.store.forget_tree(TENANT, id)
+            root = self._root(id)
+            self.gone.update(each for each in self.turns if self._root(each) == root)
+            self._tell(f"the tree of {self._name(id)} is deleted")
+
+    def _root(self, id: str) -> str:
+        while (parent := self.parents[id]) is not None:
+            id = parent
+        return id
+
+    def _name(self, id: str | None) -> str:
+        return f"turn {self.turns.index(id)}" if id in self.turns else "none"
+
+    def _tell(self, what: str) -> None:
+        """Say what happens, for the report of what fails."""
+        note(what)
+
+    def _turn(self, which: int) -> str | None:
+        """One of the newest, so that much is done with the same ones."""
+        return self.turns[-1 - which % min(len(self.turns), NEWEST)] if self.turns else None
+
+    @rule(which=ANY)
+    def archive(self, which: int) -> None:
+        """Begin to archive one of the trees that are due."""
+        self.run(self.gate.begin(self._archive(which)))
+
+    async def _archive(self, which: int) -> None:
+        (shard,) = self.store.keyspace.all_shards()
+        if due := await self.archiver.due(shard, 10):
+            tree = due[which % len(due)]
+            self._tell(f"the tree of {self._name(id_of(tree.root))} is to be archived")
+            with suppress(ArchiveUnavailable):
+                self._tell(f"that of {self._name(id_of(tree.root))} lacks {await self.archiver.archive(tree)}")
+
+    @rule(which=ANY)
+    def bring_back(self, which: int) -> None:
+        """Begin to bring a turn back."""
+        if id := self._turn(which):
+            self.run(self.gate.begin(self._bring_back(id)))
+
+    async def _bring_back(self, id: str) -> None:
+        with suppress(ArchiveUnavailable, StoreFull):
+            there = await self.returner.bring_back(TENANT, digits_of(id))
+            self._tell(f"{self._name(id)} {'is back' if there else 'is not there'}")
+
+    @rule(which=ANY)
+    def read(self, which: int) -> None:
+        """Begin to read a turn."""
+        if id := self._turn(which):
+            self.run(self.gate.begin(self._read(id)))
+
+    async def _read(self, id: str) -> None:
+        was_gone = id in self.gone
+        with suppress(ArchiveUnavailable):
+            assert not (was_gone and await self._is_there(id)), "what was deleted is told of"
+
+    async def _is_there(self, id: str) -> bool:
+        try:
+            await self.store.get(TENANT, id)
+        except NotFound:
+            return await self.retriever.way(TENANT, digits_of(id)) is not None
+        return True
+
+    @rule(which=ANY, how=st.sampled_from([GOES_ON] * 8 + [FAILS, LOSES]), steps=st.integers(1, 8))
+    def go_on(self, which: int, how: str, steps: int) -> None:
+        """Have some work make steps."""
+        task = self._some(which)
+        for _ in range(steps):
+            if task in self.gate.waiting:
+                self.run(self.gate.step(task, how))
+
+    @rule(which=ANY)
+    def die(self, which: int) -> None:
+        """End some work where it stands, one time in three."""
+        if which % 3 == 0 and (task := self._some(which)):
+            self.run(self.gate.kill(task))
+
+    def _some(self, which: int) -> asyncio.Task[None] | None:
+        waiting = list(self.gate.waiting)
+        return waiting[which % len(waiting)] if waiting else None
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.run(self._end())
+            self.loop.close()
+
+    async def _end(self) -> None:
+        try:
+            while self.gate.waiting:  # those who are very late
+                await self.gate.step(next(iter(self.gate.waiting)), GOES_ON)
+            (shard,) = self.store.keyspace.all_shards()
+            for _ in range(DRAINS):
+                if not (due := await self.archiver.due(shard, 10)):
+                    break
+                await self.archiver.archive(due[0])
+            await self._judge()
+            await self._sweep()
+            await self._lose_all()
+            await self._judge()
+        finally:
+            await self.store.close()
+            await self.late.close()
+
+    async def _judge(self) -> None:
+        there = {id for id in self.turns if await self._is_there(id)}
+        assert there & self.gone == set(), "what was deleted is back"
+        lost = [self._name(id) for id in self.turns if id not in self.gone | there]
+        assert lost == [], "turns are lost"
+
+    async def _sweep(self) -> None:
+        """What is in Redis adds up, once what nothing needs is taken away."""
+        await self.store.sweep()
+        redis = connect(self.url)
+        assert await complaints(cast(Redis, redis), self.prefix) == []
+        await redis.aclose()
+
+    async def _lose_all(self) -> None:
+        """The server loses all: what is archived is all that there is, deleted or not."""
+        redis = connect(self.url)
+        keys = [key async for key in redis.scan_iter(f"{self.prefix}:*")]
+        await redis.delete(*keys)
+        await redis.aclose()
+
+
+def run_archive(url: str, *, examples: int, steps: int = 120) -> None:
+    """Try so many stories on a server."""
+    machine = type("Machine", (ArchiveMachine,), {"url": url})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
