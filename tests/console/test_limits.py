@@ -87,6 +87,7 @@ def test_a_key_is_limited_and_let_go(limited: ServiceProcess, visit: Open) -> No
         asks()
     page.get_by_role("button", name="Limit the key").click()
     expect(page.get_by_label("Requests a day")).to_have_value("0")
+    expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     fill(page, "Limit the key", ("Requests a day", ""))
