@@ -11,7 +11,7 @@ from typing import Annotated, Any, ParamSpec
 import typer
 
 from service.commands.client import printing
-from service.commands.client.errors import EXIT_INTERRUPTED, ClientError
+from service.commands.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, ClientError
 from service.commands.client.profile import DEFAULT_URL, read_profile
 from service.commands.client.service import Service
 
@@ -46,6 +46,9 @@ _SERVICE = {
 }
 """The options that name a service, by the parameters of `service_of`."""
 
+_SHAPELESS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
+"""What comes of reading an answer that lacks something, or has something else in its place."""
+
 
 def ending(command: Callable[P, int | None]) -> Callable[P, None]:
     """A command that ends the process with the status that it returns, or that its error has."""
@@ -53,6 +56,7 @@ def ending(command: Callable[P, int | None]) -> Callable[P, None]:
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        _open_what_is_closed()
         try:
             status = command(*args, **kwargs)
         except ClientError as error:
@@ -63,9 +67,20 @@ def ending(command: Callable[P, int | None]) -> Callable[P, None]:
         except BrokenPipeError:  # whoever read the output has enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = 1
+        except OSError as error:
+            printing.wrong(f"can't write: {error.strerror or error}")
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = EXIT_FAILED
         raise typer.Exit(status or 0)
 
     return run
+
+
+def _open_what_is_closed() -> None:
+    """Have nothing to read, or nobody to read, where the caller has closed stdin, stdout or stderr."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def talking(command: Callable[..., int | None]) -> Callable[..., None]:
@@ -74,7 +89,11 @@ def talking(command: Callable[..., int | None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**given: Any) -> int | None:
         named = {name: given.pop(name) for name in _SERVICE}
-        return command(service_of(**named), **given)
+        service = service_of(**named)
+        try:
+            return command(service, **given)
+        except _SHAPELESS as error:
+            raise ClientError(f"an answer is not as harmonium's are: {type(error).__name__}: {error}") from error
 
     _, *own = inspect.signature(command).parameters.values()
     named = [

@@ -64,18 +64,22 @@ def read_profile(url: str | None, name: str | None, key_env: str | None, environ
 
     A URL that is given goes with no key of a profile: it would be sent to somebody else. Raises ClientError.
     """
-    given = url or (environment.get(URL) if name is None else None)
-    alone = bool(given) and name is None
-    chosen = Written() if alone else _chosen(_config_file(environment), name or environment.get(PROFILE))
-    if (variable := key_env or chosen.key_env) is not None:
+    given = url if url is not None else (environment.get(URL) or None) if name is None else None
+    alone = given is not None and name is None
+    chosen = (
+        Written()
+        if alone
+        else _chosen(_config_file(environment), name if name is not None else environment.get(PROFILE) or None)
+    )
+    if (variable := key_env if key_env is not None else chosen.key_env) is not None:
         key = environment.get(variable)
         if not key:
             raise _wrong(f"{variable} is not set, and should hold the key")
     elif chosen.key_file is not None:
-        key = _read(Path(chosen.key_file).expanduser()).strip()
+        key = _read(Path(chosen.key_file)).strip()
     else:
         key = environment.get(KEY) or None
-    return Profile(_checked(given or chosen.url or DEFAULT_URL), _checked_key(key), chosen.model)
+    return Profile(_checked(given if given is not None else chosen.url or DEFAULT_URL), _checked_key(key), chosen.model)
 
 
 def _config_file(environment: Mapping[str, str]) -> Path:
@@ -91,7 +95,7 @@ def _chosen(file: Path, name: str | None) -> Written:
         return Written()
     try:
         config = msgspec.toml.decode(_read(file), type=_Config)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise _wrong(f"{file}: {error}") from None
     wanted = name if name is not None else config.default
     if wanted is None:
@@ -103,12 +107,12 @@ def _chosen(file: Path, name: str | None) -> Written:
 
 def _read(file: Path) -> str:
     try:
-        with file.open("rb") as opened:
+        with file.expanduser().open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise _wrong(f"{file} has more than {MAX_FILE_BYTES} bytes")
         return content.decode()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # no text, no path, no home
         raise _wrong(f"can't read {file}: {error}") from None
 
 
@@ -116,6 +120,7 @@ def _checked(url: str) -> str:
     """A URL of a service, without `/v1` and a slash at its end."""
     try:
         parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")  # as a request does: no label may be empty or too long
         sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port)
     except ValueError:
         sound = False

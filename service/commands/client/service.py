@@ -103,7 +103,7 @@ class Service:
         url = urlsplit(self._profile.url)
         assert url.hostname is not None
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        where = f"{url.path}{path}" + (f"?{urlencode(query)}" if query else "")
+        where = f"{url.path}{path}" + (f"?{urlencode(query, errors='replace')}" if query else "")
         headers = {"user-agent": "harmonium"}
         if self._profile.key is not None:
             headers["authorization"] = f"Bearer {self._profile.key}"
@@ -151,7 +151,7 @@ class Service:
 def _object(content: bytes) -> Json:
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):  # it may be nested too deeply to be read
         found = None
     if not isinstance(found, dict):
         raise ClientError("the answer is no JSON object: that is no harmonium, or something stands before it")

@@ -82,12 +82,23 @@ def test_a_url_that_is_given_never_gets_the_key_of_a_profile(environment: dict[s
             "http://hü",
             "http://[::1",
             "file:///etc/passwd",
+            "http://a..b",
+            f"http://{'a' * 64}.example",
         ),
     ],
 )
 def test_what_is_no_url_of_a_service_is_refused(environment: dict[str, str], url: str) -> None:
     with pytest.raises(ClientError) as raised:
-        read_profile(url or "\t", None, None, environment)
+        read_profile(url, None, None, environment)
+    assert raised.value.exit_status == EXIT_USAGE
+
+
+@pytest.mark.parametrize(("name", "key_env"), [("", None), ("home", "")])
+def test_an_option_that_is_empty_is_not_as_if_it_were_left_out(
+    environment: dict[str, str], name: str, key_env: str | None
+) -> None:
+    with pytest.raises(ClientError) as raised:
+        read_profile(None, name, key_env, environment)
     assert raised.value.exit_status == EXIT_USAGE
 
 
@@ -107,6 +118,9 @@ def test_a_key_that_can_be_none_is_refused_without_being_shown(environment: dict
         ("default = 'nobody'", "no [profiles.nobody]"),
         ("x = ", "config.toml"),
         ("# " + "x" * 70_000, "more than"),
+        ("x = " + "[" * 5_000, "config.toml"),
+        ("default = 'x'\n[profiles.x]\nkey_file = '~nobody-of-here/key'", "can't read"),
+        ("default = 'x'\n[profiles.x]\nkey_file = \"a\\u0000\"", "can't read"),
     ],
 )
 def test_a_file_that_is_wrong_is_said(tmp_path: Path, content: str, words: str) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import socketserver
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Generator
 
@@ -73,6 +75,8 @@ def client(url: str) -> Service:
         (answer("404 No", "[]"), 3, "HTTP 404"),
         (answer("200 OK", "<html>"), 1, "no JSON object"),
         (answer("200 OK", "[1]"), 1, "no JSON object"),
+        (answer("200 OK", "[" * 200_000), 1, "no JSON object"),
+        (answer("500 Oh", "[" * 200_000), 1, "Oh"),
         (answer("302 Found", "", "location: http://elsewhere"), 1, "sends elsewhere"),
         (b"what?\r\n\r\n", 5, "can't reach"),
         (b"", 5, "can't reach"),
@@ -124,3 +128,42 @@ def test_a_service_that_says_nothing_is_waited_for_no_longer_than_so() -> None:
 
 def test_a_lone_surrogate_is_sent_as_a_question_mark(serving: Server) -> None:
     assert run("ask", "-m", "m", "\ud800", "--url", serving(stream(EVENT, DONE))).exit_code == 0
+
+
+ODD = {"id": 5, "data": "abc", "turns": None, "output": [1], "created_at": 10**30, "has_more": 1}
+
+
+@pytest.mark.parametrize("body", [{}, ODD])
+@pytest.mark.parametrize(
+    "command", ["ls", "tree resp_1", "show resp_1 --tokens", "log resp_1", "diff resp_1 resp_2", "export --all", "jobs"]
+)
+def test_an_answer_of_another_shape_is_a_line_and_a_status(serving: Server, command: str, body: object) -> None:
+    result = run(*command.split(), "--url", serving(answer("200 OK", json.dumps(body))))
+    assert result.exit_code == 1
+    assert "harmonium: an answer is not as harmonium's are: " in result.stderr
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_what_is_no_text_is_asked_for_with_a_question_mark(serving: Server) -> None:
+    page = {"data": [], "searched": {}}
+    assert run("ls", "--model", "\udcff", "--url", serving(answer("200 OK", json.dumps(page)))).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("redirected", "status", "words"),
+    [
+        (("ls", ">/dev/full"), 1, "harmonium: can't write: No space left on device\n"),
+        (("ls", ">&-"), 0, ""),
+        (("ask", "<&-"), 2, "harmonium: nothing to say: give words, or pipe some in\n"),
+    ],
+)
+def test_a_caller_that_takes_or_gives_nothing_is_told_in_a_line(
+    serving: Server, redirected: tuple[str, str], status: int, words: str
+) -> None:
+    tree = {"id": "resp_1", "kind": "response", "status": "completed"}
+    page = {"data": [{"newest": tree, "turns": 1, "turns_complete": True, "last_used_at": 1}], "searched": {}}
+    command, redirection = redirected
+    line = f'exec "$0" -m service {command} --url "$1" {redirection}'
+    url = serving(answer("200 OK", json.dumps(page)))
+    done = subprocess.run(["sh", "-c", line, sys.executable, url], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (status, words)

@@ -155,7 +155,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 def _object(line: bytes, number: int) -> Json:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise ClientError(f"line {number} is no JSON object: that is no export", EXIT_USAGE)
