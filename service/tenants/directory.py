@@ -209,13 +209,14 @@ class Directory:
 
     async def limit(self, actor: Actor, id: str, model: str, wished: Mapping[str, int | None] | None) -> Project:
         """The project with other limits of a model, or of ALL_MODELS: those that are `wished`, by their names, the
-        others as they were; with None it has none of its own. Raises ApiError.
+        others as they were; with None it has none of its own, as where each is taken away. Raises ApiError.
         """
 
         def change(project: Project) -> Project:
-            limits = {each: limit for each, limit in project.limits.items() if each != model or wished is not None}
-            if wished is not None:
-                limits[model] = msgspec.structs.replace(limits.get(model, Limit()), **wished)
+            limits = {each: limit for each, limit in project.limits.items() if each != model}
+            after = msgspec.structs.replace(project.limits.get(model, Limit()), **wished) if wished else Limit()
+            if after != Limit():
+                limits[model] = after
             if len(limits) > MAX_MODELS:
                 raise InvalidRequest(
                     f"The project has limits of {MAX_MODELS} models already. Delete one.", code="limit_reached"

@@ -70,7 +70,22 @@ def test_limits_of_all_models_and_of_one_are_changed_and_taken_away(limited: Ser
         expect(row(page, "Limits", "all together").locator("td").nth(6)).to_have_text(NONE)
         assert shown(page, "all together") == ["600", *[NONE] * 6], "that of the settings"
         changes = [each.type for each in client.admin.organization.audit_logs.list(project_ids=[project]).data]
-        assert changes.count("rate_limit.deleted") == 1
+        assert changes.count("rate_limit.updated") == 6
+
+
+def test_who_takes_away_all_that_is_seen_leaves_what_somebody_else_added(limited: ServiceProcess, visit: Open) -> None:
+    with admin(limited) as client:
+        project, _ = with_key(client, "Letters")
+        limits = client.admin.organization.projects.rate_limits
+        limits.update_rate_limit(f"rl-{MODEL}", project_id=project, max_requests_per_1_minute=60)
+        page = entered(visit, limited, f"#/projects/{project}")
+        page.get_by_role("button", name=f"Change the limits of {MODEL}").click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        limits.update_rate_limit(f"rl-{MODEL}", project_id=project, max_tokens_per_1_minute=5000)
+        page.get_by_role("dialog").get_by_label("Requests a minute").fill("")
+        page.get_by_role("dialog").get_by_role("button", name="Change", exact=True).click()
+        expect(row(page, "Limits", MODEL)).to_contain_text("5,000")
+        assert shown(page, MODEL) == [NONE, "5,000", *[NONE] * 5]
 
 
 def test_a_key_is_limited_and_let_go(limited: ServiceProcess, visit: Open) -> None:
@@ -109,6 +124,7 @@ def test_what_is_no_limit_is_refused_and_changes_nothing(limited: ServiceProcess
         (HOSTILE, "whole number"),
         ("1000000001", "0 to 1000000000"),
         ("9" * 30, "expected an integer"),
+        ("9" * 400, "whole number"),
     ):
         form.get_by_label("Requests a month").fill(text)
         change.click()
@@ -116,6 +132,14 @@ def test_what_is_no_limit_is_refused_and_changes_nothing(limited: ServiceProcess
         untouched(page)
     form.get_by_role("button", name="Cancel").click()
     assert shown(page, "all together") == ["600", *[NONE] * 6]
+
+
+def test_a_weight_without_end_is_refused_and_takes_none_away(limited: ServiceProcess, visit: Open) -> None:
+    page = entered(visit, limited, "#/projects/acme")
+    fill(page, "Change…", ("Weight", "3"))
+    expect(page.get_by_text("weight 3")).to_be_visible()
+    form = fill(page, "Change…", ("Weight", "1e999"))
+    expect(form.get_by_role("alert")).to_contain_text("should be a number")
 
 
 def test_a_project_gets_another_name_and_weight(limited: ServiceProcess, visit: Open) -> None:

@@ -23,7 +23,7 @@ export function ChangeProject({ project, onDone, onClose }: Changing) {
   if (weight.trim() !== before) wished.weight = weight.trim() ? Number(weight) : null;
   async function change(event: SubmitEvent) {
     event.preventDefault();
-    if (Number.isNaN(wished.weight)) {
+    if (typeof wished.weight === "number" && !Number.isFinite(wished.weight)) {
       setError("The weight should be a number such as 3 or 0.5, or empty.");
       return;
     }

@@ -4,7 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import { said } from "../state";
 import { Failure, Line, wordsOf } from "../views/text";
 import { Dialog, Pages } from "./pages";
-import { type Limits, type Numbers, changeLimits, dropLimits, limits } from "./requests";
+import { type Limits, type Numbers, changeLimits, limits } from "./requests";
 
 const LIMITS: [string, string][] = [
   ["max_requests_per_1_minute", "Requests a minute"],
@@ -76,7 +76,7 @@ function Row({ project, limit, isOver, onChanged }: Shown) {
             }
             hint={isOfAll ? "Where one is empty, that of the settings holds, if there is one." : "Where one is empty, there is none."}
             known={limit}
-            save={(all, changed) => (Object.keys(all).length ? changeLimits(project, limit.id, changed) : dropLimits(project, limit.id))}
+            save={(_, changed) => changeLimits(project, limit.id, changed)}
             onDone={onChanged}
             onClose={() => setChanging(false)}
           />
@@ -106,7 +106,7 @@ export function LimitsForm({ title, hint, known, save, onDone, onClose }: Changi
   const changed = LIMITS.filter(([field]) => texts[field] !== before[field]);
   async function change(event: SubmitEvent) {
     event.preventDefault();
-    const wrong = changed.find(([field]) => !/^[0-9]*$/.test(texts[field] ?? ""));
+    const wrong = changed.find(([field]) => !/^[0-9]*$/.test(texts[field] ?? "") || !Number.isFinite(Number(texts[field])));
     if (wrong) {
       setError(`${wrong[1]} should be a whole number in digits, or empty.`);
       return;

@@ -169,14 +169,9 @@ export const limitKey = (id: string, key: string, limits: Numbers): Promise<unkn
 export const limits = (id: string, after: string | null, signal: AbortSignal) =>
   listed<Limits>(`${project(id)}/rate_limits`, after, PAGE, signal);
 
-const limit = (id: string, of: string): string => `${project(id)}/rate_limits/${encodeURIComponent(of)}`;
-
 /** Change limits of a model, or of all together; those that aren't given stay. */
 export const changeLimits = (id: string, of: string, changed: Numbers): Promise<unknown> =>
-  json(limit(id, of), { method: "POST", body: changed });
-
-/** Take away all limits that a project has of a model, or of all together. */
-export const dropLimits = (id: string, of: string): Promise<unknown> => json(limit(id, of), { method: "DELETE" });
+  json(`${project(id)}/rate_limits/${encodeURIComponent(of)}`, { method: "POST", body: changed });
 
 /** The names of administrators by the ids of their keys. */
 export async function administrators(signal: AbortSignal): Promise<Map<string, string>> {
