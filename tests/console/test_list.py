@@ -197,3 +197,18 @@ def test_what_runs_is_seen_again_behind_a_restart_though_nobody_asks(start: STAR
     expect(page.get_by_role("alert")).to_have_count(0)
     page.get_by_role("button", name="Cancel this response").click()
     expect(page.get_by_label("Running in the background")).to_have_count(0)
+
+
+@pytest.mark.parametrize("body", ["<html>", '{"data":['])
+def test_what_runs_is_looked_at_again_behind_an_answer_that_is_none(start: START, visit: Open, body: str) -> None:
+    service = start(demo_tokens_per_second=20)
+    id = said(service, "Count to 500.", background=True)
+    page = visit(service)
+    expect(page.get_by_label("Running in the background")).to_be_visible()
+    jobs = re.compile("/console/api/jobs")
+    page.route(jobs, lambda route: route.fulfill(status=200, body=body))
+    with page.expect_response(jobs):
+        pass
+    page.unroute(jobs)
+    service.client().responses.cancel(id)
+    expect(page.get_by_label("Running in the background")).to_have_count(0, timeout=15_000)
