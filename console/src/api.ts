@@ -124,6 +124,10 @@ export const bring = (turn: object, signal: AbortSignal): Promise<Brought> =>
 
 export const cancel = (id: string): Promise<Answer> => json(`${response(id)}/cancel`, { method: "POST" });
 
+/** Say something to a background response while it waits or runs. */
+export const steer = (id: string, words: string): Promise<unknown> =>
+  json(`${response(id)}/steer`, { method: "POST", body: { input: words } });
+
 /** How much of what was said is to go: an answer; what later turns know of it, too; or the whole tree. */
 export type Extent = "answer" | "erase" | "tree";
 

@@ -149,6 +149,40 @@ def test_a_background_response_is_cancelled(start: START, visit: Open) -> None:
     assert service.client().responses.retrieve(id).status == "cancelled"
 
 
+def test_something_is_said_to_a_background_response(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=20)
+    id = said(service, "Count to 500.", background=True)
+    page = visit(service, f"#/c/{id}")
+    page.get_by_role("button", name="Say something", exact=True).click()
+    expect(page.get_by_role("button", name="Say it")).to_be_disabled()
+    page.get_by_label("What to say to it").fill("Count to 3.")
+    page.get_by_role("button", name="Say it").click()
+    expect(page.locator(".row")).to_have_count(2)
+    expect(page.locator(".row.selected")).to_contain_text("Count to 3.")
+    expect(page.locator(".turn .about .status")).to_have_text("completed")
+    ended = service.client().responses.retrieve(id)
+    assert ended.incomplete_details is not None
+    assert ended.incomplete_details.reason == "steered"  # type: ignore[comparison-overlap]
+    assert service.client().responses.retrieve(selected(page)).output_text == "1\n2\n3"
+    expect(page.get_by_role("button", name="Say something", exact=True)).to_have_count(0)
+
+
+def test_what_can_not_be_said_to_a_response_is_told(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=20)
+    id = said(service, "Count to 500.", background=True)
+    page = visit(service, f"#/c/{id}")
+    page.get_by_role("button", name="Say something", exact=True).click()
+    page.get_by_label("What to say to it").fill("Count to 3.")
+    page.route("**/steer", lambda route: route.abort())
+    page.get_by_role("button", name="Say it").click()
+    expect(page.locator(".composer [role=alert]")).to_be_visible()
+    expect(page.get_by_label("What to say to it")).to_have_value("Count to 3.")
+    page.unroute("**/steer")
+    service.client().responses.cancel(id)
+    expect(page.locator(".turn .about .status")).to_have_text("cancelled")
+    expect(page.get_by_label("What to say to it")).to_have_count(0)
+
+
 def test_events_come_live_and_are_played_again(start: START, visit: Open) -> None:
     service = start(demo_tokens_per_second=50)
     with service.client().responses.create(model=MODEL, input="Count to 30.", background=True, stream=True) as stream:

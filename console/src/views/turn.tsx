@@ -8,6 +8,7 @@ import { Composer, type Draft } from "./composer";
 import { Events } from "./tabs/events";
 import { ItemView } from "./tabs/items";
 import { Tokens } from "./tabs/tokens";
+import { Steering, isSteerable, successor, unheard } from "./steering";
 import { useLoaded } from "./loading";
 import { Ago, Copy, Failure, Id, Line, Loading, Status, Text, count, wordsOf } from "./text";
 
@@ -74,9 +75,10 @@ function ResponseView({ turn, parent, onChanged, onCompare, onRemove }: Acting) 
   const [tab, setTab] = useState<Tab>("Items");
   const [draft, setDraft] = useState<Draft | null>(null);
   const [failed, setFailed] = useState("");
+  const [steers, setSteers] = useState(false);
   const [seen, setSeen] = useState("");
   if (value && seen !== value.answer.status) {
-    if (seen) onChanged();
+    if (seen) onChanged(successor(value.answer) ?? undefined);
     setSeen(value.answer.status);
   }
   if (!value) return <section class="turn" aria-label="Turn">{error ? <Failure error={error} again={reload} /> : <Loading what="the turn" />}</section>;
@@ -105,11 +107,13 @@ function ResponseView({ turn, parent, onChanged, onCompare, onRemove }: Acting) 
         complete={complete}
         onDraft={setDraft}
         onCancel={stop}
+        onSteer={() => setSteers(true)}
         onCompare={onCompare}
         onRemove={onRemove}
       />
       {failed && <Failure error={failed} />}
       {error && <Failure error={error} again={reload} />}
+      {steers && !ended(answer.status) && <Steering id={turn.id} onClose={() => setSteers(false)} />}
       {draft && (
         <Composer
           key={draft.title}
@@ -157,13 +161,14 @@ function About({ answer }: { answer: Answer }) {
   );
 }
 
-function Actions({ answer, items, parent, complete, onDraft, onCancel, onCompare, onRemove }: {
+function Actions({ answer, items, parent, complete, onDraft, onCancel, onSteer, onCompare, onRemove }: {
   answer: Answer;
   items: Item[];
   parent: Turn | null;
   complete: boolean;
   onDraft: (draft: Draft) => void;
   onCancel: () => void;
+  onSteer: () => void;
   onCompare: () => void;
   onRemove: () => void;
 }) {
@@ -182,6 +187,11 @@ function Actions({ answer, items, parent, complete, onDraft, onCancel, onCompare
           }
         >
           Continue from here
+        </button>
+      )}
+      {!isOver && isSteerable(answer) && (
+        <button class="main" onClick={onSteer}>
+          Say something
         </button>
       )}
       {!isOver && (
@@ -266,6 +276,7 @@ export function Items({ whole }: { whole: Whole }) {
       ))}
       {!ended(answer.status) && <Loading what="more of it" />}
       {answer.error && <Failure error={answer.error.message ?? answer.error.code ?? "It failed."} />}
+      {unheard(answer) > 0 && <p class="hint">{count(unheard(answer), "thing")} that was said to it had no effect.</p>}
       {reason && <p class="hint">It ended early: {reason.replaceAll("_", " ")}.</p>}
       {answer.metadata && Object.keys(answer.metadata).length > 0 && (
         <dl class="metadata">

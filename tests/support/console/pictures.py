@@ -1,16 +1,30 @@
-"""The pictures of docs/console.md: `python -m tests.support.console.pictures` takes them anew, in Chromium."""
+"""The pictures of docs/console.md and docs/cli.md: `python -m tests.support.console.pictures` takes them anew, in
+Chromium and at a terminal.
+"""
 
+import re
 import tempfile
+from io import StringIO
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
+from rich.console import Console
+from rich.text import Text
 
 from tests.support import ROOT
 from tests.support.console import administered
 from tests.support.console.samples import fill
 from tests.support.service.process import ServiceProcess
+from tests.support.service.terminal import at_a_terminal
 
 PICTURES = ROOT / "docs" / "pictures"
+WAIT_SECONDS = 10.0
+WIDE = 156
+"""As many columns as the longest line has: no line is cut in a picture."""
+
+_FONTS = re.compile(r"\s*@font-face \{.*?\n    \}", re.DOTALL)
+"""Fonts of another site; a reader has some."""
+
 SIZE = {"width": 1360, "height": 800}
 
 
@@ -25,6 +39,7 @@ def main() -> None:
             _take(page, f"{service.url}/console#/compare/{left}/{right}", ".side:last-child .item.assistant", "compare")
             page = browser.new_page(viewport=SIZE, color_scheme="dark", reduced_motion="reduce")
             _take(page, f"{service.url}/console#/c/{left}", ".item.assistant", "conversation")
+            _take_terminal(Path(folder), service, [["ls"], ["tree", left]])
             service.stop()
             service = ServiceProcess(Path(folder) / "administered", admin_key=administered.ADMIN_KEY)
             page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
@@ -42,6 +57,18 @@ def _take_administration(page: Page, service: ServiceProcess) -> None:
     page.get_by_role("button", name="Open").click()
     page.get_by_role("region", name="Projects").wait_for()
     _take(page, f"{service.url}/console#/projects/{project}", ".chart", "administration")
+
+
+def _take_terminal(folder: Path, service: ServiceProcess, commands: list[list[str]]) -> None:
+    """What some commands show a person, with what was typed."""
+    seen = Console(record=True, width=WIDE, file=StringIO(), force_terminal=True)
+    for command in commands:
+        with at_a_terminal(folder, *command, url=service.url) as terminal:
+            terminal.end(WAIT_SECONDS)
+            seen.print(f"$ harmonium {' '.join(command)}", style="bold", soft_wrap=True, highlight=False)
+            seen.print(Text.from_ansi(terminal.raw.replace("\r\n", "\n")), soft_wrap=True)
+    picture = seen.export_svg(title="harmonium", unique_id="cli-tree")
+    (PICTURES / "cli-tree.svg").write_text(_FONTS.sub("", picture))
 
 
 def _take(page: Page, url: str, there: str, name: str) -> None:
