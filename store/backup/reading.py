@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from store.backup.nodes import Node, Unreadable, needed, saved
 from store.backup.records import Saved
-from store.keys import ShardKeys
+from store.keys import ShardKeys, digits_of
 from store.redis import scripts
 from store.redis.connection import Client, Server
 from store.states import TERMINAL
@@ -140,12 +140,17 @@ class ShardReader:
         (turn,) = await self._payloads([(f"{tenant}/{node.root}", node)], set())
         return turn
 
-    async def turns(self, tenant: str, digits: Sequence[str]) -> list[Saved]:
-        """Some turns of a tenant that have ended, in order, as far as they are there and can be read."""
-        described = await self.describe([f"{tenant}/{each}" for each in digits])
-        nodes = [nodes[0] for nodes in described if nodes and nodes[0].status in TERMINAL]
-        found = await self._payloads([(f"{tenant}/{node.root}", node) for node in nodes], set())
-        return [turn for turn in found if turn is not None]
+    async def turns(self, tenant: str, digits: Sequence[str], above: int = 0) -> tuple[list[Saved], set[str]]:
+        """Some turns of a tenant that have ended, each with so many `above` it, as far as they are there; and the
+        digits of those among them that can't be read.
+        """
+        described = await self.describe([f"{tenant}/{each}" for each in digits], above)
+        nodes = {node.digits: node for path in described for node in path if node.status in TERMINAL}
+        found = await self._payloads([(f"{tenant}/{node.root}", node) for node in nodes.values()], set())
+        read = [turn for turn in found if turn is not None]
+        unread = nodes.keys() - {digits_of(turn.id) for turn in read}
+        still = await self.describe([f"{tenant}/{each}" for each in sorted(unread)])
+        return read, {path[0].digits for path in still if path}
 
     async def _read(self, trees: list[tuple[str, int, list[Node]]]) -> AsyncGenerator[Piece]:
         """The payloads of conversations that are known as a whole."""

@@ -12,7 +12,7 @@ from store.archive.archive import Archive
 from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.merging import News, Parts, missing
 from store.backup.archiving.parts import PART_BYTES
-from store.backup.reading import ShardReader
+from store.backup.reading import ABOVE, ShardReader
 from store.backup.records import Saved
 from store.ids import tree_of
 from store.keys import Keyspace, ShardKeys, digits_of, id_of
@@ -80,29 +80,36 @@ class Archiver:
             replies = [each.decode() for each in await operation.command(*args)]
         changes = dict(zip(replies[::2], replies[1::2], strict=True))
         told: list[Saved] = []
+        unread = set[str]()
 
         async def news(parts: Parts) -> News:
-            told[:] = await self._turns(keys.shard, tree.tenant, changes, parts)
+            told[:], unread_now = await self._turns(keys.shard, tree.tenant, changes, parts)
+            unread.clear()
+            unread.update(unread_now)
             return News(told, *_gone(changes))
 
         await self._keeping.change(tree.tenant, tree.root, news)
         await self._lead_there(tree, told)
-        done = " ".join(f"{member}={score}" for member, score in changes.items())
+        done = " ".join(f"{member}={score}" for member, score in changes.items() if member[1:] not in unread)
         async with self._server.operation() as operation:
             _, left = await scripts.archived(operation, keys, done=done, fence_ms=self._fence_ms)
         return int(left)
 
-    async def _turns(self, shard: ShardKeys, tenant: str, changes: Iterable[str], parts: Parts) -> list[Saved]:
-        """The turns that have changed, as far as they are there, and those above them that nobody has archived."""
+    async def _turns(
+        self, shard: ShardKeys, tenant: str, changes: Iterable[str], parts: Parts
+    ) -> tuple[list[Saved], set[str]]:
+        """The turns that have changed, as far as they are there, with those above them that nobody has archived; and
+        the digits of those that can't be read, which stay in the store.
+        """
         reader = ShardReader(self._server, shard, 0)
-        found: list[Saved] = []
-        wanted = [member[1:] for member in changes if member[0] == HERE]
+        found, unread = await reader.turns(tenant, [member[1:] for member in changes if member[0] == HERE])
         asked = set[str]()
-        while wanted:
-            asked.update(wanted)
-            found += await reader.turns(tenant, wanted)
-            wanted = sorted({digits_of(id) for id in missing(parts, found)} - asked)
-        return found
+        while above := sorted({digits_of(id) for id in missing(parts, found)} - asked):
+            asked.update(above)
+            more, unread_above = await reader.turns(tenant, above, ABOVE)
+            found += more
+            unread |= unread_above
+        return found, unread
 
     async def _lead_there(self, tree: Due, turns: Sequence[Saved]) -> None:
         """Have the ids of older releases, which say nothing of their tree, lead to it."""

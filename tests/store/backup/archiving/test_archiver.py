@@ -244,6 +244,34 @@ async def test_ids_of_older_releases_lead_to_their_tree(archived: Archived) -> N
     assert await archived.ids(child) == [*ids, child]
 
 
+async def test_turns_from_before_there_was_an_archive_go_with_their_descendants(
+    server_url: str, prefix: str, tmp_path: Path
+) -> None:
+    before = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
+    ids = await grow(before, *(f"turn {at}" for at in range(250)))
+    await before.close()
+    made = await opened(server_url, prefix, tmp_path, Caps())
+    ids += await grow(made.store, "new", parent=ids[-1])
+    assert await made.archive_all() == 1
+    assert await made.ids(ids[-1]) == ids
+    await made.store.close()
+    await made.archive.close()
+
+
+async def test_a_turn_that_can_not_be_read_stays_in_the_store(archived: Archived, redis: Redis, prefix: str) -> None:
+    one, two = await grow(archived.store, "one", "two")
+    key = f"{prefix}:{{00}}:t:{TENANT}:messages:{digits_of(two)}"
+    messages = await redis.get(key)
+    await redis.set(key, b"\x01" + b"?" * (len(messages) - 1))
+    (shard,) = archived.store.keyspace.all_shards()
+    (tree,) = await archived.archiver.due(shard, 10)
+    assert await archived.archiver.archive(tree) == 1
+    assert (await archived.ids(one), await archived.ids(two)) == ([one], None)
+    await redis.set(key, messages)
+    await archived.archive_all()
+    assert await archived.ids(two) == [one, two]
+
+
 async def test_a_long_tree_is_in_parts(server_url: str, prefix: str, tmp_path: Path) -> None:
     made = await opened(server_url, prefix, tmp_path, Caps())
     made = made._replace(
