@@ -16,6 +16,7 @@ from service.harmony.tokens import encode
 from service.markup.speech import Transcript
 from service.responses.chat.reading import READ
 from service.settings.settings import Settings
+from store.dictionaries.shipped import dictionary
 from store.redis.connection import connect
 from tests.support.markup.speaker import ASSISTANT, END, START, Speaker, encoded
 from tests.support.service.inside import Inside
@@ -84,9 +85,15 @@ async def values(url: str) -> list[bytes]:
 
 
 def unpacked(value: bytes) -> list[bytes]:
-    """What a value has compressed."""
-    places = [at for at in range(len(value)) if value.startswith(FRAME, at)]
-    return [zstandard.ZstdDecompressor().decompressobj().decompress(value[at:]) for at in places]
+    """What a value has compressed, with a dictionary or without."""
+    frames = [value[at:] for at in range(len(value)) if value.startswith(FRAME, at)]
+    return [reader(frame).decompressobj().decompress(frame) for frame in frames]
+
+
+def reader(frame: bytes) -> zstandard.ZstdDecompressor:
+    """What reads a frame, by the dictionary that it names."""
+    number = zstandard.get_frame_parameters(frame).dict_id
+    return zstandard.ZstdDecompressor(dict_data=dictionary(number) if number else None)
 
 
 async def held(settings: Settings) -> int:
