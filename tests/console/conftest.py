@@ -16,9 +16,9 @@ WIDTH, HEIGHT = 1360, 860
 Open = Callable[..., Page]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for all tests; each has pages of its own."""
+    """One browser for a module; each test has pages of its own. As long as it lives, no test can run an event loop."""
     if not Path(CHROMIUM).exists():
         pytest.skip("needs Chromium; scripts/test --clients installs it on Debian")
     with sync_playwright() as playwright:

@@ -87,7 +87,7 @@ def test_a_background_response_is_cancelled_and_what_it_said_stays() -> None:
 
 
 def test_following_goes_on_after_the_service_was_killed(tmp_path: Path) -> None:
-    with_data = ServiceProcess(tmp_path, demo_tokens_per_second=PACE, lease_seconds=2, store_timeout_seconds=0.5)
+    with_data = ServiceProcess(tmp_path, demo_tokens_per_second=PACE, lease_seconds=4, store_timeout_seconds=1)
     try:
         where = ("--url", with_data.url)
         id = said("ask", "--background", "Count to 60.", *where).strip()
