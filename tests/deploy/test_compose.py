@@ -23,10 +23,10 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
-MOST_BYTES = 415_000_000
-"""What the image may have at most, that of Python included."""
+MOST_BYTES = 440_000_000
+"""What the image may have at most, that of Python included: 28 MB of it are the archive's obstore and asyncpg."""
 
-MOST_OWN_BYTES = 260_000_000
+MOST_OWN_BYTES = 285_000_000
 """What it may add to that of Python."""
 
 COUNT = 100
