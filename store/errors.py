@@ -35,6 +35,7 @@ StoreError
 │   └── StoreUnconfirmed  the server has what was written, and it is not as safe as was asked for
 ├── ArchiveUnavailable  the archive did not answer in time, or refused
 │   └── ArchiveRefused  it will refuse again until somebody does what the message says
+├── ArchiveDamaged      a value in the archive is no part of a tree, or not whole; it is never replaced
 ├── ArchiveUnfit        a store that is no archive: it doesn't keep a promise that all rests on
 └── DataFolderBusy      another process's embedded server keeps the data folder
 """
@@ -309,6 +310,16 @@ class ArchiveUnavailable(StoreError):
 
 class ArchiveRefused(ArchiveUnavailable):
     """The archive refuses, and will until somebody does what the reason says: to try again doesn't help."""
+
+
+class ArchiveDamaged(StoreError):
+    """What an archive has of a tree can't be read: `fault` says what is wrong with a value, which is
+    left as it is. All other trees can be read.
+    """
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"what the archive has of a tree is damaged: {fault}")
+        self.fault = fault
 
 
 class ArchiveUnfit(StoreError):

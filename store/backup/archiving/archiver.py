@@ -40,8 +40,8 @@ class Due(NamedTuple):
 
 
 class Archiver:
-    """Archives what is new in a store. All raise StoreUnavailable and ArchiveUnavailable; about one tree also Damaged
-    and NewerFormat, where what is archived of it can't be read.
+    """Archives what is new in a store. All raise StoreUnavailable and ArchiveUnavailable; about one tree also
+    ArchiveDamaged and NewerFormat, where what is archived of it can't be read.
     """
 
     def __init__(

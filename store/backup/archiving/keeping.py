@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from store.archive.archive import Archive
 from store.backup.archiving.merging import News, Parts, merged
-from store.backup.archiving.parts import PART_BYTES, Damaged, Part, decoded, encoded, key_of
+from store.backup.archiving.parts import PART_BYTES, Part, decoded, encoded, key_of
 from store.codec import THREAD_FROM_BYTES
-from store.errors import ArchiveUnavailable
+from store.errors import ArchiveDamaged, ArchiveUnavailable
 
 TRIES = 8
 """How often a change begins again because somebody else has changed the same tree."""
@@ -26,8 +26,8 @@ class Kept(NamedTuple):
 
 
 class Keeping:
-    """Reads and changes what an archive has of trees. All raise ArchiveUnavailable; Damaged and NewerFormat where a
-    value can't be read, which is then never replaced; and ValueError for a malformed tenant.
+    """Reads and changes what an archive has of trees. All raise ArchiveUnavailable; ArchiveDamaged and NewerFormat where
+    a value can't be read, which is then never replaced; and ValueError for a malformed tenant.
     """
 
     def __init__(self, archive: Archive, part_bytes: int = PART_BYTES) -> None:
@@ -65,7 +65,7 @@ class Keeping:
         rest = await asyncio.gather(*(self._archive.get(key_of(tenant, digits, number)) for number in numbers))
         for number, each in zip(numbers, rest, strict=True):
             if each is None and number < counted:
-                raise Damaged(f"part {number} of {counted} is missing")
+                raise ArchiveDamaged(f"part {number} of {counted} is missing")
             if each is None:
                 break
             parts.append(await _decoded(each.value))

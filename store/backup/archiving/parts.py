@@ -17,7 +17,7 @@ import zstandard
 
 from store import codec
 from store.backup.records import Saved
-from store.errors import NewerFormat
+from store.errors import ArchiveDamaged, NewerFormat
 from store.ids import tree_of
 from store.keys import SHARD_DIGITS, checked_tenant
 
@@ -35,10 +35,6 @@ _DICTIONARY = codec.dictionary_of(codec.DICTIONARY_LAYOUT)
 """Whoever reads an archive has it: no release without it knows what a part is."""
 
 _HEAD = MAGIC + bytes([VERSION])
-
-
-class Damaged(Exception):
-    """A value in the archive that is no part, or is not whole."""
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -79,15 +75,15 @@ def encoded(part: Part) -> bytes:
 
 
 def decoded(value: bytes) -> Part:
-    """The part of a value. Raises NewerFormat for that of a later release, and Damaged for what is none."""
+    """The part of a value. Raises NewerFormat for that of a later release, and ArchiveDamaged for what is none."""
     if value[:2] != MAGIC or len(value) < len(_HEAD) + 1:
-        raise Damaged("it is no part of a tree")
+        raise ArchiveDamaged("it is no part of a tree")
     if value[2] > VERSION:
         raise NewerFormat(value[2])
     squeezed = value[len(_HEAD) :]
     try:
         if codec.squeezed_size(squeezed) > MOST_PART_BYTES:
-            raise Damaged(f"it would come to more than {MOST_PART_BYTES} bytes")
+            raise ArchiveDamaged(f"it would come to more than {MOST_PART_BYTES} bytes")
         return _decoder.decode(codec.unsqueeze(squeezed))
     except (zstandard.ZstdError, msgspec.MsgspecError) as error:
-        raise Damaged(f"it can't be read: {error}") from error
+        raise ArchiveDamaged(f"it can't be read: {error}") from error

@@ -30,7 +30,7 @@ class Way(NamedTuple):
 
 
 class Retriever:
-    """Finds turns in an archive. All raise StoreUnavailable, ArchiveUnavailable, Damaged and NewerFormat, and
+    """Finds turns in an archive. All raise StoreUnavailable, ArchiveUnavailable, ArchiveDamaged and NewerFormat, and
     ValueError for a malformed tenant.
     """
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from store.backup.archiving.merging import News, found, merged, missing, path
-from store.backup.archiving.parts import Damaged, Part, decoded, encoded
+from store.backup.archiving.parts import Part, decoded, encoded
 from store.backup.records import Erased, Saved
-from store.errors import NewerFormat
+from store.errors import ArchiveDamaged, NewerFormat
 from store.turn import Status, StoredMessage
 
 SMALL = 100
@@ -167,13 +167,13 @@ def test_what_turns_continue_and_nobody_knows_is_missing() -> None:
 @given(st.binary(max_size=200))
 def test_what_is_no_part_is_refused_by_name(value: bytes) -> None:
     for each in (value, b"hA\x01" + value, b"hA\x01\x01" + value):
-        with suppress(Damaged, NewerFormat):
+        with suppress(ArchiveDamaged, NewerFormat):
             assert isinstance(decoded(each), Part)
 
 
 @pytest.mark.parametrize("value", [b"", b"hA", b"hB\x01\x00\x80", encoded(Part())[:-1], b"hA\x01\x01nothing"])
 def test_a_damaged_part_is_refused(value: bytes) -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(ArchiveDamaged):
         decoded(value)
 
 
