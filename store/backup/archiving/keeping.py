@@ -26,8 +26,8 @@ class Kept(NamedTuple):
 
 
 class Keeping:
-    """Reads and changes what an archive has of trees. All raise ArchiveUnavailable; ArchiveDamaged and NewerFormat where
-    a value can't be read, which is then never replaced; and ValueError for a malformed tenant.
+    """Reads and changes what an archive has of trees. All raise ArchiveUnavailable; ArchiveDamaged and NewerFormat
+    where a value can't be read, which is then never replaced; and ValueError for a malformed tenant.
     """
 
     def __init__(self, archive: Archive, part_bytes: int = PART_BYTES) -> None:
