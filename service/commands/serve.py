@@ -34,6 +34,7 @@ from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signa
 from service.commands.terminal import TerminalFormatter, card, terminal_of
 from service.commands.watchdog import watched
 from service.metrics.processes import shared_folder
+from service.settings.archive import SQLITE
 from service.settings.keys import Keys, warn_of_short
 from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
 from service.settings.sources import env_file, service_links
@@ -328,7 +329,7 @@ def redis_for(settings: Settings) -> Generator[Settings]:
         raise StartError(f"can't keep data in {settings.data_dir}: {error.strerror}; see --data-dir") from error
     watcher = Watcher(server)
     try:
-        yield settings.model_copy(update={"redis_url": server.url})
+        yield settings.model_copy(update={"redis_url": server.url, "archive_url": settings.archive_url or SQLITE})
     finally:
         watcher.stop()
 

@@ -43,6 +43,9 @@ from service.tenants.limiter import Limiter
 from service.tenants.limits import Limit
 from service.tenants.records import Project
 from service.tenants.tally import Tally
+from store.archive.archive import Archive
+from store.archive.opening import open_archive as open_archive_at
+from store.archive.port import Bounds
 from store.errors import LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.caps import Caps
 from store.history.conversations import Conversations
@@ -345,6 +348,19 @@ def open_store(settings: Settings, client: Client | None = None) -> Conversation
         cache_bytes=settings.store_cache_bytes,
         pin_seconds=settings.pin_seconds,
         safety=Safety(settings.store_replicas, settings.store_fsync, settings.store_confirm_seconds),
+    )
+
+
+def open_archive(settings: Settings) -> Archive | None:
+    """What keeps the turns that leave memory, where the settings name it; nothing is asked of it yet.
+
+    Raises ValueError where the URL names none, whose message goes on from the setting's name, and Unsupported where a
+    package is missing.
+    """
+    if not settings.has_archive:
+        return None
+    return open_archive_at(
+        settings.archive_url, settings.data_dir, Bounds(total_seconds=settings.archive_timeout_seconds)
     )
 
 

@@ -17,6 +17,7 @@ from pydantic import PrivateAttr, SecretStr, ValidationError, ValidationInfo, fi
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
+from service.settings.archive import ArchiveSettings
 from service.settings.background import RENEWALS, BackgroundSettings
 from service.settings.core import (
     DEFAULT_TENANT,
@@ -70,6 +71,7 @@ GROUPS = {
     "Metrics": "metrics_key",
     "Traces": "traces_url",
     "Sandbox": "sandbox",
+    "Archive": "archive_url",
 }
 """Headings, each with the first of its settings: the order is that in which they are defined."""
 
@@ -77,7 +79,17 @@ MAX_SHOWN_CHARS = 100
 """How much of a value an error shows."""
 
 UNSHOWN = frozenset(
-    {"api_keys", "redis_url", "engine_url", "vllm_args", "llama_args", "webhook_url", "seal_keys", "traces_url"}
+    {
+        "api_keys",
+        "redis_url",
+        "engine_url",
+        "vllm_args",
+        "llama_args",
+        "webhook_url",
+        "seal_keys",
+        "traces_url",
+        "archive_url",
+    }
 )
 """What no error shows the value of, besides SecretStr: it might be a secret, or have one in it."""
 
@@ -89,7 +101,7 @@ class SettingsError(Exception):
     """The settings can't be used. The message is one line: each variable, the reason, the way out."""
 
 
-class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettings):
+class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettings):
     """Everything that can be set."""
 
     _files: dict[str, Path] = PrivateAttr(default_factory=dict[str, Path])
@@ -336,7 +348,8 @@ class Settings(SandboxSettings, BackgroundSettings, ProtocolSettings, CoreSettin
     @property
     def store_limits(self) -> dict[str, str]:
         """The limits that all who use the store have to have in common, as its record has them."""
-        return {name: f"{getattr(self, name):.12g}" for name in STORE_LIMITS}
+        limits = {name: f"{getattr(self, name):.12g}" for name in STORE_LIMITS}
+        return limits | {"archive_url": self.archive_kind}
 
 
 def load_settings(**overrides: object) -> Settings:
@@ -385,7 +398,8 @@ def display(settings: Settings) -> dict[str, str | int | float | bool]:
     shown["api_keys"] = ",".join(f"{key.tenant}:{MASK}" for key in settings.api_keys)
     shown["seal_keys"] = ",".join(MASK for _ in settings.seal_keys)
     shown["tenant_limits"] = ",".join(f"{name}={limit}" for name, limit in settings.tenant_limits.items())
-    shown["redis_url"] = _without_password(settings.redis_url)
+    for name in ("redis_url", "archive_url"):
+        shown[name] = _without_password(getattr(settings, name))
     return shown
 
 
