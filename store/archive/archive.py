@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from store.archive import probe
+from store.archive.memory import Memory
 from store.archive.port import (
     MOST_DELETED,
     MOST_LISTED,
@@ -35,6 +36,8 @@ class Archive:
         self._backend = backend
         self._bounds = bounds or Bounds()
         self._places = asyncio.Semaphore(self._bounds.concurrency)
+        self.memory = Memory(self._bounds.held_bytes, self._bounds.total_seconds)
+        """What whoever reads large values holds of them together."""
 
     async def get(self, key: str) -> Stored | None:
         """What is stored there, with its etag; None where nothing is."""

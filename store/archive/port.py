@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import NamedTuple, Protocol
 
+from store.archive.memory import HELD_BYTES
+
 MOST_KEY_CHARS = 512
 """Object stores take 1,024 bytes; the other half is for the prefix of an archive in its bucket."""
 
@@ -35,13 +37,15 @@ class Bounds:
     """How long a call may take and how many there are at once.
 
     `total_seconds` bounds a call with all that it waits for and all its tries; `request_seconds` one try;
-    `connect_seconds` the way to a server. `concurrency` is how many calls of a process are under way at once.
+    `connect_seconds` the way to a server. `concurrency` is how many calls of a process are under way at once, and
+    `held_bytes` how much of what they read whoever reads trees holds at once (memory.py).
     """
 
     total_seconds: float = 5.0
     request_seconds: float = 3.0
     connect_seconds: float = 1.0
     concurrency: int = 64
+    held_bytes: int = HELD_BYTES
 
 
 class Stored(NamedTuple):

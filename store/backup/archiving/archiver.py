@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from store.archive.archive import Archive
+from store.backup.archiving.index import Index
 from store.backup.archiving.keeping import Keeping
-from store.backup.archiving.merging import News, Parts, missing
+from store.backup.archiving.merging import News
 from store.backup.archiving.parts import PART_BYTES
 from store.backup.reading import ABOVE, ShardReader
 from store.backup.records import Saved
@@ -82,8 +83,8 @@ class Archiver:
         told: list[Saved] = []
         unread = set[str]()
 
-        async def news(parts: Parts) -> News:
-            told[:], unread_now = await self._turns(keys.shard, tree.tenant, changes, parts)
+        async def news(index: Index) -> News:
+            told[:], unread_now = await self._turns(keys.shard, tree.tenant, changes, index)
             unread.clear()
             unread.update(unread_now)
             return News(told, *_gone(changes))
@@ -96,7 +97,7 @@ class Archiver:
         return int(left)
 
     async def _turns(
-        self, shard: ShardKeys, tenant: str, changes: Iterable[str], parts: Parts
+        self, shard: ShardKeys, tenant: str, changes: Iterable[str], index: Index
     ) -> tuple[list[Saved], set[str]]:
         """The turns that have changed, as far as they are there, with those above them that nobody has archived; and
         the digits of those that can't be read, which stay in the store.
@@ -104,7 +105,7 @@ class Archiver:
         reader = ShardReader(self._server, shard, 0)
         found, unread = await reader.turns(tenant, [member[1:] for member in changes if member[0] == HERE])
         asked = set[str]()
-        while above := sorted({digits_of(id) for id in missing(parts, found)} - asked):
+        while above := sorted({digits_of(id) for id in missing(index, found)} - asked):
             asked.update(above)
             more, unread_above = await reader.turns(tenant, above, ABOVE)
             found += more
@@ -118,10 +119,19 @@ class Archiver:
             tree_of(digits): digits for turn in turns if tree_of(digits := digits_of(turn.id)) != own
         }.values():
 
-            async def news(parts: Parts) -> News:
+            async def news(index: Index) -> News:
                 return News(elsewhere=(id_of(tree.root),))
 
             await self._keeping.change(tree.tenant, place, news)
+
+
+def missing(index: Index, turns: Iterable[Saved]) -> set[str]:
+    continued, known = set[str](), set(index.entries)
+    for turn in turns:
+        known.add(turn.id)
+        if turn.parent is not None:
+            continued.add(turn.parent)
+    return continued - known
 
 
 def _gone(changes: Iterable[str]) -> tuple[dict[str, bool], list[str]]:

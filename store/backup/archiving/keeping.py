@@ -5,85 +5,94 @@ So the news are never older than what they are merged into, whoever comes betwee
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 from store.archive.archive import Archive
-from store.backup.archiving.merging import News, Parts, merged
-from store.backup.archiving.parts import PART_BYTES, Part, decoded, encoded, key_of
+from store.archive.memory import Share
+from store.backup.archiving.index import Index
+from store.backup.archiving.merging import Merge, News
+from store.backup.archiving.parts import PART_BYTES, Part, encoded, key_of
+from store.backup.archiving.scanning import AHEAD, WINDOW, Moved, Scan
 from store.codec import THREAD_FROM_BYTES
-from store.errors import ArchiveDamaged, ArchiveUnavailable
+from store.errors import ArchiveUnavailable
 
 TRIES = 8
-"""How often a change begins again because somebody else has changed the same tree."""
+"""How often a look or a change begins again because somebody else has changed the same tree."""
 
-
-class Kept(NamedTuple):
-    """The parts to which some digits lead, and the etag of each. Nothing where there are none."""
-
-    parts: Sequence[Part] = ()
-    etags: Sequence[str] = ()
+T = TypeVar("T")
 
 
 class Keeping:
-    """Reads and changes what an archive has of trees. All raise ArchiveUnavailable; ArchiveDamaged and NewerFormat
-    where a value can't be read, which is then never replaced; and ValueError for a malformed tenant.
+    """Reads and changes what an archive has of trees, in as much memory as that has for all. All raise
+    ArchiveUnavailable; ArchiveDamaged and NewerFormat where a value can't be read, which is then never replaced; and
+    ValueError for a malformed tenant.
     """
 
-    def __init__(self, archive: Archive, part_bytes: int = PART_BYTES) -> None:
-        """In parts of some `part_bytes`."""
+    def __init__(
+        self, archive: Archive, part_bytes: int = PART_BYTES, ahead: int = AHEAD, window: int = WINDOW
+    ) -> None:
+        """In parts of some `part_bytes`; `ahead` and `window` are as in scanning.py."""
         self._archive = archive
-        self._part_bytes = part_bytes
+        self._part_bytes, self._ahead, self._window = part_bytes, ahead, window
 
-    async def read(self, tenant: str, digits: str) -> Kept:
-        """The parts to which the digits of a turn lead."""
-        return await self._read(tenant, digits, 1)
+    async def look(self, tenant: str, digits: str, told: Callable[[Scan], Awaitable[T]]) -> T:
+        """What `told` makes of the parts to which the digits of a turn lead. It may be called several times."""
 
-    async def change(self, tenant: str, digits: str, news: Callable[[Parts], Awaitable[News]]) -> None:
-        """Merge into the parts to which some digits lead what `news` tells, given the parts as they are. It may be
-        called several times.
+        async def work(share: Share) -> T:
+            return await told(self._scan(tenant, digits, share))
+
+        for _ in range(TRIES):
+            try:
+                return await self._archive.memory.with_share(work)
+            except Moved:
+                continue
+        raise _contended()
+
+    async def change(self, tenant: str, digits: str, news: Callable[[Index], Awaitable[News]]) -> None:
+        """Merge into the parts to which some digits lead what `news` tells, given what they have. It may be called
+        several times.
         """
         least = 1
         for _ in range(TRIES):
-            kept = await self._read(tenant, digits, least)
-            told = await news(kept.parts)
-            changed = merged(kept.parts, told, self._part_bytes)
-            clashed = await self._put(tenant, digits, kept, changed)
+            clashed = await self._archive.memory.with_share(partial(self._changed, tenant, digits, news, least))
             if clashed is None:
                 return
             least = max(least, clashed + 1)
-        raise ArchiveUnavailable(f"others have changed the same tree {TRIES} times meanwhile")
+        raise _contended()
 
-    async def _read(self, tenant: str, digits: str, least: int) -> Kept:
-        """The parts that are counted, and of `least` others those that are there: written, but never counted."""
-        stored = await self._archive.get(key_of(tenant, digits))
-        if stored is None:
-            return Kept()
-        parts, etags = [await _decoded(stored.value)], [stored.etag]
-        counted = parts[0].parts
-        numbers = range(1, max(counted, least))
-        rest = await asyncio.gather(*(self._archive.get(key_of(tenant, digits, number)) for number in numbers))
-        for number, each in zip(numbers, rest, strict=True):
-            if each is None and number < counted:
-                raise ArchiveDamaged(f"part {number} of {counted} is missing")
-            if each is None:
-                break
-            parts.append(await _decoded(each.value))
-            etags.append(each.etag)
-        return Kept(parts, etags)
-
-    async def _put(self, tenant: str, digits: str, kept: Kept, changed: dict[int, Part]) -> int | None:
-        """Put parts in their order; the number of the first that somebody else has changed, which ends it."""
-        for number, part in changed.items():
-            only_if = kept.etags[number] if number < len(kept.etags) else None
+    async def _changed(
+        self, tenant: str, digits: str, news: Callable[[Index], Awaitable[News]], least: int, share: Share
+    ) -> int | None:
+        """Put the parts that change in their order; the number of the first that somebody else has changed, which ends
+        it.
+        """
+        scan = self._scan(tenant, digits, share)
+        await scan.all(least)
+        told = await news(scan.index)
+        stored = len(scan.etags)
+        merge = Merge(scan.index, told, self._part_bytes)
+        for number in merge.numbers:
+            try:
+                before = await scan.part(number) if number < stored else None
+            except Moved:
+                return number
+            part = merge.part(number, before)
+            if part == before:
+                continue
+            only_if = scan.etags[number] if number < stored else None
             value = await _encoded(part)
             if await self._archive.put(key_of(tenant, digits, number), value, only_if=only_if) is None:
                 return number
         return None
 
+    def _scan(self, tenant: str, digits: str, share: Share) -> Scan:
+        return Scan(self._archive, tenant, digits, share, self._ahead, self._window)
 
-async def _decoded(value: bytes) -> Part:
-    return await asyncio.to_thread(decoded, value) if len(value) > THREAD_FROM_BYTES else decoded(value)
+
+def _contended() -> ArchiveUnavailable:
+    return ArchiveUnavailable(f"others have changed the same tree {TRIES} times meanwhile")
 
 
 async def _encoded(part: Part) -> bytes:

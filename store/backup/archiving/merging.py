@@ -3,18 +3,22 @@
 Whoever archives a tree reads its parts first, then the news, and writes each part only if nobody else has since. So
 what is merged here is never older than what it is merged into, and the same news twice change nothing. Deleted stays
 deleted: a turn that is gone is never more than a tombstone again, whatever an old server or a late caller says of it.
+
+Which part has to change is known by the index alone; so each is read again for that, one at a time.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from store import codec
+from store.backup.archiving.index import Entry, Index
 from store.backup.archiving.parts import PART_BYTES, Part
 from store.backup.records import Erased, Saved
 
-Parts = Sequence[Part]
+NOWHERE = -1
+"""The part of a turn that is in none yet."""
 
 
 class News(msgspec.Struct, frozen=True):
@@ -28,122 +32,96 @@ class News(msgspec.Struct, frozen=True):
     elsewhere: Sequence[str] = ()
 
 
-def merged(parts: Parts, news: News, part_bytes: int = PART_BYTES) -> dict[int, Part]:
-    """The parts that change, by their numbers, in the order in which they have to be written.
-
-    New parts come first, as nobody looks for them before the first part counts them; then the first, which says what is
-    gone; then the rest, from which it is taken away.
+class Merge:
+    """What news make of the parts that an index is of, all of them. It takes the index, which says afterwards what will
+    be there.
     """
-    before = list(parts) or [Part()]
-    gone = dict(before[0].gone)
-    tombstones = {turn.id: not turn.messages for turn in news.turns if turn.deleted}
-    for id, erased in (*tombstones.items(), *news.gone.items()):
-        gone[id] = erased or gone.get(id, False)
-    after = [list(part.turns) for part in before]
-    _without_doubles(after)
-    _add(after, news.turns, part_bytes)
-    gone_trees = tuple(dict.fromkeys((*before[0].gone_trees, *news.gone_trees)))
-    _without_trees(after, gone_trees)
-    for turns in after:
-        turns[:] = [_as_gone(turn, gone[turn.id]) if turn.id in gone else turn for turn in turns]
-    _without_unneeded(after)
-    elsewhere = tuple(dict.fromkeys((*before[0].elsewhere, *news.elsewhere)))
-    first = Part(tuple(after[0]), len(after), gone, gone_trees, elsewhere)
-    whole = [first, *(Part(tuple(turns)) for turns in after[1:])]
-    added = range(len(parts) or 1, len(whole))
-    rest = [number for number in range(1, len(before)) if whole[number] != before[number]]
-    first_changes = [0] if not parts or first != before[0] else []
-    return {number: whole[number] for number in (*added, *first_changes, *rest)}
+
+    def __init__(self, index: Index, news: News, part_bytes: int = PART_BYTES) -> None:
+        self._entries = index.entries
+        self._gone = dict(index.gone)
+        self._news: dict[str, Saved] = {}
+        self._changed = set(index.doubled)
+        for turn in news.turns:
+            self._take(turn)
+        tombstones = {turn.id: not turn.messages for turn in news.turns if turn.deleted}
+        for id, erased in (*tombstones.items(), *news.gone.items()):
+            self._gone[id] = erased or self._gone.get(id, False)
+        gone_trees = tuple(dict.fromkeys((*index.gone_trees, *news.gone_trees)))
+        elsewhere = tuple(dict.fromkeys((*index.elsewhere, *news.elsewhere)))
+        self._drop(_of_trees(self._entries, gone_trees))
+        self._delete()
+        self._drop(_unneeded(self._entries))
+        self._new = self._places(index.filled or [0], part_bytes)
+        stored = len(index.filled)
+        parts = max(stored, 1, *(number + 1 for number in self._new))
+        self._head = Part((), parts, self._gone, gone_trees, elsewhere)
+        is_first_new = not stored or self._head != Part((), index.parts, index.gone, index.gone_trees, index.elsewhere)
+        changed = (self._changed | self._new.keys()) - {NOWHERE}
+        added = range(stored or 1, parts)
+        first = [0] if is_first_new or 0 in changed else []
+        self.numbers: Sequence[int] = (*added, *first, *sorted(changed.intersection(range(1, stored))))
+        """The parts that may change, in the order in which they have to be written.
+
+        New parts come first, as nobody looks for them before the first part counts them; then the first, which says
+        what is gone; then the rest, from which it is taken away.
+        """
+
+    def part(self, number: int, before: Part | None) -> Part:
+        """One of these, given what is stored of it."""
+        kept = () if before is None else before.turns
+        turns = [self._now(turn) for turn in kept if self._stays(turn.id, number)]
+        turns += [self._now(turn) for turn in self._new.get(number, ())]
+        return msgspec.structs.replace(self._head, turns=tuple(turns)) if number == 0 else Part(tuple(turns))
+
+    def _take(self, turn: Saved) -> None:
+        """Note a turn for the place of what is archived of it, or for the end; unless more of it was gone before."""
+        entry = self._entries.get(turn.id)
+        if entry is not None and entry.erased and not turn.erased:
+            return
+        number = NOWHERE if entry is None else entry.number
+        messages = sum(message.size for message in turn.messages) or len(turn.messages)
+        self._entries[turn.id] = Entry(
+            number, turn.parent, messages, turn.payload, turn.deleted, turn.erased is not None
+        )
+        self._news[turn.id] = turn
+        self._changed.add(number)
+
+    def _drop(self, ids: Collection[str]) -> None:
+        for id in ids:
+            self._changed.add(self._entries.pop(id).number)
+
+    def _delete(self) -> None:
+        for id, erased in self._gone.items():
+            entry = self._entries.get(id)
+            if entry is not None and (not entry.deleted or (erased and entry.messages)):
+                self._changed.add(entry.number)
+                entry.deleted = True
+
+    def _places(self, filled: Sequence[int], part_bytes: int) -> dict[int, list[Saved]]:
+        """Which part gets which of the turns that are in none yet: the last one, or those behind it."""
+        places: dict[int, list[Saved]] = {}
+        number, full = len(filled) - 1, filled[-1]
+        for id, turn in self._news.items():
+            entry = self._entries.get(id)
+            if entry is None or entry.number != NOWHERE:
+                continue
+            if full >= part_bytes:
+                number, full = number + 1, 0
+            places.setdefault(number, []).append(turn)
+            full += turn.payload
+        return places
+
+    def _stays(self, id: str, number: int) -> bool:
+        entry = self._entries.get(id)
+        return entry is not None and entry.number == number
+
+    def _now(self, turn: Saved) -> Saved:
+        turn = self._news.get(turn.id, turn)
+        return as_gone(turn, self._gone[turn.id]) if turn.id in self._gone else turn
 
 
-def found(parts: Parts, id: str) -> Saved | None:
-    """A turn that is there and not deleted."""
-    if not parts or id in parts[0].gone:
-        return None
-    turn = _all(parts).get(id)
-    return None if turn is None or turn.deleted else turn
-
-
-def path(parts: Parts, id: str) -> list[Saved] | None:
-    """The turns from a root to one that is there and not deleted, those deleted included; None where there is no such
-    turn, or one above it is missing.
-    """
-    if found(parts, id) is None:
-        return None
-    turns, above = _all(parts), list[Saved]()
-    at: str | None = id
-    while at is not None and len(above) <= len(turns):
-        turn = turns.get(at)
-        if turn is None:
-            return None
-        above.append(_as_gone(turn, parts[0].gone[at]) if at in parts[0].gone else turn)
-        at = turn.parent
-    return above[::-1]
-
-
-def missing(parts: Parts, turns: Iterable[Saved]) -> set[str]:
-    """The ids of turns that some of these continue, and that are neither archived nor among them: as what is deleted
-    is not kept for a turn that nobody knows yet, that has to be read again.
-    """
-    continued, known = set[str](), set(_all(parts))
-    for turn in turns:
-        known.add(turn.id)
-        if turn.parent is not None:
-            continued.add(turn.parent)
-    return continued - known
-
-
-def _all(parts: Parts) -> dict[str, Saved]:
-    return {turn.id: turn for part in reversed(parts) for turn in part.turns}
-
-
-def _without_doubles(parts: list[list[Saved]]) -> None:
-    """A part that was written and never counted may have what went into another one since."""
-    seen = set[str]()
-    for turns in parts:
-        turns[:] = [turn for turn in turns if turn.id not in seen]
-        seen.update(turn.id for turn in turns)
-
-
-def _add(parts: list[list[Saved]], news: Iterable[Saved], part_bytes: int) -> None:
-    """Put each turn in the place of what is archived of it, or behind all others."""
-    places = {turn.id: (number, at) for number, turns in enumerate(parts) for at, turn in enumerate(turns)}
-    full = sum(turn.payload for turn in parts[-1])
-    for turn in news:
-        if turn.id in places:
-            number, at = places[turn.id]
-            parts[number][at] = _newer(parts[number][at], turn)
-            continue
-        if full >= part_bytes:
-            parts.append([])
-            full = 0
-        places[turn.id] = (len(parts) - 1, len(parts[-1]))
-        parts[-1].append(turn)
-        full += turn.payload
-
-
-def _without_trees(parts: list[list[Saved]], roots: Collection[str]) -> None:
-    """Take away all turns that lead up to one of these roots."""
-    if not roots:
-        return
-    parents = {turn.id: turn.parent for turns in parts for turn in turns}
-    doomed = dict.fromkeys(roots, True)
-    for id in parents:
-        way, at = [id], id
-        while at not in doomed and (above := parents.get(at)) is not None:
-            way.append(above)
-            at = above
-        doomed.update(dict.fromkeys(way, doomed.get(at, False)))
-    for turns in parts:
-        turns[:] = [turn for turn in turns if not doomed[turn.id]]
-
-
-def _newer(archived: Saved, turn: Saved) -> Saved:
-    """What is to be archived of a turn: what is known of it now, unless more of it was taken away before."""
-    return archived if archived.erased and not turn.erased else turn
-
-
-def _as_gone(turn: Saved, erased: bool) -> Saved:
+def as_gone(turn: Saved, erased: bool) -> Saved:
     """A turn that was deleted, as those that continue it need it."""
     if erased and turn.messages:
         size = len(codec.encode_messages(turn.messages))
@@ -152,15 +130,27 @@ def _as_gone(turn: Saved, erased: bool) -> Saved:
     return turn if turn.deleted else msgspec.structs.replace(turn, response=None, items=None)
 
 
-def _without_unneeded(parts: list[list[Saved]]) -> None:
-    """Take away what is deleted and what nothing continues, from the leaves up."""
-    turns = {turn.id: turn for some in parts for turn in some}
-    children = Counter(turn.parent for turn in turns.values())
-    unneeded = [id for id, turn in turns.items() if turn.deleted and not children[id]]
+def _of_trees(entries: Mapping[str, Entry], roots: Collection[str]) -> list[str]:
+    """All turns that lead up to one of these roots."""
+    if not roots:
+        return []
+    doomed = dict.fromkeys(roots, True)
+    for id in entries:
+        way, at = [id], id
+        while at not in doomed and (entry := entries.get(at)) and entry.parent and len(way) <= len(entries):
+            at = entry.parent
+            way.append(at)
+        doomed.update(dict.fromkeys(way, doomed.get(at, False)))
+    return [id for id in entries if doomed[id]]
+
+
+def _unneeded(entries: Mapping[str, Entry]) -> list[str]:
+    """What is deleted and what nothing continues, from the leaves up."""
+    children = Counter(entry.parent for entry in entries.values())
+    unneeded = [id for id, entry in entries.items() if entry.deleted and not children[id]]
     for id in unneeded:  # which grows
-        parent = turns.pop(id).parent
+        parent = entries[id].parent
         children[parent] -= 1
-        if parent in turns and turns[parent].deleted and not children[parent]:
+        if parent is not None and parent in entries and entries[parent].deleted and not children[parent]:
             unneeded.append(parent)
-    for some in parts:
-        some[:] = [turn for turn in some if turn.id in turns]
+    return unneeded

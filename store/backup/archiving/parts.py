@@ -12,6 +12,8 @@ Two trees of a tenant may share their digits by accident, and then their parts; 
 and what it belongs to by the turns above it.
 """
 
+from typing import TypeVar
+
 import msgspec
 import zstandard
 
@@ -53,8 +55,36 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     elsewhere: tuple[str, ...] = ()
 
 
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """What a value says of a turn, without its content: that is as it stands there, or empty."""
+
+    id: str
+    parent: str | None = None
+    messages: msgspec.Raw = msgspec.Raw()
+    response: msgspec.Raw = msgspec.Raw()
+    items: msgspec.Raw = msgspec.Raw()
+    erased: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def payload(self) -> int:
+        """About the bytes of its messages, its response and its items."""
+        return len(self.messages) + len(self.response) + len(self.items)
+
+
+class Outline(msgspec.Struct, frozen=True, gc=False):
+    """A part without the content of its turns."""
+
+    turns: tuple[Known, ...] = ()
+    parts: int = 1
+    gone: dict[str, bool] = {}
+    gone_trees: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Part)
+_outlines = msgspec.msgpack.Decoder(Outline)
+T = TypeVar("T")
 
 
 def folder_of(tenant: str, digits: str) -> str:
@@ -76,6 +106,22 @@ def encoded(part: Part) -> bytes:
 
 def decoded(value: bytes) -> Part:
     """The part of a value. Raises NewerFormat for that of a later release, and ArchiveDamaged for what is none."""
+    return _read(value, _decoder)
+
+
+def outlined(value: bytes) -> Outline:
+    """The part of a value without the content of its turns, which takes a fifth of the time. Raises as `decoded`; not
+    for content that is damaged.
+    """
+    return _read(value, _outlines)
+
+
+def bytes_to_read(value: bytes) -> int:
+    """About how many bytes are held while a value is read: its own, and twice those that it comes to."""
+    return len(value) + 2 * max(len(value), codec.squeezed_size(value[len(_HEAD) :]))
+
+
+def _read(value: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
     if value[:2] != MAGIC or len(value) < len(_HEAD) + 1:
         raise ArchiveDamaged("it is no part of a tree")
     if value[2] > VERSION:
@@ -84,6 +130,6 @@ def decoded(value: bytes) -> Part:
     try:
         if codec.squeezed_size(squeezed) > MOST_PART_BYTES:
             raise ArchiveDamaged(f"it would come to more than {MOST_PART_BYTES} bytes")
-        return _decoder.decode(codec.unsqueeze(squeezed))
+        return decoder.decode(codec.unsqueeze(squeezed))
     except (zstandard.ZstdError, msgspec.MsgspecError) as error:
         raise ArchiveDamaged(f"it can't be read: {error}") from error

@@ -4,20 +4,29 @@ What is deleted may still be in the archive for a while. So whoever has read the
 noted, or was archived lately: a read that takes no longer than a fence never tells of what was deleted before it began.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from store.archive.archive import Archive
 from store.backup.archiving.archiver import ERASED, FENCE_SECONDS, FORGOTTEN, TREE
 from store.backup.archiving.keeping import Keeping
-from store.backup.archiving.merging import Parts, path
+from store.backup.archiving.merging import as_gone
+from store.backup.archiving.scanning import Scan
 from store.backup.records import Saved
-from store.errors import ArchiveUnavailable
+from store.errors import ArchiveUnavailable, ChainTooLong
+from store.history.history import MAX_CHAIN_BYTES, MAX_DEPTH
 from store.keys import Keyspace, TurnKeys, digits_of, id_of
 from store.redis.connection import Server
 
 ELSEWHERE = 3
 """In how many trees a turn of an older release is looked for: two lead to the same place by accident alone."""
+
+
+WITH_RESPONSES = 4
+"""How many times the bytes of messages of the longest chain a way may have, with its responses."""
+
+_Reading = Callable[[Scan, Sequence[str]], Awaitable[Sequence[Saved]]]
+"""What is read of a path."""
 
 
 class Way(NamedTuple):
@@ -29,37 +38,91 @@ class Way(NamedTuple):
     asked_ms: int
 
 
+class _Look(NamedTuple):
+    """What a look at a tree found: the id of the root and the turns that were asked for, if they are there; else where
+    they may be.
+    """
+
+    root: str
+    turns: Sequence[Saved]
+    elsewhere: Sequence[str]
+
+
 class Retriever:
     """Finds turns in an archive. All raise StoreUnavailable, ArchiveUnavailable, ArchiveDamaged and NewerFormat, and
     ValueError for a malformed tenant.
     """
 
     def __init__(
-        self, server: Server, keyspace: Keyspace, archive: Archive, *, fence_seconds: float = FENCE_SECONDS
+        self,
+        server: Server,
+        keyspace: Keyspace,
+        archive: Archive,
+        *,
+        fence_seconds: float = FENCE_SECONDS,
+        max_depth: int = MAX_DEPTH,
+        max_chain_bytes: int = MAX_CHAIN_BYTES,
     ) -> None:
-        """`fence_seconds` is what the archivers have."""
+        """`fence_seconds` is what the archivers have; `max_depth` and `max_chain_bytes` are the store's."""
         self._server, self._keyspace = server, keyspace
         self._keeping = Keeping(archive)
         self.fence_ms = round(fence_seconds * 1000)
+        self._max_depth, self._max_chain_bytes = max_depth, max_chain_bytes
 
     async def way(self, tenant: str, digits: str) -> Way | None:
         """The way to the turn with these digits; None where it isn't there, was deleted, or is in no tree that is
-        whole.
+        whole. Raises also ChainTooLong for one that is longer than any that the store continues.
         """
+        return await self._asked(tenant, digits, self._way)
+
+    async def found(self, tenant: str, digits: str) -> Saved | None:
+        """The turn with these digits alone; None as from `way`. Of what is above it nothing is held but the ids."""
+        asked = await self._asked(tenant, digits, self._alone)
+        return asked.turns[0] if asked else None
+
+    async def _asked(self, tenant: str, digits: str, turns: _Reading) -> Way | None:
         keys = self._keyspace.keys(tenant, digits)
         async with self._server.operation() as operation:
             asked_ms = _ms(await operation.command("TIME", at=keys.shard.clock))
-        turns = await self._found(tenant, digits)
-        if turns is None or await self._is_gone(keys, digits_of(turns[0].id), asked_ms):
+        look = await self._looked_up(tenant, digits, turns)
+        if not look.turns or await self._is_gone(keys, digits_of(look.root), asked_ms):
             return None
-        return Way(turns, asked_ms)
+        return Way(look.turns, asked_ms)
 
-    async def _found(self, tenant: str, digits: str) -> list[Saved] | None:
-        parts: Parts = (await self._keeping.read(tenant, digits)).parts
-        found = path(parts, id_of(digits))
-        for root in parts[0].elsewhere[:ELSEWHERE] if parts and found is None else ():
-            found = found or path((await self._keeping.read(tenant, digits_of(root))).parts, id_of(digits))
+    async def _looked_up(self, tenant: str, digits: str, turns: _Reading) -> _Look:
+        async def look(scan: Scan) -> _Look:
+            path = await scan.path(id_of(digits))
+            if path is None:
+                return _Look("", (), scan.index.elsewhere)
+            return _Look(path[0], await turns(scan, path), ())
+
+        found = await self._keeping.look(tenant, digits, look)
+        for root in found.elsewhere[:ELSEWHERE]:
+            if not found.turns:
+                found = await self._keeping.look(tenant, digits_of(root), look)
         return found
+
+    async def _way(self, scan: Scan, path: Sequence[str]) -> Sequence[Saved]:
+        entries = [scan.index.entries[id] for id in path]
+        content = sum(entry.payload for entry in entries)
+        if (
+            len(path) > self._max_depth
+            or sum(entry.messages for entry in entries[:-1]) >= self._max_chain_bytes
+            or content > WITH_RESPONSES * self._max_chain_bytes
+        ):
+            raise ChainTooLong(path[-1])
+        scan.keep(content)
+        wanted, turns = set(path), dict[str, Saved]()
+        for number in scan.index.numbers(path):
+            for turn in (await scan.part(number)).turns:
+                if turn.id in wanted:
+                    turns.setdefault(turn.id, turn)
+        gone = scan.index.gone
+        return [as_gone(turns[id], gone[id]) if id in gone else turns[id] for id in path]
+
+    async def _alone(self, scan: Scan, path: Sequence[str]) -> Sequence[Saved]:
+        part = await scan.part(scan.index.entries[path[-1]].number)
+        return [next(turn for turn in part.turns if turn.id == path[-1])]
 
     async def _is_gone(self, keys: TurnKeys, root: str, asked_ms: int) -> bool:
         """Whether a turn, or its tree, was deleted, and the archive may not have known it when it was asked."""

@@ -38,8 +38,8 @@ class Returner:
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """Have the turn with these digits in the store, with all above it; False where the archive has no such turn.
 
-        What was used least makes room. Raises StoreFull, Conflict, StoreUnavailable, ArchiveUnavailable,
-        ArchiveDamaged, NewerFormat, and ValueError for a malformed tenant.
+        What was used least makes room. Raises StoreFull, Conflict, ChainTooLong, StoreUnavailable,
+        ArchiveUnavailable, ArchiveDamaged, NewerFormat, and ValueError for a malformed tenant.
         """
         for _ in range(TRIES):
             way = await self._retriever.way(tenant, digits)

@@ -18,8 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from redis.asyncio import Redis
 
 from store.archive.archive import Archive
+from store.archive.memory import Memory
 from store.archive.port import Stored
 from store.backup.archiving.archiver import Archiver
+from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
 from store.errors import ArchiveUnavailable, ChainTooLong, NotFound, ParentNotFound, StoreFull
@@ -95,6 +97,7 @@ class GatedArchive:
         self._gate = gate
         self._values: dict[str, Stored] = {}
         self._puts = 0
+        self.memory = Memory(1 << 40, small_bytes=1)
 
     async def get(self, key: str) -> Stored | None:
         if await self._gate() != GOES_ON:
@@ -135,6 +138,8 @@ class ArchiveMachine(RuleBasedStateMachine):
     """What users, archivers and crashes do, in any order."""
 
     url: str
+    part_bytes = 0
+    """Of trees in parts so small, of which no more is held than one and the ends; 0: as they are."""
 
     @initialize()
     def begin(self) -> None:
@@ -152,7 +157,11 @@ class ArchiveMachine(RuleBasedStateMachine):
         self.archiver = Archiver(late.server, late.keyspace, archive, after_seconds=0)
         self.retriever = Retriever(late.server, late.keyspace, archive)
         self.returner = Returner(late, self.retriever)
-        self.at_once = Returner(self.store, Retriever(self.store.server, self.store.keyspace, archive))
+        at_once = Retriever(self.store.server, self.store.keyspace, archive)
+        self.at_once = Returner(self.store, at_once)
+        if self.part_bytes:
+            for each in (self.archiver, self.retriever, at_once):
+                each._keeping = Keeping(archive, self.part_bytes, ahead=1, window=0)
         await self.archiver.begin()
         self.turns: list[str] = []
         self.parents: dict[str, str | None] = {}
@@ -319,9 +328,9 @@ class ArchiveMachine(RuleBasedStateMachine):
         await redis.aclose()
 
 
-def run_archive(url: str, *, examples: int, steps: int = 120) -> None:
+def run_archive(url: str, *, examples: int, steps: int = 120, part_bytes: int = 0) -> None:
     """Try so many stories on a server."""
-    machine = type("Machine", (ArchiveMachine,), {"url": url})
+    machine = type("Machine", (ArchiveMachine,), {"url": url, "part_bytes": part_bytes})
     run_state_machine_as_test(
         machine,
         settings=settings(

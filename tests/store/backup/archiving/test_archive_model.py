@@ -12,6 +12,11 @@ def test_no_turn_is_lost_and_none_comes_back(server_url: str) -> None:
     run_archive(server_url, examples=60)
 
 
+@pytest.mark.timeout(600)
+def test_no_turn_is_lost_and_none_comes_back_where_trees_have_many_parts(server_url: str) -> None:
+    run_archive(server_url, examples=60, part_bytes=1)
+
+
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_no_turn_is_lost_and_none_comes_back_for_long(server_url: str) -> None:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from store.backup.archiving.merging import News, found, merged, missing, path
-from store.backup.archiving.parts import Part, decoded, encoded
+from store.backup.archiving.index import Index
+from store.backup.archiving.merging import Merge, News, as_gone
+from store.backup.archiving.parts import Part, decoded, encoded, outlined
 from store.backup.records import Erased, Saved
 from store.errors import ArchiveDamaged, NewerFormat
 from store.turn import Status, StoredMessage
@@ -31,6 +32,40 @@ def tombstone(of: Saved, *, erased: bool = False) -> Saved:
     """What is left of a turn that others continue."""
     left = msgspec.structs.replace(of, response=None, items=None)
     return msgspec.structs.replace(left, messages=(), erased=Erased(1, 40)) if erased else left
+
+
+def index(parts: Iterable[Part]) -> Index:
+    """The index of what is archived."""
+    made = Index()
+    for part in parts:
+        made.add(outlined(encoded(part)))
+    return made
+
+
+def merged(parts: list[Part], news: News, part_bytes: int = SMALL) -> dict[int, Part]:
+    """The parts that change, in the order in which they are written."""
+    merge = Merge(index(parts), news, part_bytes)
+    changed: dict[int, Part] = {}
+    for number in merge.numbers:
+        before = parts[number] if number < len(parts) else None
+        if (part := merge.part(number, before)) != before:
+            changed[number] = part
+    return changed
+
+
+def path(parts: list[Part], id: str) -> list[Saved] | None:
+    """The way to a turn."""
+    ids = index(parts).path(id)
+    turns = {turn.id: turn for part in reversed(parts) for turn in part.turns}
+    gone = parts[0].gone if parts else {}
+    return None if ids is None else [as_gone(turns[id], gone[id]) if id in gone else turns[id] for id in ids]
+
+
+def found(parts: list[Part], id: str) -> Saved | None:
+    """A turn that is there and not deleted."""
+    there = index(parts)
+    turns = {turn.id: turn for part in reversed(parts) for turn in part.turns}
+    return turns[id] if id in turns and not there.is_gone(id) else None
 
 
 def after(parts: list[Part], news: News, part_bytes: int = SMALL) -> list[Part]:
@@ -157,11 +192,6 @@ def test_a_conversation_moves() -> None:
 
 def test_a_turn_whose_way_has_a_hole_has_no_path() -> None:
     assert path(archived(A, C), "c") is None
-
-
-def test_what_turns_continue_and_nobody_knows_is_missing() -> None:
-    assert missing(archived(A), [C, D]) == {"b"}
-    assert missing(archived(A), [D, B]) == set()
 
 
 @given(st.binary(max_size=200))
