@@ -41,6 +41,8 @@
     PREFIX:{SHARD}:archive                 string, the ms after which a changed tree is archived; only with an archive
     PREFIX:{SHARD}:unarchived              zset TENANT/ROOT of trees to be archived, as they changed, by the ms when due
     PREFIX:{SHARD}:changes:TENANT/ROOT     zset, what the archive lacks of one tree (lua/unarchived.lua)
+    PREFIX:{SHARD}:older                   string, up to which last use trees from before an archive are noted; until all are
+    PREFIX:{SHARD}:archive-away            string, that what an archive lacks may be evicted; expires
     PREFIX:{SHARD}:fence:TENANT/DIGITS     string, that a turn was deleted and the archive knows; expires
     PREFIX:{SHARD}:fence:TENANT/*ROOT      string, the same of a tree; expires
     PREFIX:{SHARD}:limits:TENANT/SCOPE     hash, what is used of a tenant's limits (lua/limits.lua); expires
@@ -136,7 +138,9 @@ class ShardKeys:
     audit_shares: Key
     reservations: Key
     archive: Key
+    archive_away: Key
     unarchived: Key
+    older: Key
     control: Key
     turns: str
 

@@ -23,13 +23,18 @@ from store.redis import scripts
 from store.redis.conditions import refuses_writes
 from store.redis.connection import Operation, Server
 
-LAYOUT = 2
+LAYOUT = 3
 """The latest layout that this release knows. Raise it when a script takes a key for something else than the release
 before, or when one writes what that can't read.
 
 1  what releases up to 0.1 know
 2  responses are compressed with a dictionary (store/codec.py)
+3  what an archive lacks of turns is noted, and those are not evicted (lua/unarchived.lua): a release before that notes
+   nothing and evicts them
 """
+
+ARCHIVE_LAYOUT = 3
+"""The layout that a store with an archive must have."""
 
 FIRST = 1
 """The layout of a store that was used before anybody raised it."""
@@ -46,8 +51,8 @@ _BACK = "upgrade this process, or go back to a backup from before the upgrade (d
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What a process brings along: its number of shards, which release it is, its limits by the names of their
-    settings, and whether they become those of the store where they differ; the latest `layout` that it knows, and the
-    one that it raises the store to.
+    settings, and whether they become those of the store where they differ; the latest `layout` that it knows, the one
+    that it raises the store to, and the one that what it is set to do `needs` at least.
     """
 
     shards: int
@@ -56,6 +61,7 @@ class Terms:
     decides: bool = False
     layout: int = LAYOUT
     raises_to: int = FIRST
+    needs: int = FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +85,18 @@ class Record:
 _NUMBERS = ("layout", "shards")
 
 
-def mismatch(terms: Terms, record: Record) -> LayoutMismatch | None:
-    """Why a process must not use the store; None if it may. Pure."""
+def mismatch(terms: Terms, record: Record, *, unused: bool = False) -> LayoutMismatch | None:
+    """Why a process must not use the store, which was never used if it is `unused`; None if it may. Pure."""
     if terms.layout < record.layout:
         known = f"the store has layout {record.layout}, written by {record.release}"
         return LayoutMismatch(f"{known}, and this release knows layout {terms.layout} at most", _BACK)
     if terms.layout < terms.raises_to:
         wanted = f"{_variable('store_layout')}={terms.raises_to}, and this release knows layout {terms.layout} at most"
         return LayoutMismatch(wanted, f"set {_variable('store_layout')}={terms.layout}, or upgrade this process")
+    if _written_by(terms, record, unused) < terms.needs:
+        lacks = f"what this process is set to do needs layout {terms.needs}, and the store has layout {record.layout or FIRST}"
+        once = "once no older release uses the store, as none can from then on (docs/upgrading.md)"
+        return LayoutMismatch(lacks, f"set {_variable('store_layout')}={terms.needs} {once}")
     if terms.shards < record.shards:
         return _too_few(terms.shards, f"the store has {record.shards} shards", record.shards)
     differing = [] if terms.decides else list(_differing(terms, record))
@@ -106,8 +116,7 @@ def changes(terms: Terms, record: Record, *, unused: bool = False) -> dict[str, 
     `unused` is whether the store was never used, so that its layout is the latest.
     """
     own = {_LIMIT + name: value for name, value in (terms.limits or {}).items()}
-    layout = max(record.layout, terms.layout if unused else terms.raises_to)
-    own |= {"layout": str(layout), "shards": str(max(terms.shards, record.shards))}
+    own |= {"layout": str(_written_by(terms, record, unused)), "shards": str(max(terms.shards, record.shards))}
     there = {_LIMIT + name: value for name, value in record.limits.items()}
     there |= {"layout": str(record.layout), "shards": str(record.shards)}
     return {name: value for name, value in own.items() if there.get(name) != value}
@@ -137,7 +146,7 @@ class Layout:
             if record is None:
                 self._raise(await self._unrecorded())
                 record, unused = Record.of({}), await self._last_used(range(self._terms.shards)) is None
-            self._raise(mismatch(self._terms, record))
+            self._raise(mismatch(self._terms, record, unused=unused))
             wanted = changes(self._terms, record, unused=unused)
             if not wanted:
                 self.recorded(record.layout)
@@ -219,6 +228,11 @@ class Layout:
             if told != self._told:
                 self.contradicted(found)
             raise found
+
+
+def _written_by(terms: Terms, record: Record, unused: bool) -> int:
+    """The layout that the store has once a process with these terms has agreed."""
+    return max(record.layout, terms.layout if unused else terms.raises_to)
 
 
 def _too_few(own: int, known: str, needed: int) -> LayoutMismatch:

@@ -401,6 +401,22 @@ def abandon(turn: TurnKeys, *, token: str, idle_us: int) -> None: ...
 def archived(turn: TurnKeys, *, done: str, fence_ms: int) -> None: ...
 
 
+@script("trees", "clock", out_of_memory=True)
+def begin_archive(shard: ShardKeys, *, after_ms: int) -> None: ...
+
+
+@script("clock trees", "clock", "unarchived", out_of_memory=True)
+def note_older(shard: ShardKeys, *, tree: str, turns: str) -> None: ...
+
+
+@script("older", out_of_memory=True)
+def pass_older(shard: ShardKeys, *, before: str, after: str) -> None: ...
+
+
+@script("unarchived", "unarchived", out_of_memory=True)
+def end_archive(shard: ShardKeys, *, budget: int) -> None: ...
+
+
 @script("usage leaves trees", *_REMOVAL, out_of_memory=True)
 def prune(turn: TurnKeys, *, path: str) -> None: ...
 
@@ -711,7 +727,8 @@ def refit(
 
 ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, look, prove, mark, append, unpin),
-    *(hold, advance, amend, archived, page),
+    *(hold, advance, amend, page),
+    *(archived, begin_archive, note_older, pass_older, end_archive),
     *(sum_up, tips, climb, jobs_of),
     *(ask, use_up),
     *(forget, redact, abandon, prune, sweep, evict),

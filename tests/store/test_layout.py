@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from store.errors import LayoutMismatch, LimitsDiffer
 from store.fsck.check import Fsck
 from store.history.history import ConversationHistoryStore
-from store.layout import FIRST, LAYOUT, Layout, Record, Terms, changes, mismatch
+from store.layout import ARCHIVE_LAYOUT, FIRST, LAYOUT, Layout, Record, Terms, changes, mismatch
 from store.redis.connection import Server, connect
 from tests.support.store.sample import TENANT, grow, turn
 from tests.support.store.servers import PLAIN, server
@@ -61,6 +61,31 @@ def test_a_later_release_keeps_the_layout_until_it_is_to_be_raised() -> None:
 @pytest.mark.parametrize(("unused", "layout"), [(True, LAYOUT), (False, FIRST)])
 def test_a_store_without_a_record_has_the_latest_layout_if_it_was_never_used(unused: bool, layout: int) -> None:
     assert changes(TERMS, Record.of({}), unused=unused)["layout"] == str(layout)
+
+
+def test_who_needs_a_later_layout_waits_until_the_store_is_raised_to_it() -> None:
+    older, archiving = replace(RECORD, layout=ARCHIVE_LAYOUT - 1), replace(TERMS, needs=ARCHIVE_LAYOUT)
+    found = mismatch(archiving, older)
+    assert found is not None
+    assert "needs layout 3, and the store has layout 2" in found.reason
+    assert "set HARMONIUM_STORE_LAYOUT=3 once no older release uses the store" in str(found)
+    assert mismatch(archiving, RECORD) is None
+    raising = replace(archiving, raises_to=ARCHIVE_LAYOUT)
+    assert mismatch(raising, older) is None
+    assert changes(raising, older) == {"layout": "3"}
+
+
+async def test_who_needs_the_latest_layout_may_use_a_store_that_was_never_used_and_no_other_without_a_record(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    archiving = layout_of(store, Terms(1, needs=ARCHIVE_LAYOUT))
+    await archiving.agree()
+    assert await archiving.check() == Record(LAYOUT, 1, {}, "unknown", "1")
+    await redis.delete(f"{prefix}:{{00}}:store")
+    await grow(store, "one")
+    with pytest.raises(LayoutMismatch, match="and the store has layout 1; set HARMONIUM_STORE_LAYOUT=3 once no older"):
+        await archiving.agree()
+    assert not await redis.exists(f"{prefix}:{{00}}:store")
 
 
 def test_more_shards_a_later_layout_and_limits_that_are_new_are_written() -> None:

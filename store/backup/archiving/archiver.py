@@ -13,6 +13,7 @@ from store.backup.archiving.index import Index
 from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.merging import News
 from store.backup.archiving.parts import PART_BYTES
+from store.backup.archiving.shards import begin_archive
 from store.backup.reading import ABOVE, ShardReader
 from store.backup.records import Saved
 from store.ids import tree_of
@@ -57,13 +58,11 @@ class Archiver:
     ) -> None:
         self._server, self._keyspace = server, keyspace
         self._keeping = Keeping(archive, part_bytes)
-        self._after_ms, self._fence_ms = round(after_seconds * 1000), round(fence_seconds * 1000)
+        self._after_seconds, self._fence_ms = after_seconds, round(fence_seconds * 1000)
 
     async def begin(self) -> None:
         """From now on, what changes is noted in every shard."""
-        for shard in self._keyspace.all_shards():
-            async with self._server.operation() as operation:
-                await operation.command("SET", shard.archive, self._after_ms)
+        await begin_archive(self._server, self._keyspace, self._after_seconds)
 
     async def due(self, shard: ShardKeys, most: int) -> list[Due]:
         """The trees of a shard that are to be archived by now, the one that has waited longest first."""

@@ -118,7 +118,7 @@ local function adopting()
       elseif not turn.deleted and turn.touched ~= score then -- one of ours has used it since
         leave_former(name, digits)
         place_leaf(name, digits, turn.touched)
-      elseif member ~= kept and not held_for_a_run('pins', name, digits) then
+      elseif member ~= kept and not is_held(name, digits, turn) then
         return name, digits, turn, looks
       else
         rank = rank + 1

@@ -2,7 +2,8 @@
 -- Invariant: a tree that was forgotten has the score 0, and never another. One that is gone, or was not used for
 -- `idle_us` where that isn't 0, is unknown from then on, before the sweeper takes it away; none of it is kept by a pin.
 -- A tree with a job is never idle, however long that waits; its root counts its jobs. Nor is one in which a conversation
--- stands, until a sweep has taken that.
+-- stands, until a sweep has taken that. Nor is any as long as the shard has an archive: what is still here is used again, and
+-- what a sweep has taken is read there.
 
 local MOST_LEAVES = 10000 -- the most leaves of a tree among which a conversation is looked for; in more, one is taken for granted
 local CONVERSATIONS = '??636f6e766572*' -- their digits: the shard, and CONVERSATION_MARK (store/keys.py)
@@ -32,7 +33,7 @@ end
 
 local function gone(tenant, root, idle_us)
   local used = tonumber(redis.call('ZSCORE', trees, tenant .. '/' .. root) or 0)
-  if used > 0 and (idle_us == 0 or used > now_us() - idle_us) then
+  if used > 0 and (idle_us == 0 or used > now_us() - idle_us or redis.call('EXISTS', shard_key('archive')) == 1) then
     return false
   end
   return used == 0 or not (has_jobs(tenant, root) or conversation_in(tenant, root))

@@ -13,10 +13,12 @@
 --            until lately; how many trees would be unknown without it; and how many turns went for being unused
 -- Invariant: takes nothing of a tree that somebody may still know. A tree goes for being unused only where both clocks
 --            agree, and sweeps have followed each other for as long as the grace: so neither a clock that jumps nor a
---            store that was off, or was restored from a backup, has anything deleted before somebody could use it.
+--            store that was off, or was restored from a backup, has anything deleted before somebody could use it. Where the
+--            shard has an archive, it goes only if that has all of it; else it is archived next, and looked at again
+--            some GAP_US later. Nothing of that is noted: the archive keeps it.
 --
 -- A conversation that is kept for longer than its tree would be is met again some DAY_US later. Until then its tree has a score
--- that was never a use: its root notes that as `idle_score`, and in `idle_since` the last use.
+-- that was never a use, as has one that the archive lacks: its root notes that as `idle_score`, and in `idle_since` the last use.
 --
 -- The hash `sweeps` has the time of the `last` one and when those `began` that followed each other, in µs; and from where on
 -- trees are compared with those of their tenants (`indexing`), with `indexed` once all of them were (adopting.lua).
@@ -46,20 +48,27 @@ end
 local takes_unused = only == '' and idle_us > 0 and doubt == ''
 local since = takes_unused and now_us() - idle_us - grace_us or 0
 
--- Keep the tree of a conversation for now, or say that nobody has used it for too long.
-local function keeps(member, tenant, root, used)
-  local node = key('node', tenant, root)
-  local given, before = unpack(redis.call('HMGET', node, 'idle_score', 'idle_since'))
-  if given and tonumber(given) == used then
+-- Look at an unused tree again after so many µs, with the last use that it had.
+local function postpone(tenant, root, used, after_us)
+  local score = exact(math.min(since + after_us, now_us()))
+  use_tree(tenant, root, score)
+  redis.call('HSET', key('node', tenant, root), 'idle_score', score, 'idle_since', exact(used))
+end
+
+-- Whether an unused tree has to stay for now; it is looked at again then. `conversation` says whether one stands in it.
+local function stays(tenant, root, score, conversation)
+  local used, given, before = score, unpack(redis.call('HMGET', key('node', tenant, root), 'idle_score', 'idle_since'))
+  if given and tonumber(given) == score then
     used = tonumber(before)
   end
-  if named_us > 0 and used <= now_us() - named_us - grace_us then
-    return false
+  if conversation and not (named_us > 0 and used <= now_us() - named_us - grace_us) then
+    postpone(tenant, root, used, DAY_US)
+    return true
+  elseif is_unarchived_tree(tenant, root) then
+    postpone(tenant, root, used, GAP_US)
+    return true
   end
-  local score = exact(math.min(since + DAY_US, now_us()))
-  use_tree(tenant, root, score)
-  redis.call('HSET', node, 'idle_score', score, 'idle_since', exact(used))
-  return true
+  return false
 end
 
 -- Its tenant, its digits, its turn where that was read, and whether the tree goes for being unused. Nothing where there
@@ -79,9 +88,9 @@ local function leaf_of_a_tree_that_is_gone()
     local conversation = used > 0 and not busy and conversation_in(tenant, root)
     if busy then
       use_tree(tenant, root, next_score(shard_key('clock'))) -- it is in use: look at others first
-    elseif not conversation then
-      return tenant, redis.call('SRANDMEMBER', key('tree', tenant, root)), nil, used > 0
-    elseif not keeps(member, tenant, root, used) then -- without its conversations the tree is as idle as others
+    elseif used == 0 then
+      return tenant, redis.call('SRANDMEMBER', key('tree', tenant, root)), nil, false
+    elseif not stays(tenant, root, used, conversation) then -- without its conversations the tree is as idle as others
       return tenant, type(conversation) == 'string' and conversation or redis.call('SRANDMEMBER', key('tree', tenant, root)),
         nil, true
     end

@@ -30,6 +30,7 @@ SINGLES = {
     "audit-shares",
     "reservations",
     "archive",
+    "older",
     "unarchived",
 }
 COUNTERS = ("responses", "tombstones", "trees", "bytes")

@@ -1,0 +1,13 @@
+-- The shard has an archive from now on.
+--
+-- Keys:      trees
+-- Arguments: after_ms  after how many ms a changed tree is archived
+-- Result:    {'ok'}
+-- Invariant: what changes is noted from the call on that first said so. What was there then is `older` (unarchived.lua), until
+--            pass_older.lua has passed all of it. A retry, or another process, changes nothing of that.
+
+if redis.call('EXISTS', shard_key('archive')) == 0 and redis.call('EXISTS', trees) == 1 then
+  redis.call('SET', shard_key('older'), '0')
+end
+redis.call('SET', shard_key('archive'), exact(after_ms))
+return { 'ok' }

@@ -1,0 +1,14 @@
+-- The shard has no archive any more: nothing is noted from now on, and what was noted goes, some of it a call.
+--
+-- Keys:      unarchived
+-- Arguments: budget  of how many trees the notes go
+-- Result:    {'ok'} | {'again'} when there are more
+-- Invariant: no turn changes. What was noted of a tree keeps that from being evicted until it is gone.
+
+redis.call('DEL', shard_key('archive'), shard_key('older'), shard_key('archive-away'))
+for _, member in ipairs(redis.call('ZRANGE', unarchived, 0, budget - 1)) do
+  local tenant, root = split(member)
+  redis.call('UNLINK', changes_of(tenant, root))
+  redis.call('ZREM', unarchived, member)
+end
+return { redis.call('EXISTS', unarchived) == 1 and 'again' or 'ok' }
