@@ -119,7 +119,7 @@ class _Older:
             used, last = await self._used(tree), ""
             async for turns in self._turns(tree):
                 async with self._server.operation() as operation:
-                    _, found = await scripts.note_older(operation, self._shard, tree=tree, turns=" ".join(turns))
+                    _, found = await scripts.note_older(operation, self._shard, tree=tree, members=" ".join(turns))
                 last = found.decode()
             if not last or last == used:
                 return

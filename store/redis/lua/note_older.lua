@@ -1,14 +1,14 @@
 -- Note turns of a tree from before the archive, as far as they have ended and nobody has noted them.
 --
 -- Keys:      clock, trees
--- Arguments: tree   TENANT/ROOT
---            turns  the digits of turns, with spaces between
+-- Arguments: tree     TENANT/ROOT
+--            members  the digits of turns of it, with spaces between
 -- Result:    {'ok', the last use of the tree, or 0 where it is gone}
 -- Invariant: a retry changes nothing. One under way is noted when it ends.
 
 local tenant, root = split(tree)
 local used = redis.call('ZSCORE', trees, tree) or '0'
-for digits in string.gmatch(used ~= '0' and turns or '', '%x+') do
+for digits in string.gmatch(used ~= '0' and members or '', '%x+') do
   local found, fleeting = unpack(redis.call('HMGET', key('node', tenant, digits), 'root', 'fleeting'))
   if found == root and not fleeting and redis.call('EXISTS', key('job', tenant, digits)) == 0
     and not redis.call('ZSCORE', changes_of(tenant, root), '+' .. digits) then

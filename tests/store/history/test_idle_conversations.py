@@ -11,9 +11,8 @@ from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from tests.support.store.counted import Usage, usage
-from tests.support.store.sample import TENANT, grow, set_use, turn
+from tests.support.store.sample import DAY, TENANT, grow, leave_unused, turn
 
-DAY = 86_400
 IDLE_DAYS, NAMED_DAYS = 30, 90
 
 Open = Callable[..., Awaitable["Opened"]]
@@ -51,13 +50,6 @@ def opened(history: ConversationHistoryStore) -> Open:
         return Opened(history, conversations, id, made)
 
     return begin
-
-
-async def leave_unused(redis: Redis, prefix: str, days: float) -> None:
-    """All trees were used last so many days earlier than they were."""
-    for member, score in await redis.zrange(f"{prefix}:{{00}}:trees", 0, -1, withscores=True):
-        tenant, _, digits = member.decode().partition("/")
-        await set_use(redis, prefix, int(score) - round(days * DAY * 1_000_000), digits, tenant=tenant)
 
 
 async def is_there(store: Opened) -> bool:

@@ -24,6 +24,7 @@ from store.backup.archiving.archiver import Archiver
 from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
+from store.backup.archiving.shards import note_older
 from store.errors import ArchiveUnavailable, ChainTooLong, NotFound, ParentNotFound, StoreFull
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
@@ -33,6 +34,9 @@ from tests.support.store.audit import complaints
 from tests.support.store.sample import TENANT, turn
 
 FEW = Caps(responses=4)
+IDLE = Caps(responses=4, idle_seconds=0.000_001, idle_grace_seconds=0)
+"""All that is not being used is idle."""
+
 GOES_ON, FAILS, LOSES = "goes on", "fails", "loses"
 """What becomes of a step: it is made, the archive is away before it, or away before it could reply."""
 
@@ -141,12 +145,13 @@ class ArchiveMachine(RuleBasedStateMachine):
     part_bytes = 0
     """Of trees in parts so small, of which no more is held than one and the ends; 0: as they are."""
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(before=st.lists(ANY, max_size=4))
+    def begin(self, before: list[int]) -> None:
+        """Some turns are older than the archive."""
         self.loop = asyncio.new_event_loop()
-        self.run(self._begin())
+        self.run(self._begin(before))
 
-    async def _begin(self) -> None:
+    async def _begin(self, before: list[int]) -> None:
         self.prefix = f"test-{uuid.uuid4().hex}"
         self.gate = Gate()
         archive = cast(Archive, GatedArchive(self.gate))
@@ -162,12 +167,17 @@ class ArchiveMachine(RuleBasedStateMachine):
         if self.part_bytes:
             for each in (self.archiver, self.retriever, at_once):
                 each._keeping = Keeping(archive, self.part_bytes, ahead=1, window=0)
-        await self.archiver.begin()
+        self.idle = ConversationHistoryStore(
+            connect(self.url), prefix=self.prefix, caps=IDLE, pin_seconds=IDLE.idle_seconds / 2, timeout_seconds=15
+        )
         self.turns: list[str] = []
         self.parents: dict[str, str | None] = {}
         self.gone = set[str]()
+        for which in before:
+            await self._append(self._turn(which) if which % 4 else None)
+        await self.archiver.begin()
 
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
+    def run(self, work: Coroutine[Any, Any, object]) -> None:
         self.loop.run_until_complete(work)
 
     @rule(which=ANY)
@@ -238,6 +248,22 @@ class ArchiveMachine(RuleBasedStateMachine):
             with suppress(ArchiveUnavailable):
                 self._tell(f"that of {self._name(id_of(tree.root))} lacks {await self.archiver.archive(tree)}")
 
+    @rule()
+    def note_older(self) -> None:
+        """Begin to note the next tree from before the archive."""
+        self.run(self.gate.begin(self._note_older()))
+
+    async def _note_older(self) -> None:
+        left = await note_older(self.late.server, self.late.keyspace, trees=1)
+        self._tell(f"trees from before the archive are {'noted as far as the next' if left else 'all noted'}")
+
+    @rule(which=ANY)
+    def leave_unused(self, which: int) -> None:
+        """Have a sweep take what is idle, one time in three."""
+        if which % 3 == 0:
+            self._tell("a sweep takes what is idle")
+            self.run(self.idle.sweep())
+
     @rule(which=ANY)
     def bring_back(self, which: int) -> None:
         """Begin to bring a turn back."""
@@ -295,6 +321,8 @@ class ArchiveMachine(RuleBasedStateMachine):
             while self.gate.waiting:  # those who are very late
                 await self.gate.step(next(iter(self.gate.waiting)), GOES_ON)
             (shard,) = self.store.keyspace.all_shards()
+            while await note_older(self.store.server, self.store.keyspace):
+                pass
             for _ in range(DRAINS):
                 if not (due := await self.archiver.due(shard, 10)):
                     break
@@ -306,6 +334,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         finally:
             await self.store.close()
             await self.late.close()
+            await self.idle.close()
 
     async def _judge(self) -> None:
         there = {id for id in self.turns if await self._is_there(id)}

@@ -6,6 +6,7 @@ from store.history.history import ConversationHistoryStore
 from store.turn import Status, StoredMessage, Turn
 
 TENANT = "acme"
+DAY = 86_400
 
 
 def turn(id: str, parent: str | None = None, *, text: str = "hello", status: Status = Status.COMPLETED) -> Turn:
@@ -38,3 +39,10 @@ async def set_use(redis: Redis, prefix: str, score: float, *roots: str, tenant: 
     for digits in (root.rpartition("_")[2] for root in roots):
         await redis.zadd(f"{prefix}:{{00}}:trees", {f"{tenant}/{digits}": score})
         await redis.zadd(f"{prefix}:{{00}}:trees:{tenant}", {digits: score})
+
+
+async def leave_unused(redis: Redis, prefix: str, days: float) -> None:
+    """All trees were used last so many days earlier than they are said to be."""
+    for member, score in await redis.zrange(f"{prefix}:{{00}}:trees", 0, -1, withscores=True):
+        tenant, _, digits = member.decode().partition("/")
+        await set_use(redis, prefix, int(score) - round(days * DAY * 1_000_000), digits, tenant=tenant)

@@ -1,0 +1,333 @@
+"""What shards know of their archive on a real server: older trees are noted, idle ones leave memory, it may be
+away, and it may be gone.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.backup.archiving.archiver import Archiver
+from store.backup.archiving.shards import end_archive, note_older, tell_away
+from store.errors import NotFound, StoreFull
+from store.history.caps import Caps
+from store.history.conversations import Conversations, by_hand
+from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.keys import digits_of
+from store.redis.connection import connect
+from tests.support.archive.stored import Archived, opened
+from tests.support.store.audit import complaints
+from tests.support.store.sample import DAY, TENANT, grow, leave_unused, said
+from tests.support.store.work import submit
+
+IDLE = Caps(idle_seconds=30 * DAY, idle_grace_seconds=0)
+FEW = Caps(responses=3)
+
+Open = Callable[[Caps], Awaitable[Archived]]
+
+
+@pytest.fixture
+async def begin(server_url: str, prefix: str, tmp_path: Path, redis: Redis) -> AsyncIterator[Open]:
+    """Opens a store that has an archive from then on. After the test all in Redis adds up."""
+    made: list[Archived] = []
+
+    async def opening(caps: Caps) -> Archived:
+        made.append(await opened(server_url, prefix, tmp_path, caps))
+        return made[-1]
+
+    yield opening
+    assert await complaints(redis, prefix) == []
+    for each in made:
+        await each.store.close()
+        await each.archive.close()
+
+
+@pytest.fixture
+async def before(server_url: str, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
+    """The same store, before it has an archive."""
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
+    yield store
+    await store.close()
+
+
+async def note_all(store: ConversationHistoryStore, trees: int = 50) -> int:
+    """Note all that is older than the archive; how many calls that took."""
+    calls = 1
+    while await note_older(store.server, store.keyspace, trees=trees):
+        calls += 1
+    return calls
+
+
+async def is_here(redis: Redis, prefix: str, id: str) -> bool:
+    """Whether the server has a turn."""
+    return bool(await redis.exists(f"{prefix}:{{00}}:t:{TENANT}:node:{digits_of(id)}"))
+
+
+async def noted(redis: Redis, prefix: str) -> list[bytes]:
+    """The keys that say that something is to be archived, or that there is an archive."""
+    names = ("archive", "archive-away", "older", "unarchived", "changes")
+    return [
+        key
+        async for key in redis.scan_iter(f"{prefix}:*")
+        if key.split(b"}:")[1].startswith(tuple(map(str.encode, names)))
+    ]
+
+
+async def test_an_idle_tree_leaves_memory_once_it_is_archived_and_is_read_there(
+    begin: Open, redis: Redis, prefix: str
+) -> None:
+    made = await begin(IDLE)
+    ids = await grow(made.store, "one", "two")
+    await leave_unused(redis, prefix, 31)
+    await made.store.sweep()
+    assert [await is_here(redis, prefix, id) for id in ids] == [True, True]
+    await made.archive_all()
+    await leave_unused(redis, prefix, 1)
+    await made.store.sweep()
+    assert [await is_here(redis, prefix, id) for id in ids] == [False, False]
+    assert await made.ids(ids[1]) == ids
+    assert await made.archive_all() == 0
+    assert await made.returner.bring_back(TENANT, digits_of(ids[1]))
+    assert await said(made.store, ids[1]) == ["one", "two"]
+    await made.store.sweep()
+    assert await is_here(redis, prefix, ids[1])
+
+
+async def test_an_idle_tree_that_the_archive_lacks_is_next_and_others_go(
+    begin: Open, redis: Redis, prefix: str
+) -> None:
+    made = await begin(IDLE)
+    (archived,) = await grow(made.store, "archived")
+    await made.archive_all()
+    await Archiver(made.store.server, made.store.keyspace, made.archive, after_seconds=3600).begin()
+    (new,) = await grow(made.store, "new")
+    (shard,) = made.store.keyspace.all_shards()
+    assert await made.archiver.due(shard, 10) == []
+    await leave_unused(redis, prefix, 31)
+    await made.store.sweep()
+    assert (await is_here(redis, prefix, archived), await is_here(redis, prefix, new)) == (False, True)
+    assert [tree.root for tree in await made.archiver.due(shard, 10)] == [digits_of(new)]
+
+
+async def test_a_tree_that_is_idle_but_still_here_is_used_again(begin: Open, redis: Redis, prefix: str) -> None:
+    made = await begin(IDLE)
+    ids = await grow(made.store, "one", "two")
+    await leave_unused(redis, prefix, 31)
+    assert await said(made.store, ids[1]) == ["one", "two"]
+    await leave_unused(redis, prefix, 31)
+    assert await made.store.get(TENANT, ids[0]) == b'{"text":"one"}'
+    await leave_unused(redis, prefix, 31)
+    await grow(made.store, "three", parent=ids[1])
+    await leave_unused(redis, prefix, 31)
+    await made.store.forget_tree(TENANT, ids[0])
+    with pytest.raises(NotFound):
+        await made.store.get(TENANT, ids[0])
+
+
+async def test_a_conversation_stays_for_its_own_time_and_then_until_it_is_archived(
+    begin: Open, redis: Redis, prefix: str
+) -> None:
+    made = await begin(Caps(idle_seconds=30 * DAY, idle_grace_seconds=0, named_idle_seconds=90 * DAY))
+    conversations = Conversations(made.store)
+    id = conversations.new_id()
+    first = conversations.first_turn_id(id)
+    await conversations.create(TENANT, id, by_hand(first, None, ()), b"{}")
+    await made.archive_all()
+    await leave_unused(redis, prefix, 60)
+    await made.store.sweep()
+    assert await is_here(redis, prefix, id)
+    await conversations.amend(TENANT, id, b'{"changed":1}')
+    await leave_unused(redis, prefix, 91)
+    await made.store.sweep()
+    assert await is_here(redis, prefix, id)
+    await made.archive_all()
+    await leave_unused(redis, prefix, 1)
+    await redis.hincrby(f"{prefix}:{{00}}:t:{TENANT}:node:{digits_of(first)}", "idle_score", -DAY * 1_000_000)
+    await made.store.sweep()
+    assert not await is_here(redis, prefix, id)
+    assert await made.ids(id.replace("conv_", "resp_")) == [first, id.replace("conv_", "resp_")]
+
+
+@pytest.mark.parametrize("trees", [1, 3, 50])
+async def test_trees_from_before_the_archive_are_archived_with_all_their_turns(
+    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str, trees: int
+) -> None:
+    chains = [await grow(before, *(f"{at} {turn}" for turn in range(120))) for at in range(3)]
+    fork = await grow(before, "fork", parent=chains[0][50])
+    gone = (await grow(before, "gone", parent=chains[1][50]))[0]
+    await before.forget(TENANT, chains[2][60])
+    made = await begin(Caps())
+    assert await made.archive_all() == 0
+    assert await note_all(made.store, trees) == {1: 3, 3: 1, 50: 1}[trees]
+    await made.store.forget(TENANT, gone)
+    assert await made.archive_all() == 3
+    assert [await made.ids(chain[-1]) for chain in chains] == chains
+    assert await made.ids(fork[0]) == [*chains[0][:51], *fork]
+    assert (await made.ids(gone), await made.ids(chains[2][60])) == (None, None)
+    assert await made.archive_all() == 0
+    await made.archiver.begin()
+    assert await note_all(made.store) == 1
+    assert await made.archive_all() == 0
+
+
+async def test_a_turn_below_which_a_job_works_is_noted_and_the_job_is_when_it_ends(
+    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str
+) -> None:
+    (root,) = await grow(before, "root")
+    job = before.new_id(root)
+    await submit(Jobs(before), job, parent=root)
+    made = await begin(Caps())
+    await note_all(made.store)
+    assert await redis.zrange(f"{prefix}:{{00}}:changes:{TENANT}/{digits_of(root)}", 0, -1) == [
+        b"+" + digits_of(root).encode()
+    ]
+
+
+async def test_trees_that_were_used_at_once_are_all_noted(
+    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str
+) -> None:
+    ids = [(await grow(before, f"{at}"))[0] for at in range(7)]
+    for place in (f"{prefix}:{{00}}:trees", f"{prefix}:{{00}}:trees:{TENANT}"):
+        for member, score in await redis.zrange(place, 0, 4, withscores=True):
+            await redis.zadd(place, {member: int(score) if b"x" in member else 10**15 * 3})
+    await redis.set(f"{prefix}:{{00}}:clock", 10**15 * 3)
+    made = await begin(Caps())
+    assert await note_all(made.store, trees=2) > 1
+    assert await redis.zcard(f"{prefix}:{{00}}:unarchived") == len(ids)
+
+
+async def test_no_more_are_noted_than_wait_to_be_archived(before: ConversationHistoryStore, begin: Open) -> None:
+    for at in range(4):
+        await grow(before, f"{at}")
+    made = await begin(Caps())
+    for _ in range(3):
+        assert await note_older(made.store.server, made.store.keyspace, trees=2, most_due=2)
+    assert await made.archive_all() == 2
+    assert not await note_older(made.store.server, made.store.keyspace, trees=2, most_due=2)
+    assert await made.archive_all() == 2
+
+
+async def test_an_older_turn_is_noted_before_it_could_be_evicted(before: ConversationHistoryStore, begin: Open) -> None:
+    ids = [(await grow(before, text))[0] for text in ("one", "two", "three")]
+    made = await begin(FEW)
+    with pytest.raises(StoreFull):
+        await grow(made.store, "four")
+    assert await made.archive_all() == 3
+    await note_all(made.store)
+    await made.archive_all()
+    await grow(made.store, "four")
+    assert await made.ids(ids[0]) == [ids[0]]
+
+
+async def test_an_idle_tree_from_before_the_archive_stays_until_it_is_archived(
+    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str
+) -> None:
+    (id,) = await grow(before, "one")
+    made = await begin(IDLE)
+    await leave_unused(redis, prefix, 31)
+    await made.store.sweep()
+    assert await is_here(redis, prefix, id)
+    await note_all(made.store)
+    await made.archive_all()
+    await leave_unused(redis, prefix, 1)
+    await made.store.sweep()
+    assert not await is_here(redis, prefix, id)
+    assert await made.ids(id) == [id]
+
+
+async def test_while_the_archive_is_away_what_it_lacks_may_be_evicted_and_is_lost(
+    begin: Open, redis: Redis, prefix: str
+) -> None:
+    made = await begin(FEW)
+    ids = [(await grow(made.store, text))[0] for text in ("one", "two", "three")]
+    with pytest.raises(StoreFull):
+        await grow(made.store, "four")
+    await tell_away(made.store.server, made.store.keyspace, 60)
+    ids += await grow(made.store, "four")
+    assert not await is_here(redis, prefix, ids[0])
+    await redis.delete(f"{prefix}:{{00}}:archive-away")
+    with pytest.raises(StoreFull):
+        await grow(made.store, "five")
+    assert await made.archive_all() == 4
+    assert [await made.ids(id) for id in ids] == [None, [ids[1]], [ids[2]], [ids[3]]]
+    assert await made.archive_all() == 0
+
+
+async def test_that_the_archive_is_away_is_said_for_a_while(begin: Open, redis: Redis, prefix: str) -> None:
+    made = await begin(FEW)
+    await tell_away(made.store.server, made.store.keyspace, 60)
+    assert 0 < await redis.pttl(f"{prefix}:{{00}}:archive-away") <= 60_000
+
+
+async def test_an_idle_tree_that_the_archive_lacks_stays_while_that_is_away(
+    begin: Open, redis: Redis, prefix: str
+) -> None:
+    made = await begin(IDLE)
+    (id,) = await grow(made.store, "one")
+    await tell_away(made.store.server, made.store.keyspace, 60)
+    await leave_unused(redis, prefix, 31)
+    await made.store.sweep()
+    assert await is_here(redis, prefix, id)
+
+
+async def test_whole_trees_go_while_the_archive_is_away_and_not_before(begin: Open, redis: Redis, prefix: str) -> None:
+    made = await begin(Caps(trees=2))
+    ids = [(await grow(made.store, text))[0] for text in ("one", "two")]
+    with pytest.raises(StoreFull):
+        await grow(made.store, "three")
+    await tell_away(made.store.server, made.store.keyspace, 60)
+    await grow(made.store, "three")
+    assert [await is_here(redis, prefix, id) for id in ids] == [False, True]
+
+
+async def test_without_the_archive_all_is_evicted_again_and_idle_trees_go(
+    begin: Open, redis: Redis, prefix: str
+) -> None:
+    made = await begin(FEW)
+    ids = [(await grow(made.store, text))[0] for text in ("one", "two", "three")]
+    await made.store.forget(TENANT, ids[1])
+    await end_archive(made.store.server, made.store.keyspace)
+    assert await noted(redis, prefix) == []
+    await grow(made.store, "four", "five")
+    assert not await is_here(redis, prefix, ids[0])
+    assert await noted(redis, prefix) == []
+    made.store.caps = made.store._all_caps = IDLE  # pyright: ignore[reportPrivateUsage]
+    await leave_unused(redis, prefix, 31)
+    with pytest.raises(NotFound):
+        await made.store.get(TENANT, ids[2])
+    await made.store.sweep()
+    assert not await is_here(redis, prefix, ids[2])
+
+
+async def test_an_end_that_was_cut_short_goes_on_with_the_next(begin: Open, redis: Redis, prefix: str) -> None:
+    made = await begin(Caps())
+    for at in range(5):
+        await grow(made.store, f"{at}")
+    await redis.delete(f"{prefix}:{{00}}:archive")
+    await end_archive(made.store.server, made.store.keyspace)
+    assert await noted(redis, prefix) == []
+
+
+async def test_an_archive_that_begins_again_gets_what_came_without_it(begin: Open, redis: Redis, prefix: str) -> None:
+    made = await begin(Caps())
+    ids = await grow(made.store, "one")
+    await made.archive_all()
+    await end_archive(made.store.server, made.store.keyspace)
+    ids += await grow(made.store, "two", parent=ids[0])
+    await made.archiver.begin()
+    await note_all(made.store)
+    assert await made.archive_all() == 1
+    assert await made.ids(ids[1]) == ids
+
+
+@pytest.mark.usefixtures("lost_replies")
+async def test_all_may_be_told_twice(before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str) -> None:
+    ids = await grow(before, "one", "two")
+    made = await begin(Caps())
+    await note_all(made.store)
+    assert await redis.zcard(f"{prefix}:{{00}}:changes:{TENANT}/{digits_of(ids[0])}") == 2
+    await tell_away(made.store.server, made.store.keyspace, 60)
+    await end_archive(made.store.server, made.store.keyspace)
+    assert await noted(redis, prefix) == []

@@ -1,0 +1,56 @@
+"""A store with an archive that takes what changed as soon as it is asked to."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from redis.asyncio import Redis
+
+from store.archive.archive import Archive
+from store.archive.opening import open_archive
+from store.backup.archiving.archiver import Archiver
+from store.backup.archiving.retrieving import Retriever
+from store.backup.archiving.returning import Returner
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.keys import digits_of
+from store.redis.connection import connect
+from tests.support.store.sample import TENANT
+
+
+class Archived(NamedTuple):
+    """A store, its archive, and who moves turns from the one into the other."""
+
+    store: ConversationHistoryStore
+    archive: Archive
+    archiver: Archiver
+    retriever: Retriever
+    returner: Returner
+
+    async def archive_all(self) -> int:
+        """Archive all that is due; how many trees that was."""
+        (shard,) = self.store.keyspace.all_shards()
+        due = await self.archiver.due(shard, 100)
+        for tree in due:
+            while await self.archiver.archive(tree):
+                pass
+        return len(due)
+
+    async def ids(self, id: str) -> list[str] | None:
+        """The path to a turn, as the archive has it."""
+        way = await self.retriever.way(TENANT, digits_of(id))
+        return None if way is None else [each.id for each in way.turns]
+
+
+async def lose(redis: Redis, prefix: str) -> None:
+    """Have a server that lost all that it had, but for that there is an archive."""
+    keys = [key async for key in redis.scan_iter(f"{prefix}:*") if not key.endswith(b"}:archive")]
+    await redis.delete(*keys)
+
+
+async def opened(url: str, prefix: str, folder: Path, caps: Caps) -> Archived:
+    store = ConversationHistoryStore(connect(url), prefix=prefix, caps=caps, timeout_seconds=15)
+    archive = open_archive("sqlite", folder)
+    archiver = Archiver(store.server, store.keyspace, archive, after_seconds=0)
+    await archiver.begin()
+    retriever = Retriever(store.server, store.keyspace, archive)
+    return Archived(store, archive, archiver, retriever, Returner(store, retriever))
