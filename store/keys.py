@@ -41,7 +41,7 @@
     PREFIX:{SHARD}:archive                 string, the ms after which a changed tree is archived; only with an archive
     PREFIX:{SHARD}:unarchived              zset TENANT/ROOT of trees to be archived, as they changed, by the ms when due
     PREFIX:{SHARD}:changes:TENANT/ROOT     zset, what the archive lacks of one tree (lua/unarchived.lua)
-    PREFIX:{SHARD}:older                   string, up to which last use trees from before an archive are noted; until all are
+    PREFIX:{SHARD}:older                   string, the last use up to which trees from before an archive are noted
     PREFIX:{SHARD}:archive-away            string, that what an archive lacks may be evicted; expires
     PREFIX:{SHARD}:fence:TENANT/DIGITS     string, that a turn was deleted and the archive knows; expires
     PREFIX:{SHARD}:fence:TENANT/*ROOT      string, the same of a tree; expires

@@ -94,7 +94,8 @@ def mismatch(terms: Terms, record: Record, *, unused: bool = False) -> LayoutMis
         wanted = f"{_variable('store_layout')}={terms.raises_to}, and this release knows layout {terms.layout} at most"
         return LayoutMismatch(wanted, f"set {_variable('store_layout')}={terms.layout}, or upgrade this process")
     if _written_by(terms, record, unused) < terms.needs:
-        lacks = f"what this process is set to do needs layout {terms.needs}, and the store has layout {record.layout or FIRST}"
+        has = record.layout or FIRST
+        lacks = f"what this process is set to do needs layout {terms.needs}, and the store has layout {has}"
         once = "once no older release uses the store, as none can from then on (docs/upgrading.md)"
         return LayoutMismatch(lacks, f"set {_variable('store_layout')}={terms.needs} {once}")
     if terms.shards < record.shards:

@@ -1,5 +1,4 @@
-"""What the shards of a store know of its archive: that there is one, what was there before it, that it is away, and that
-there is none any more.
+"""What the shards of a store know of its archive: that there is one, what is older, that it is away, that it has ended.
 
 Whoever has an archive says so in each shard, again and again, as a server may have lost what it knew; what changes is
 noted there from then on. What was there before is noted tree by tree, the one first that was used least.

@@ -11,4 +11,5 @@ for _, member in ipairs(redis.call('ZRANGE', unarchived, 0, budget - 1)) do
   redis.call('UNLINK', changes_of(tenant, root))
   redis.call('ZREM', unarchived, member)
 end
-return { redis.call('EXISTS', unarchived) == 1 and 'again' or 'ok' }
+local more = redis.call('EXISTS', unarchived) == 1
+return { more and 'again' or 'ok' }

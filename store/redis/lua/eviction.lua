@@ -29,7 +29,7 @@ local function needed(most_bytes)
   elseif max_responses > 0 and responses_now + 1 > max_responses then
     return 'responses', max_responses, 1
   elseif bytes_now > most_bytes then
-    return 'bytes', most_bytes + room - former_leaves() * LEAF_BYTES, room
+    return 'bytes', most_bytes + room - uncounted(), room
   end
 end
 

@@ -11,19 +11,22 @@ from redis.asyncio import Redis
 from store.backup.archiving.archiver import Archiver
 from store.backup.archiving.shards import end_archive, note_older, tell_away
 from store.errors import NotFound, StoreFull
-from store.history.caps import Caps
+from store.history.caps import Caps, room
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.keys import digits_of
 from store.redis.connection import connect
 from tests.support.archive.stored import Archived, opened
-from tests.support.store.audit import complaints
-from tests.support.store.sample import DAY, TENANT, grow, leave_unused, said
+from tests.support.store.audit import TREE_BYTES, complaints
+from tests.support.store.former import make_former
+from tests.support.store.sample import DAY, TENANT, grow, leave_unused, said, set_use
 from tests.support.store.work import submit
 
 IDLE = Caps(idle_seconds=30 * DAY, idle_grace_seconds=0)
 FEW = Caps(responses=3)
+LATER = 3_000_000_000_000_000
+"""A use to come, in µs."""
 
 Open = Callable[[Caps], Awaitable[Archived]]
 
@@ -142,10 +145,16 @@ async def test_a_conversation_stays_for_its_own_time_and_then_until_it_is_archiv
     await leave_unused(redis, prefix, 91)
     await made.store.sweep()
     assert await is_here(redis, prefix, id)
+
+    async def sweep_a_day_later() -> None:
+        await leave_unused(redis, prefix, 1)
+        await redis.hincrby(f"{prefix}:{{00}}:t:{TENANT}:node:{digits_of(first)}", "idle_score", -DAY * 1_000_000)
+        await made.store.sweep()
+
+    await sweep_a_day_later()
+    assert await is_here(redis, prefix, id)
     await made.archive_all()
-    await leave_unused(redis, prefix, 1)
-    await redis.hincrby(f"{prefix}:{{00}}:t:{TENANT}:node:{digits_of(first)}", "idle_score", -DAY * 1_000_000)
-    await made.store.sweep()
+    await sweep_a_day_later()
     assert not await is_here(redis, prefix, id)
     assert await made.ids(id.replace("conv_", "resp_")) == [first, id.replace("conv_", "resp_")]
 
@@ -161,6 +170,8 @@ async def test_trees_from_before_the_archive_are_archived_with_all_their_turns(
     made = await begin(Caps())
     assert await made.archive_all() == 0
     assert await note_all(made.store, trees) == {1: 3, 3: 1, 50: 1}[trees]
+    changes = [f"{prefix}:{{00}}:changes:{TENANT}/{digits_of(chain[0])}" for chain in chains]
+    assert [await redis.zcard(key) for key in changes] == [121, 121, 120]
     await made.store.forget(TENANT, gone)
     assert await made.archive_all() == 3
     assert [await made.ids(chain[-1]) for chain in chains] == chains
@@ -185,16 +196,15 @@ async def test_a_turn_below_which_a_job_works_is_noted_and_the_job_is_when_it_en
     ]
 
 
+@pytest.mark.parametrize("trees", [1, 2, 3, 4])
 async def test_trees_that_were_used_at_once_are_all_noted(
-    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str
+    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str, trees: int
 ) -> None:
     ids = [(await grow(before, f"{at}"))[0] for at in range(7)]
-    for place in (f"{prefix}:{{00}}:trees", f"{prefix}:{{00}}:trees:{TENANT}"):
-        for member, score in await redis.zrange(place, 0, 4, withscores=True):
-            await redis.zadd(place, {member: int(score) if b"x" in member else 10**15 * 3})
-    await redis.set(f"{prefix}:{{00}}:clock", 10**15 * 3)
+    await set_use(redis, prefix, LATER, *ids[:5])
+    await redis.set(f"{prefix}:{{00}}:clock", LATER)
     made = await begin(Caps())
-    assert await note_all(made.store, trees=2) > 1
+    await note_all(made.store, trees)
     assert await redis.zcard(f"{prefix}:{{00}}:unarchived") == len(ids)
 
 
@@ -219,6 +229,21 @@ async def test_an_older_turn_is_noted_before_it_could_be_evicted(before: Convers
     await made.archive_all()
     await grow(made.store, "four")
     assert await made.ids(ids[0]) == [ids[0]]
+
+
+async def test_nor_is_one_evicted_that_stands_where_an_older_release_had_it(
+    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str
+) -> None:
+    ids = [(await grow(before, text))[0] for text in ("one", "two", "three")]
+    await make_former(redis, prefix)
+    made = await begin(FEW)
+    with pytest.raises(StoreFull):
+        await grow(made.store, "four")
+    await note_all(made.store)
+    assert await made.archive_all() == 3
+    await grow(made.store, "four")
+    assert await made.ids(ids[0]) == [ids[0]]
+    await made.store.sweep()
 
 
 async def test_an_idle_tree_from_before_the_archive_stays_until_it_is_archived(
@@ -282,6 +307,20 @@ async def test_whole_trees_go_while_the_archive_is_away_and_not_before(begin: Op
     assert [await is_here(redis, prefix, id) for id in ids] == [False, True]
 
 
+async def test_what_is_noted_takes_room_until_it_is_archived(begin: Open, redis: Redis, prefix: str) -> None:
+    made = await begin(Caps())
+    for at in range(40):
+        await grow(made.store, f"{at}")
+    held = int(await redis.hget(f"{prefix}:{{00}}:usage", "bytes")) + 40 * TREE_BYTES
+    made.store.caps = Caps(bytes=held + 2 * room(100))
+    with pytest.raises(StoreFull):
+        await grow(made.store, "more")
+    await made.archive_all()
+    ids = await grow(made.store, "more")
+    assert await said(made.store, ids[0]) == ["more"]
+    assert await redis.hget(f"{prefix}:{{00}}:usage", "responses") == b"41"
+
+
 async def test_without_the_archive_all_is_evicted_again_and_idle_trees_go(
     begin: Open, redis: Redis, prefix: str
 ) -> None:
@@ -306,6 +345,16 @@ async def test_an_end_that_was_cut_short_goes_on_with_the_next(begin: Open, redi
     for at in range(5):
         await grow(made.store, f"{at}")
     await redis.delete(f"{prefix}:{{00}}:archive")
+    await end_archive(made.store.server, made.store.keyspace)
+    assert await noted(redis, prefix) == []
+
+
+async def test_an_archive_may_end_before_all_older_trees_are_noted(
+    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str
+) -> None:
+    await grow(before, "one")
+    made = await begin(Caps())
+    assert await redis.exists(f"{prefix}:{{00}}:older")
     await end_archive(made.store.server, made.store.keyspace)
     assert await noted(redis, prefix) == []
 
