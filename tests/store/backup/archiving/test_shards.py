@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from store.backup.archiving.archiver import Archiver
 from store.backup.archiving.shards import end_archive, note_older, tell_away
 from store.errors import NotFound, StoreFull
+from store.fsck.check import Fsck, Report
 from store.history.caps import Caps, room
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
@@ -76,6 +77,16 @@ async def noted(redis: Redis, prefix: str) -> list[bytes]:
         async for key in redis.scan_iter(f"{prefix}:*")
         if key.split(b"}:")[1].startswith(tuple(map(str.encode, names)))
     ]
+
+
+async def faults(url: str, prefix: str) -> list[str]:
+    """What fsck finds, and that it knows all keys."""
+    fsck = Fsck(connect(url), prefix=prefix)
+    *_, report = [step async for step in fsck.run()]
+    await fsck.close()
+    assert isinstance(report, Report)
+    assert report.unknown == 0
+    return [fault.what for fault in report.faults]
 
 
 async def test_an_idle_tree_leaves_memory_once_it_is_archived_and_is_read_there(
@@ -319,6 +330,22 @@ async def test_what_is_noted_takes_room_until_it_is_archived(begin: Open, redis:
     ids = await grow(made.store, "more")
     assert await said(made.store, ids[0]) == ["more"]
     assert await redis.hget(f"{prefix}:{{00}}:usage", "responses") == b"41"
+
+
+async def test_fsck_knows_all_that_is_noted_and_that_away_is_not_for_ever(
+    before: ConversationHistoryStore, begin: Open, server_url: str, redis: Redis, prefix: str
+) -> None:
+    await grow(before, "one")
+    made = await begin(Caps())
+    (id,) = await grow(made.store, "two")
+    await made.archive_all()
+    await made.store.forget(TENANT, id)
+    await tell_away(made.store.server, made.store.keyspace, 60)
+    assert await faults(server_url, prefix) == []
+    away = f"{prefix}:{{00}}:archive-away"
+    await redis.persist(away)
+    assert await faults(server_url, prefix) == ["endless-note"]
+    await redis.expire(away, 60)
 
 
 async def test_without_the_archive_all_is_evicted_again_and_idle_trees_go(
