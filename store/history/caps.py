@@ -29,9 +29,10 @@ class Caps:
     `bytes` is what the server holds for the shard's turns, by its own account. A chain with `chain_messages` messages
     can't be continued. A tree that nobody used for `idle_seconds` is unknown from then on, and deleted when another
     `idle_grace_seconds` have passed; nothing expires before sweeps have followed each other for as long. One in which a
-    conversation stands goes after `named_idle_seconds`, no fewer, or never where that is 0. `evict_calls` and
-    `tree_calls` bound how many calls one operation makes to remove turns. What responses have spent is known for
-    `spent_seconds`, and not counted where that is 0.
+    conversation stands goes after `named_idle_seconds`, no fewer, or never where that is 0. In a shard with an archive
+    none is unknown for that, and it goes from memory alone, once the archive has it. `evict_calls` and `tree_calls`
+    bound how many calls one operation makes to remove turns. What responses have spent is known for `spent_seconds`,
+    and not counted where that is 0.
     """
 
     responses: int = 1_000_000

@@ -13,7 +13,7 @@ from store.redis import scripts
 from store.redis.connection import Operation, Server
 
 TREES = 50
-"""How many trees from before an archive are noted at once in each shard: some 50 ms for chains of ten turns."""
+"""How many trees from before an archive are noted at once in each shard: 25 to 40 ms for chains of ten turns."""
 
 MOST_DUE = 10_000
 """With how many trees to be archived no more of those from before are noted: they take memory as they wait."""
@@ -43,7 +43,7 @@ async def note_older(server: Server, keyspace: Keyspace, *, trees: int = TREES, 
     command a shard.
 
     It may be called at once by any number of processes, and goes on where the last call ended. Where `most_due` trees
-    wait to be archived it notes none. Raises StoreUnavailable.
+    wait to be archived it notes none, so don't call it again at once. Raises StoreUnavailable.
     """
     left = False
     for shard in keyspace.all_shards():

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from store.archive.opening import open_archive
 from store.backup.archiving.archiver import Archiver
 from store.backup.archiving.shards import end_archive, note_older, tell_away
 from store.errors import NotFound, StoreFull
@@ -407,3 +408,22 @@ async def test_all_may_be_told_twice(before: ConversationHistoryStore, begin: Op
     await tell_away(made.store.server, made.store.keyspace, 60)
     await end_archive(made.store.server, made.store.keyspace)
     assert await noted(redis, prefix) == []
+
+
+async def test_on_a_cluster_each_shard_is_told(cluster_url: str, prefix: str, tmp_path: Path) -> None:
+    store = ConversationHistoryStore(connect(cluster_url), prefix=prefix, shards=8, timeout_seconds=15)
+    archive = open_archive("sqlite", tmp_path)
+    archiver = Archiver(store.server, store.keyspace, archive, after_seconds=0)
+    older = [await grow(store, "one", "two") for _ in range(24)]
+    await archiver.begin()
+    await note_all(store)
+    due = [tree for shard in store.keyspace.all_shards() for tree in await archiver.due(shard, 100)]
+    assert {tree.root for tree in due} == {digits_of(ids[0]) for ids in older}
+    for tree in due:
+        assert await archiver.archive(tree) == 0
+    await grow(store, "new")
+    await tell_away(store.server, store.keyspace, 60)
+    await end_archive(store.server, store.keyspace)
+    assert [await archiver.due(shard, 100) for shard in store.keyspace.all_shards()] == [[]] * 8
+    await store.close()
+    await archive.close()
