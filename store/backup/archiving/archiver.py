@@ -11,6 +11,7 @@ from typing import NamedTuple
 from store.archive.archive import Archive
 from store.backup.archiving.index import Index
 from store.backup.archiving.keeping import Keeping
+from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import News
 from store.backup.archiving.parts import PART_BYTES
 from store.backup.archiving.shards import begin_archive
@@ -57,7 +58,7 @@ class Archiver:
         part_bytes: int = PART_BYTES,
     ) -> None:
         self._server, self._keyspace = server, keyspace
-        self._keeping = Keeping(archive, part_bytes)
+        self._keeping, self._marks = Keeping(archive, part_bytes), Marks(archive)
         self._after_seconds, self._fence_ms = after_seconds, round(fence_seconds * 1000)
 
     async def begin(self) -> None:
@@ -83,7 +84,9 @@ class Archiver:
         unread = set[str]()
 
         async def news(index: Index) -> News:
-            told[:], unread_now = await self._turns(keys.shard, tree.tenant, changes, index)
+            found, unread_now = await self._turns(keys.shard, tree.tenant, changes, index)
+            erased = await self._marks.erased(tree.tenant)
+            told[:] = [turn for turn in found if turn.created > erased]
             unread.clear()
             unread.update(unread_now)
             return News(told, *_gone(changes))

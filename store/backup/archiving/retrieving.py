@@ -10,6 +10,7 @@ from typing import NamedTuple
 from store.archive.archive import Archive
 from store.backup.archiving.archiver import ERASED, FENCE_SECONDS, FORGOTTEN, TREE
 from store.backup.archiving.keeping import Keeping
+from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import as_gone
 from store.backup.archiving.scanning import Scan
 from store.backup.records import Saved
@@ -65,7 +66,7 @@ class Retriever:
     ) -> None:
         """`fence_seconds` is what the archivers have; `max_depth` and `max_chain_bytes` are the store's."""
         self._server, self._keyspace = server, keyspace
-        self._keeping = Keeping(archive)
+        self._keeping, self._marks = Keeping(archive), Marks(archive)
         self.fence_ms = round(fence_seconds * 1000)
         self._max_depth, self._max_chain_bytes = max_depth, max_chain_bytes
 
@@ -85,6 +86,9 @@ class Retriever:
         async with self._server.operation() as operation:
             asked_ms = _ms(await operation.command("TIME", at=keys.shard.clock))
         look = await self._looked_up(tenant, digits, turns)
+        erased = await self._marks.erased(tenant) if look.turns else 0
+        if any(turn.created <= erased for turn in look.turns):
+            return None
         if not look.turns or await self._is_gone(keys, digits_of(look.root), asked_ms):
             return None
         return Way(look.turns, asked_ms)

@@ -1,0 +1,118 @@
+"""Marks: what an archive says of a tenant as a whole: that all was erased, and since when; that nothing may be.
+
+    v1/gone/t.TENANT    all that the tenant had until `at` was erased
+    v1/hold/t.TENANT    nothing of the tenant is deleted for its age, nor as a whole
+
+A mark is JSON, so that a person can read it. That of an erased tenant stays for ever, as an archiver that stood still
+may have something from before. Whoever archives or tells of turns asks for it, and remembers the answer for a while.
+"""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from store.archive.archive import Archive
+from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
+from store.keys import checked_tenant
+
+GONE, HOLD = "gone", "hold"
+VERSION = 1
+"""The version of a mark that this release writes, and the newest that it reads."""
+
+REMEMBERED_SECONDS = 60.0
+"""For how long a mark is believed that was read: so long others may not know of a new one."""
+
+MOST_REMEMBERED = 10_000
+"""Of how many tenants it is; then all are asked for again."""
+
+TRIES = 8
+"""How often a mark is read again because somebody else has changed it."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A mark, and the time that it is about, in µs since 1970."""
+
+    at: int
+    version: int = VERSION
+
+
+_decoder = msgspec.json.Decoder(Mark)
+
+
+class Marks:
+    """The marks of tenants. All raise ArchiveUnavailable, ArchiveDamaged and NewerFormat for what can't be read, and
+    ValueError for a malformed tenant.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        *,
+        remembered_seconds: float = REMEMBERED_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._archive, self._remembered_seconds, self._clock = archive, remembered_seconds, clock
+        self._remembered: dict[str, tuple[float, int]] = {}
+
+    async def erased(self, tenant: str) -> int:
+        """Until when all of a tenant was erased, in µs since 1970; 0 where nothing was. At most so old as it is
+        remembered.
+        """
+        now = self._clock()
+        until, at = self._remembered.get(tenant, (now, 0))
+        if now < until:
+            return at
+        mark, _ = await self._read(GONE, tenant)
+        if len(self._remembered) >= MOST_REMEMBERED:
+            self._remembered.clear()
+        at = mark.at if mark else 0
+        self._remembered[tenant] = now + self._remembered_seconds, at
+        return at
+
+    async def erase(self, tenant: str, at: int) -> None:
+        """Note that all is erased that the tenant had until then, in µs since 1970; an earlier time changes nothing."""
+        for _ in range(TRIES):
+            mark, etag = await self._read(GONE, tenant)
+            if mark is not None and mark.at >= at:
+                return
+            if await self._archive.put(key_of(GONE, tenant), _encoded(at), only_if=etag) is not None:
+                break
+        else:
+            raise ArchiveUnavailable(f"others have changed the mark {TRIES} times meanwhile")
+        self._remembered.pop(tenant, None)
+
+    async def held(self, tenant: str) -> bool:
+        """Whether a tenant's turns are on hold."""
+        mark, _ = await self._read(HOLD, tenant)
+        return mark is not None
+
+    async def hold(self, tenant: str, at: int) -> bool:
+        """Put all of a tenant on hold; False where it is already."""
+        return await self._archive.put(key_of(HOLD, tenant), _encoded(at), only_if=None) is not None
+
+    async def release(self, tenant: str) -> None:
+        """End a tenant's hold."""
+        await self._archive.delete(key_of(HOLD, tenant))
+
+    async def _read(self, kind: str, tenant: str) -> tuple[Mark | None, str | None]:
+        """A mark and its etag."""
+        stored = await self._archive.get(key_of(kind, tenant))
+        if stored is None:
+            return None, None
+        try:
+            mark = _decoder.decode(stored.value)
+        except msgspec.MsgspecError as error:
+            raise ArchiveDamaged(f"{key_of(kind, tenant)} is no mark") from error
+        if mark.version > VERSION:
+            raise NewerFormat(mark.version)
+        return mark, stored.etag
+
+
+def key_of(kind: str, tenant: str) -> str:
+    """The key of a tenant's mark. Raises ValueError for a malformed tenant."""
+    return f"v1/{kind}/t.{checked_tenant(tenant)}"
+
+
+def _encoded(at: int) -> bytes:
+    return msgspec.json.encode(Mark(at))

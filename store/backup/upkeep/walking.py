@@ -1,0 +1,139 @@
+"""Walking: what there is in an archive, by its keys alone, in their order and page by page."""
+
+import random
+import re
+from collections.abc import AsyncGenerator
+from typing import NamedTuple
+
+from store.archive.archive import Archive
+from store.archive.port import MOST_LISTED, Entry
+from store.ids import TREE_DIGITS
+from store.keys import SHARD_DIGITS, checked_tenant
+
+ROOT = "v1/"
+
+_SHARD = re.compile(rf"[0-9a-f]{{{SHARD_DIGITS}}}", re.ASCII)
+_PART = re.compile(
+    rf"v1/([0-9a-f]{{{SHARD_DIGITS}}})/t\.([A-Za-z0-9_.-]{{1,64}})/([0-9a-f]{{{TREE_DIGITS}}})/(0|[1-9][0-9]{{0,8}})",
+    re.ASCII,
+)
+
+
+class Listed(NamedTuple):
+    """A tree as its keys tell: its parts by their numbers."""
+
+    shard: str
+    tenant: str
+    tree: str
+    parts: dict[int, Entry]
+
+    @property
+    def folder(self) -> str:
+        """What its keys begin with."""
+        return f"{ROOT}{self.shard}/t.{self.tenant}/{self.tree}/"
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of its parts, the first one last: as long as that is there, others are asked for."""
+        return [self.parts[number].key for number in sorted(self.parts, reverse=True)]
+
+    @property
+    def changed(self) -> float:
+        """When one of its parts was written last, in seconds since 1970."""
+        return max(entry.changed for entry in self.parts.values())
+
+    @property
+    def size(self) -> int:
+        """The bytes of its values."""
+        return sum(entry.size for entry in self.parts.values())
+
+
+async def entries(archive: Archive, prefix: str, after: str = "") -> AsyncGenerator[Entry]:
+    """All keys below a folder. Raises ArchiveUnavailable."""
+    while page := await archive.list(prefix, after=after):
+        for entry in page:
+            yield entry
+        if len(page) < MOST_LISTED:
+            return
+        after = page[-1].key
+
+
+async def trees(archive: Archive, prefix: str = ROOT, after: str = "") -> AsyncGenerator[Listed | Entry]:
+    """All trees below a folder behind a key, and between them what is no part of one. Raises ArchiveUnavailable."""
+    tree: Listed | None = None
+    async for entry in entries(archive, prefix, after):
+        found = _PART.fullmatch(entry.key)
+        if tree is not None and (found is None or found.groups()[:3] != tree[:3]):
+            yield tree
+            tree = None
+        if found is None:
+            yield entry
+            continue
+        if tree is None:
+            tree = Listed(found[1], found[2], found[3], {})
+        tree.parts[int(found[4])] = entry
+    if tree is not None:
+        yield tree
+
+
+async def trees_of(archive: Archive, tenant: str | None) -> AsyncGenerator[Listed]:
+    """The trees of a tenant, or of all. Raises ArchiveUnavailable, and ValueError for a malformed tenant."""
+    if tenant is None:
+        async for found in trees(archive):
+            if isinstance(found, Listed):
+                yield found
+        return
+    name = checked_tenant(tenant)
+    for shard in await shards(archive):
+        async for found in trees(archive, f"{ROOT}{shard}/t.{name}/"):
+            if isinstance(found, Listed):
+                yield found
+
+
+async def listed_at(archive: Archive, folder: str) -> Listed | None:
+    """The tree of a folder as it is now. Raises ArchiveUnavailable."""
+    async for found in trees(archive, folder):
+        if isinstance(found, Listed):
+            return found
+    return None
+
+
+async def shards(archive: Archive) -> list[str]:
+    """The shards that have something. Raises ArchiveUnavailable."""
+    return [name for name in await _folders(archive, ROOT) if _SHARD.fullmatch(name)]
+
+
+async def sample(archive: Archive, most: int, choose: random.Random) -> AsyncGenerator[Listed]:
+    """Up to so many trees, each the one behind a random place: in any shard of any of its tenants, whatever they have.
+
+    Raises ArchiveUnavailable.
+    """
+    places = [
+        f"{ROOT}{shard}/{name}/"
+        for shard in await shards(archive)
+        for name in await _folders(archive, f"{ROOT}{shard}/")
+    ]
+    seen = set[str]()
+    for _ in range(most if places else 0):
+        folder = choose.choice(places)
+        after = f"{folder}{choose.getrandbits(4 * TREE_DIGITS):0{TREE_DIGITS}x}"
+        page = await archive.list(folder, after=after, limit=1) or await archive.list(folder, limit=1)
+        found = _PART.fullmatch(page[0].key) if page else None
+        if found is None or page[0].key in seen:
+            continue
+        seen.add(page[0].key)
+        tree = await listed_at(archive, page[0].key.rpartition("/")[0] + "/")
+        if tree is not None:
+            yield tree
+
+
+async def _folders(archive: Archive, prefix: str) -> list[str]:
+    """The names of the folders in a folder, each found by one question."""
+    names: list[str] = []
+    after = ""
+    while page := await archive.list(prefix, after=after, limit=1):
+        name, folder, _ = page[0].key.removeprefix(prefix).partition("/")
+        if folder:
+            names.append(name)
+        after = f"{prefix}{name}0" if folder else page[0].key  # 0 follows the slash: behind all that it has
+    return names

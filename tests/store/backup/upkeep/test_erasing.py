@@ -1,0 +1,109 @@
+"""Erasing a tenant, and its hold: on a real server, and on archives of two kinds."""
+
+import pytest
+
+from store.backup.archiving.marks import Marks, key_of
+from store.backup.upkeep.erasing import DAMAGED, OnHold, clear, erase, tenants_erased
+from store.errors import ArchiveDamaged, NewerFormat
+from tests.support.archive.kept import Kept, micros
+from tests.support.store.sample import TENANT, grow
+
+OTHER = "acme-2"  # whose keys come between others in the order of codes
+HOUR_US = 3_600_000_000
+
+
+async def test_all_of_a_tenant_is_erased_and_nothing_of_another(both: Kept) -> None:
+    ids = await grow(both.store, "one", "two")
+    (other,) = await grow(both.store, "three", tenant=OTHER)
+    await both.archive_all()
+    await both.archive.put(f"{DAMAGED}t.{TENANT}/00/1/0/2", b"x", only_if=None)
+    assert (await erase(both.archive, both.marks, TENANT, micros())).deleted == 2
+    assert await both.told(ids[1]) is None
+    assert await both.told(other, OTHER) == [other]
+    assert not any(f"/t.{TENANT}/" in key for key in await both.keys())
+    assert await tenants_erased(both.archive) == [TENANT]
+
+
+async def test_who_still_has_turns_from_before_archives_none_of_them(both: Kept) -> None:
+    (id,) = await grow(both.store, "one")
+    await erase(both.archive, both.marks, TENANT, micros())
+    await both.archive_all()
+    assert await both.told(id) is None
+    (entry,) = await both.archive.list(f"v1/00/t.{TENANT}/")
+    assert entry.size < 10  # a value with nothing in it
+    assert await both.archiver.due(both.store.keyspace.all_shards()[0], 9) == []
+
+
+async def test_what_a_late_archiver_wrote_is_not_told_and_goes_with_the_next_round(both: Kept) -> None:
+    (id,) = await grow(both.store, "one")
+    await both.archiver._marks.erased(TENANT)  # it remembers that nothing was erased
+    at = micros()
+    await erase(both.archive, both.marks, TENANT, at)
+    await both.archive_all()
+    assert await both.archive.list(f"v1/00/t.{TENANT}/")
+    assert await both.told(id) is None
+    assert (await clear(both.archive, TENANT, at)).deleted == 1
+    assert not await both.archive.list(f"v1/00/t.{TENANT}/")
+
+
+async def test_a_tenant_that_comes_back_keeps_what_it_makes_from_then_on(both: Kept) -> None:
+    (before,) = await grow(both.store, "before")
+    await both.archive_all()
+    at = micros()
+    await erase(both.archive, both.marks, TENANT, at)
+    (after,) = await grow(both.store, "after")
+    await both.archive_all()
+    assert (await erase(both.archive, both.marks, TENANT, at - HOUR_US)).deleted == 0  # an earlier time changes nothing
+    assert (await both.told(before), await both.told(after)) == (None, [after])
+
+
+async def test_a_turn_from_after_the_mark_stays_where_those_before_it_go(both: Kept) -> None:
+    (root,) = await grow(both.store, "root")
+    at = micros()
+    (later,) = await grow(both.store, "later", parent=root)
+    await both.archive_all()
+    assert (await erase(both.archive, both.marks, TENANT, at)).cut == 1
+    assert (await both.told(root), await both.told(later)) == (None, None)
+    assert (await erase(both.archive, both.marks, TENANT, at)).cut == 0
+    assert len(await both.archive.list(f"v1/00/t.{TENANT}/")) == 1
+
+
+async def test_what_is_on_hold_is_not_erased_until_it_is_released(both: Kept) -> None:
+    (id,) = await grow(both.store, "one")
+    await both.archive_all()
+    assert [await both.marks.hold(TENANT, micros()) for _ in range(2)] == [True, False]
+    with pytest.raises(OnHold, match=TENANT):
+        await erase(both.archive, both.marks, TENANT, micros())
+    assert await both.told(id) == [id]
+    await both.marks.release(TENANT)
+    await erase(both.archive, both.marks, TENANT, micros())
+    assert await both.told(id) is None
+
+
+async def test_a_tenant_that_has_nothing_is_erased_all_the_same(both: Kept) -> None:
+    assert (await erase(both.archive, both.marks, "nobody", micros())).deleted == 0
+    with pytest.raises(ValueError, match="tenant"):
+        await erase(both.archive, both.marks, "../other", micros())
+    assert await both.keys() == [key_of("gone", "nobody")]
+
+
+async def test_a_mark_is_remembered_for_a_while(both: Kept) -> None:
+    now = [0.0]
+    marks = Marks(both.archive, clock=lambda: now[0])
+    assert await marks.erased(TENANT) == 0
+    await both.marks.erase(TENANT, 7)
+    assert await marks.erased(TENANT) == 0
+    now[0] = 60.0
+    assert await marks.erased(TENANT) == 7
+
+
+@pytest.mark.parametrize(("value", "error"), [(b"{", ArchiveDamaged), (b'{"at":1,"version":9}', NewerFormat)])
+async def test_a_mark_that_cannot_be_read_is_no_permission(both: Kept, value: bytes, error: type[Exception]) -> None:
+    (id,) = await grow(both.store, "one")
+    await both.archive_all()
+    await both.archive.put(key_of("gone", TENANT), value, only_if=None)
+    with pytest.raises(error):
+        await both.told(id)
+    await both.archive.put(key_of("hold", TENANT), value, only_if=None)
+    with pytest.raises(error):
+        await erase(both.archive, both.marks, TENANT, micros())

@@ -1,0 +1,104 @@
+"""Trees that have become too old go from an archive, but for what Redis still has and what is on hold."""
+
+import time
+
+import pytest
+
+from store.backup.archiving.retrieving import Retriever
+from store.backup.archiving.returning import Returner
+from store.backup.upkeep.erasing import erase
+from store.backup.upkeep.expiring import Expired, expire
+from store.keys import digits_of
+from tests.support.archive.kept import DAY, Kept, micros
+from tests.support.store.sample import TENANT, grow
+
+
+async def later(both: Kept, days: float, **more: object) -> Expired:
+    """What a round does so many days from now, of trees that are 30 days old."""
+    return await expire(both.archive, both.memory, 30, now=time.time() + days * DAY, **more)  # type: ignore[arg-type]
+
+
+async def archived(both: Kept, *names: str) -> list[str]:
+    """The roots of trees that only the archive has."""
+    roots = [(await grow(both.store, name, f"{name} again"))[0] for name in names]
+    await both.archive_all()
+    for root in roots:
+        await both.leave_memory(root)
+    return roots
+
+
+async def test_a_tree_goes_once_it_is_too_old_and_leaves_nothing_in_the_end(both: Kept) -> None:
+    (root,) = await archived(both, "one")
+    assert (await later(both, 29)).deleted == 0
+    assert await both.told(root) == [root]
+    assert (await later(both, 31)).deleted == 1
+    assert await both.told(root) is None
+    assert sum(entry.size for entry in await both.archive.list("v1/00/")) < 40  # for who reads it just now
+    await later(both, 62)
+    assert await both.keys() == []
+
+
+async def test_what_redis_has_stays(both: Kept) -> None:
+    (root,) = await grow(both.store, "one")
+    await both.archive_all()
+    assert await later(both, 31) == Expired(looked=1, in_memory=1)
+    assert await both.told(root) == [root]
+
+
+async def test_what_is_on_hold_stays(both: Kept) -> None:
+    (root,) = await archived(both, "one")
+    await both.marks.hold(TENANT, micros())
+    assert await later(both, 31) == Expired(looked=1, held=1)
+    assert await both.told(root) == [root]
+    await both.marks.release(TENANT)
+    assert (await later(both, 31)).deleted == 1
+
+
+async def test_a_round_goes_on_where_the_last_one_ended(both: Kept) -> None:
+    await archived(both, "one", "two", "three")
+    done = await later(both, 31, at_once=2)
+    assert (done.looked, done.deleted, bool(done.after)) == (2, 2, True)
+    done = await later(both, 31, at_once=2, after=done.after)
+    assert (done.looked, done.deleted, done.after) == (1, 1, "")
+
+
+async def test_what_came_back_is_archived_anew_where_its_tree_was_just_emptied(both: Kept) -> None:
+    (root,) = await archived(both, "one")
+    put = both.archive.put
+
+    async def come_back(key: str, value: bytes, *, only_if: str | None) -> str | None:
+        retriever = Retriever(both.store.server, both.store.keyspace, both.archive)
+        both.archive.put = put  # type: ignore[method-assign]
+        assert await Returner(both.store, retriever).bring_back(TENANT, digits_of(root))
+        return await put(key, value, only_if=only_if)
+
+    both.archive.put = come_back  # type: ignore[method-assign]
+    assert (await later(both, 31)).deleted == 1
+    assert await both.told(root) is None
+    await both.archive_all()
+    assert await both.told(root) == [root]
+
+
+async def test_what_can_not_be_read_stays(both: Kept) -> None:
+    await archived(both, "one")
+    (key,) = await both.keys()
+    found = await both.archive.get(key)
+    assert found is not None
+    await both.archive.put(key, b"hA\x09 of a later release", only_if=found.etag)
+    assert await later(both, 31) == Expired(looked=1, unreadable=1)
+    assert await both.keys() == [key]
+
+
+async def test_what_is_left_of_a_tenant_that_was_erased_goes_with_a_round(both: Kept) -> None:
+    (root,) = await grow(both.store, "one")
+    await both.archiver._marks.erased(TENANT)
+    await erase(both.archive, both.marks, TENANT, micros())
+    await both.archive_all()
+    await later(both, 1)
+    assert not await both.archive.list("v1/00/")
+    assert await both.told(root) is None
+
+
+async def test_no_days_are_refused(both: Kept) -> None:
+    with pytest.raises(ValueError, match="days"):
+        await expire(both.archive, both.memory, 0, now=0)
