@@ -1,0 +1,114 @@
+"""Exporting: a tenant's turns as lines of JSON, which need nothing of ours to be read. docs/archive.md has their form.
+
+What was deleted is left out, and a line is made of one turn at a time. What a value can't be read of is counted.
+"""
+
+import struct
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from store.archive.archive import Archive
+from store.backup.archiving.marks import Marks
+from store.backup.archiving.parts import Part, decoded, folder_of
+from store.backup.archiving.retrieving import ELSEWHERE
+from store.backup.records import Saved
+from store.backup.upkeep.walking import Listed, listed_at, trees_of
+from store.errors import ArchiveDamaged, NewerFormat
+from store.keys import digits_of
+from store.turn import StoredMessage
+
+TOKEN_BYTES = 4
+
+
+class Exported(msgspec.Struct):
+    """What was exported, and how many values could not be read."""
+
+    trees: int = 0
+    turns: int = 0
+    unreadable: int = 0
+
+
+class Export:
+    """Exports what a tenant has in an archive; `done` says how far it is."""
+
+    def __init__(self, archive: Archive, tenant: str) -> None:
+        self._archive, self._tenant = archive, tenant
+        self.done = Exported()
+
+    async def lines(self, digits: str | None = None) -> AsyncGenerator[bytes]:
+        """A line for each turn that is there, without its newline; of the tree with a turn of these digits, or of all.
+
+        Raises ArchiveUnavailable, and ValueError for a malformed tenant.
+        """
+        erased = await Marks(self._archive).erased(self._tenant)
+        async for tree in trees_of(self._archive, self._tenant) if digits is None else self._around(digits):
+            self.done.trees += 1
+            seen = set[str]()
+            async for turn in self._turns(tree):
+                if turn.created > erased and turn.id not in seen:
+                    seen.add(turn.id)
+                    self.done.turns += 1
+                    yield _line(tree, turn)
+
+    async def _around(self, digits: str) -> AsyncGenerator[Listed]:
+        """The tree with a turn; of an older release's, those to which its digits lead."""
+        tree = await listed_at(self._archive, folder_of(self._tenant, digits))
+        if tree is None:
+            return
+        yield tree
+        first = await self._part(tree, 0)
+        for root in first.elsewhere[:ELSEWHERE] if first else ():
+            other = await listed_at(self._archive, folder_of(self._tenant, digits_of(root)))
+            if other is not None:
+                yield other
+
+    async def _turns(self, tree: Listed) -> AsyncGenerator[Saved]:
+        first = await self._part(tree, 0)
+        if first is None:
+            return
+        for number in range(first.parts):
+            part = first if number == 0 else await self._part(tree, number)
+            for turn in part.turns if part else ():
+                if not turn.deleted and turn.id not in first.gone:
+                    yield turn
+
+    async def _part(self, tree: Listed, number: int) -> Part | None:
+        stored = await self._archive.get(f"{tree.folder}{number}")
+        try:
+            return None if stored is None else decoded(stored.value)
+        except (ArchiveDamaged, NewerFormat):
+            self.done.unreadable += 1
+            return None
+
+
+def _line(tree: Listed, turn: Saved) -> bytes:
+    told = {
+        "id": turn.id,
+        "parent": turn.parent,
+        "tree": tree.tree,
+        "created": datetime.fromtimestamp(turn.created / 1e6, UTC).isoformat(),
+        "status": turn.status,
+        "response": _json(turn.response),
+        "items": _json(turn.items),
+        "messages": [_message(each) for each in turn.messages],
+    }
+    return msgspec.json.encode(told)
+
+
+def _json(text: bytes | None) -> Any:
+    """The value of a JSON text, which the store never reads; the text of what is none."""
+    try:
+        return None if text is None else msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return text.decode("utf-8", "replace") if text else None
+
+
+def _message(message: StoredMessage) -> dict[str, Any]:
+    """A message by its fields, without those that it hasn't; its tokens as numbers of the model's vocabulary."""
+    names = ("role", "channel", "recipient", "name", "content_type", "call_id")
+    told = {name: value for name in names if (value := getattr(message, name)) is not None}
+    count = len(message.tokens) // TOKEN_BYTES
+    return told | {"tokens": struct.unpack_from(f"<{count}I", message.tokens)}

@@ -1,0 +1,71 @@
+"""Faults of an archive: what each means, what a repair does about it, and what a check comes to. Pure."""
+
+from typing import NamedTuple
+
+import msgspec
+
+MOST_REPORTED = 1_000
+"""How many faults are named; all are counted."""
+
+
+class Meaning(NamedTuple):
+    """What a fault is, and what `--repair` does about it; nothing where that is empty."""
+
+    says: str
+    repair: str = ""
+
+
+MEANINGS = {
+    "unreadable": Meaning(
+        "a value is damaged", "copied below v1/damaged/, and replaced by one with nothing in it: the rest can be read"
+    ),
+    "newer": Meaning("a value was written by a later release, or with a dictionary that this one doesn't have"),
+    "no-part": Meaning("a part that the first one counts is missing", "an empty one is put in its place"),
+    "no-parent": Meaning("a turn continues one that the archive doesn't have"),
+    "not-archived": Meaning(
+        "a turn in Redis is not in the archive as it is, and isn't noted to be", "noted: the service archives it"
+    ),
+    "gone-readable": Meaning("the archive says that a turn was deleted, and Redis still has it"),
+}
+"""By the words of the faults."""
+
+
+class ArchiveFault(NamedTuple):
+    """A fault: of a value with that key, or of the turn with that id."""
+
+    what: str
+    tenant: str
+    key: str
+    id: str | None = None
+    detail: str = ""
+
+
+class Verified(msgspec.Struct):
+    """What a check of an archive came to: trees, values and turns read there, trees of Redis compared, values that
+    were written and never counted, and faults, with whether each was repaired.
+    """
+
+    trees: int = 0
+    values: int = 0
+    turns: int = 0
+    compared: int = 0
+    uncounted: int = 0
+    moved: int = 0
+    """Values that earlier repairs have moved away."""
+    found: int = 0
+    repaired: int = 0
+    newer: int = 0
+    faults: dict[ArchiveFault, bool] = {}
+
+    @property
+    def left(self) -> int:
+        """The faults that are still there."""
+        return self.found - self.repaired
+
+    def add(self, fault: ArchiveFault, repaired: bool) -> None:
+        """Count a fault, and name it as long as there is room."""
+        self.found += 1
+        self.repaired += repaired
+        self.newer += fault.what == "newer"
+        if len(self.faults) < MOST_REPORTED:
+            self.faults[fault] = repaired

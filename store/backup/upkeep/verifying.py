@@ -1,0 +1,190 @@
+"""Verifying: whether every tree in an archive can be read and is whole, and whether it has what Redis has.
+
+A tree is judged again before it is blamed, as it may change while it is read: only what is wrong both times is a fault.
+Held is what one tree's turns are called, and one of its values. A repair never overwrites what it has not copied.
+"""
+
+import random
+from collections.abc import AsyncGenerator
+from hashlib import blake2b
+
+import msgspec
+
+from store.archive.archive import Archive
+from store.backup.archiving.parts import Part, decoded, encoded, folder_of
+from store.backup.upkeep.erasing import DAMAGED
+from store.backup.upkeep.faults import ArchiveFault, Verified
+from store.backup.upkeep.memory import Held, Memory
+from store.backup.upkeep.walking import Listed, listed_at, sample, trees
+from store.errors import ArchiveDamaged, NewerFormat
+from store.keys import digits_of, id_of
+
+DIGEST_BYTES = 8
+
+
+class Known(msgspec.Struct):
+    """What is known of a tree in the archive: its turns as `Held`, by their digits, and what is gone."""
+
+    turns: dict[str, Held] = {}
+    parents: dict[str, str | None] = {}
+    gone: frozenset[str] = frozenset()
+    values: int = 0
+    uncounted: int = 0
+    faults: list[ArchiveFault] = []
+
+
+class Verify:
+    """Checks an archive. `memory` is what it is compared with; None leaves that out."""
+
+    def __init__(self, archive: Archive, memory: Memory | None, choose: random.Random | None = None) -> None:
+        self._archive, self._memory = archive, memory
+        self._choose = choose or random.Random()
+
+    async def run(self, *, most: int | None, repair: bool) -> AsyncGenerator[Verified]:
+        """Check all trees, or a sample of so many in the archive and as many in Redis; what was found so far, and in
+        the end.
+
+        Raises ArchiveUnavailable, StoreUnavailable.
+        """
+        report = Verified()
+        walk = trees(self._archive) if most is None else sample(self._archive, most, self._choose)
+        async for tree in walk:
+            if isinstance(tree, Listed):
+                await self._verify(tree, report, repair)
+                yield report
+            elif tree.key.startswith(DAMAGED):
+                report.moved += 1
+        if self._memory is not None and await self._memory.archives():
+            odds = 1.0 if most is None else most / max(1, await self._memory.number_of_trees())
+            async for tenant, root in self._memory.trees():
+                if self._choose.random() < odds:
+                    await self._compare(self._memory, tenant, root, report, repair)
+                    yield report
+        yield report
+
+    async def _verify(self, tree: Listed, report: Verified, repair: bool) -> None:
+        known = await self._read(tree)
+        report.trees += 1
+        report.values += known.values
+        report.uncounted += known.uncounted
+        report.turns += len(known.turns)
+        first = {*known.faults, *_holes(tree, known), *await self._readable(tree, known)}
+        again = await listed_at(self._archive, tree.folder) if first else None
+        if again is None:
+            return
+        known = await self._read(again)
+        faults = [*known.faults, *_holes(again, known), *await self._readable(again, known)]
+        for fault in dict.fromkeys(faults):
+            if fault in first:
+                report.add(fault, repair and await self._repaired(fault))
+
+    async def _read(self, tree: Listed) -> Known:
+        """All parts of a tree, one at a time."""
+        known = Known(values=len(tree.parts))
+        counted = 0
+        for number in sorted(tree.parts):
+            key = tree.parts[number].key
+            stored = await self._archive.get(key)
+            if stored is None:  # deleted since, which a second look takes into account
+                continue
+            try:
+                part = decoded(stored.value)
+            except ArchiveDamaged as error:
+                known.faults.append(ArchiveFault("unreadable", tree.tenant, key, detail=error.fault))
+                counted = max(counted, number + 1)
+                continue
+            except NewerFormat as error:
+                known.faults.append(ArchiveFault("newer", tree.tenant, key, detail=str(error)))
+                counted = max(counted, number + 1)
+                continue
+            if number == 0:
+                counted = max(counted, part.parts)
+                known.gone = frozenset(map(digits_of, (*part.gone, *part.gone_trees)))
+            elif number >= counted:
+                known.uncounted += 1
+                continue
+            for turn in part.turns:
+                digits = digits_of(turn.id)
+                deleted = turn.deleted or digits in known.gone
+                known.turns.setdefault(digits, Held(digits, turn.digest, deleted))
+                known.parents.setdefault(digits, turn.parent)
+        for number in range(counted):
+            if number not in tree.parts:
+                known.faults.append(ArchiveFault("no-part", tree.tenant, f"{tree.folder}{number}"))
+        return known
+
+    async def _readable(self, tree: Listed, known: Known) -> list[ArchiveFault]:
+        """What is gone in the archive and not in Redis."""
+        if self._memory is None or not known.gone:
+            return []
+        held = await self._memory.held(tree.tenant, sorted(known.gone))
+        return [
+            ArchiveFault("gone-readable", tree.tenant, f"{tree.folder}0", id_of(each.digits))
+            for each in held.values()
+            if not each.deleted
+        ]
+
+    async def _compare(self, memory: Memory, tenant: str, root: str, report: Verified, repair: bool) -> None:
+        """Compare a tree of Redis with what the archive has of it. Redis is read first, as it is never behind."""
+        report.compared += 1
+        known: Known | None = None
+        async for some in memory.turns(tenant, root):
+            known = known or await self._known_at(tenant, root)
+            lacking = [turn for turn in some if not _has(known, turn)]
+            unnoted = [turn for turn in lacking if not await memory.noted(tenant, root, turn.digits)]
+            if not unnoted:
+                continue
+            known = await self._known_at(tenant, root)  # it may have been archived in between
+            now = await memory.held(tenant, [turn.digits for turn in unnoted])
+            lacking = [turn for turn in unnoted if now.get(turn.digits) == turn and not _has(known, turn)]
+            done = repair and await memory.note(tenant, root, [turn.digits for turn in lacking]) == len(lacking)
+            for turn in lacking:
+                key = f"{folder_of(tenant, root)}0"
+                report.add(ArchiveFault("not-archived", tenant, key, id_of(turn.digits)), done)
+
+    async def _known_at(self, tenant: str, root: str) -> Known:
+        tree = await listed_at(self._archive, folder_of(tenant, root))
+        return Known() if tree is None else await self._read(tree)
+
+    async def _repaired(self, fault: ArchiveFault) -> bool:
+        """Repair what can be: nothing of a tree is lost that could be read."""
+        if fault.what == "no-part":
+            return await self._archive.put(fault.key, encoded(Part()), only_if=None) is not None
+        if fault.what != "unreadable":
+            return False
+        stored = await self._archive.get(fault.key)
+        if stored is None:
+            return True
+        _, shard, tenant, tree, number = fault.key.split("/")
+        name = blake2b(stored.value, digest_size=DIGEST_BYTES).hexdigest()
+        # where it clashes, the same value was copied before
+        await self._archive.put(f"{DAMAGED}{tenant}/{shard}/{tree}/{number}/{name}", stored.value, only_if=None)
+        part = Part(parts=await self._parts(fault.key)) if number == "0" else Part()
+        return await self._archive.put(fault.key, encoded(part), only_if=stored.etag) is not None
+
+    async def _parts(self, key: str) -> int:
+        """How many parts a tree has without a hole, whose first one doesn't say."""
+        tree = await listed_at(self._archive, key.rpartition("/")[0] + "/")
+        number = 1
+        while tree is not None and number in tree.parts:
+            number += 1
+        return number
+
+
+def _holes(tree: Listed, known: Known) -> list[ArchiveFault]:
+    """The turns whose parents are not there; of a tree that could be read whole."""
+    if known.faults or 0 not in tree.parts:
+        return []
+    return [
+        ArchiveFault("no-parent", tree.tenant, f"{tree.folder}0", id_of(digits), parent)
+        for digits, parent in known.parents.items()
+        if parent is not None and digits_of(parent) not in known.turns
+    ]
+
+
+def _has(known: Known, turn: Held) -> bool:
+    """Whether the archive has a turn as Redis has it, or knows that it is gone."""
+    there = known.turns.get(turn.digits)
+    if there is None:
+        return turn.digits in known.gone
+    return there.deleted or (there.digest == turn.digest and not turn.deleted)

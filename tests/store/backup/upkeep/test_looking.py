@@ -1,0 +1,124 @@
+"""What an archive has, what it still lacks, what of it goes out as lines, and what comes back into memory."""
+
+import json
+
+from redis.asyncio import Redis
+
+from store.backup.archiving.retrieving import Retriever
+from store.backup.archiving.returning import Returner
+from store.backup.upkeep.erasing import erase
+from store.backup.upkeep.exporting import Export, Exported
+from store.backup.upkeep.looking import Stored, stored, waiting
+from store.backup.upkeep.refilling import Refilled, refill
+from store.history.caps import Caps
+from store.keys import digits_of
+from tests.support.archive.kept import Kept, kept, micros
+from tests.support.store.sample import TENANT, grow
+
+
+async def held(both: Kept) -> Stored:
+    return [found async for found in stored(both.archive)][-1]
+
+
+async def exported(both: Kept, id: str | None = None, tenant: str = TENANT) -> tuple[list[dict[str, object]], Exported]:
+    export = Export(both.archive, tenant)
+    lines = [json.loads(line) async for line in export.lines(id and digits_of(id))]
+    return lines, export.done
+
+
+async def refilled(both: Kept, **more: object) -> Refilled:
+    returner = Returner(both.store, Retriever(both.store.server, both.store.keyspace, both.archive))
+    steps = refill(both.store, both.archive, returner, **{"tenant": None} | more)  # type: ignore[arg-type]
+    return [done async for done in steps][-1]
+
+
+async def test_what_waits_is_counted_with_its_age(both: Kept) -> None:
+    (nothing,) = await waiting(both.store.server, both.store.keyspace)
+    assert (nothing.noted, nothing.trees, nothing.oldest_seconds) == (True, 0, 0)
+    await grow(both.store, "one")
+    (one,) = await waiting(both.store.server, both.store.keyspace)
+    assert one.trees == 1
+    assert 0 <= one.oldest_seconds < 60
+    async with both.store.server.operation() as operation:
+        await operation.command("DEL", both.store.keyspace.all_shards()[0].archive)
+    (none,) = await waiting(both.store.server, both.store.keyspace)
+    assert not none.noted
+
+
+async def test_what_is_stored_is_counted(both: Kept) -> None:
+    await grow(both.store, "one")
+    await grow(both.store, "two", tenant="acme-2")
+    await both.archive_all()
+    await both.marks.hold(TENANT, 1)
+    found = await held(both)
+    assert (found.trees, found.values, found.other) == (2, 3, 1)
+    assert found.bytes == sum(entry.size for entry in await both.archive.list("v1/"))
+
+
+async def test_an_export_has_a_line_for_each_turn_and_none_for_those_deleted(both: Kept) -> None:
+    one, two, three = await grow(both.store, "one", "two", "three")
+    (other,) = await grow(both.store, "other tree")
+    await grow(both.store, "of another tenant", tenant="acme-2")
+    await both.store.forget(TENANT, two)
+    await both.archive_all()
+    lines, done = await exported(both)
+    assert {line["id"] for line in lines} == {one, three, other}
+    assert (done.trees, done.turns, done.unreadable) == (2, 3, 0)
+    lines, _ = await exported(both, three)
+    assert [(line["id"], line["parent"]) for line in lines] == [(one, None), (three, two)]
+    (line, _) = lines
+    assert line["response"] == {"text": "one"}
+    assert line["items"] == ["one"]
+    assert line["messages"] == [{"role": "user", "tokens": [0x00656E6F, 0]}]
+    assert line["status"] == "completed"
+    assert str(line["created"]).startswith("20")
+
+
+async def test_an_export_of_what_is_not_there_is_empty(both: Kept) -> None:
+    (id,) = await grow(both.store, "one")
+    await both.archive_all()
+    assert await exported(both, tenant="nobody") == ([], Exported())
+    assert await exported(both, id, tenant="acme-2") == ([], Exported())
+    await erase(both.archive, both.marks, TENANT, micros())
+    assert (await exported(both))[0] == []
+
+
+async def test_an_export_counts_what_it_cannot_read(both: Kept) -> None:
+    await grow(both.store, "one")
+    await both.archive_all()
+    (key,) = await both.keys()
+    found = await both.archive.get(key)
+    assert found is not None
+    await both.archive.put(key, b"damaged", only_if=found.etag)
+    (kept_one,) = await grow(both.store, "two")
+    await both.archive_all()
+    lines, done = await exported(both)
+    assert ([line["id"] for line in lines], done.unreadable) == ([kept_one], 1)
+
+
+async def test_memory_is_filled_with_all_branches_again(both: Kept, redis: Redis, prefix: str) -> None:
+    one, two = await grow(both.store, "one", "two")
+    (branch,) = await grow(both.store, "branch", parent=one)
+    (other,) = await grow(both.store, "other", tenant="acme-2")
+    await both.archive_all()
+    await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}:*") if not key.endswith(b"}:archive")])
+    done = await refilled(both, tenant=TENANT)
+    assert (done.wanted, done.trees, done.turns) == (1, 1, 3)
+    assert [await both.store.get(TENANT, id) for id in (one, two, branch)]
+    assert (await refilled(both)).trees == 2
+    assert await both.store.get("acme-2", other)
+    assert (await refilled(both, since=4e9)).wanted == 0
+
+
+async def test_memory_is_filled_up_to_its_caps_and_nothing_is_evicted(
+    both: Kept, server_url: str, prefix: str, redis: Redis
+) -> None:
+    for number in range(6):
+        await grow(both.store, str(number), "again")
+    await both.archive_all()
+    await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}:*") if not key.endswith(b"}:archive")])
+    async with kept(server_url, prefix, both.archive, Caps(responses=5)) as few:
+        (own,) = await grow(few.store, "used now")
+        done = await refilled(few)
+        assert (done.trees, done.turns, done.no_room) == (2, 4, 4)
+        assert await few.store.get(TENANT, own)

@@ -1,0 +1,177 @@
+"""Verifying an archive: each fault is found, nothing sound is blamed, and a repair loses nothing that could be read."""
+
+import random
+
+from msgspec.structs import replace
+
+from store.backup.archiving.parts import Part, decoded, encoded
+from store.backup.upkeep.erasing import DAMAGED
+from store.backup.upkeep.faults import MEANINGS, Verified
+from store.backup.upkeep.verifying import Verify
+from tests.support.archive.kept import Kept
+from tests.support.store.sample import TENANT, grow
+
+
+async def verified(both: Kept, *, repair: bool = False, most: int | None = None, memory: bool = True) -> Verified:
+    """What a check comes to."""
+    verify = Verify(both.archive, both.memory if memory else None, random.Random(7))
+    return [report async for report in verify.run(most=most, repair=repair)][-1]
+
+
+async def whats(both: Kept, **more: bool) -> list[str]:
+    return [fault.what for fault in (await verified(both, **more)).faults]
+
+
+async def write(both: Kept, key: str, value: bytes) -> None:
+    """Store a value whatever is there."""
+    found = await both.archive.get(key)
+    assert await both.archive.put(key, value, only_if=found.etag if found else None) is not None
+
+
+async def test_nothing_sound_is_blamed(both: Kept) -> None:
+    one, *_ = await grow(both.store, "one", "two")
+    (gone,) = await grow(both.store, "branch", parent=one)
+    await grow(both.store, "elsewhere", tenant="acme-2")
+    await both.archive_all()
+    await both.store.forget(TENANT, gone)
+    await both.archive_all()
+    await grow(both.store, "not archived yet")
+    report = await verified(both)
+    assert (report.found, report.trees, report.turns, report.compared) == (0, 2, 3, 3)
+
+
+async def test_a_damaged_value_is_moved_aside_and_what_redis_has_of_it_is_archived_anew(both: Kept) -> None:
+    ids = await grow(both.store, "one", "two")
+    await both.archive_all()
+    (key,) = await both.keys()
+    await write(both, key, b"hA\x01 damaged")
+    report = await verified(both)
+    assert [fault.what for fault in report.faults] == ["unreadable", "not-archived", "not-archived"]
+    assert (report.left, await both.keys()) == (3, [key])
+    assert (await verified(both, repair=True)).left == 0
+    (copy,) = await both.keys(DAMAGED)
+    found = await both.archive.get(copy)
+    assert found is not None
+    assert found.value == b"hA\x01 damaged"
+    assert copy.split("/")[2] == f"t.{TENANT}"
+    await both.archive_all()
+    assert await both.told(ids[1]) == ids
+    report = await verified(both)
+    assert (report.found, report.moved) == (0, 1)
+
+
+async def test_other_parts_can_be_read_after_the_first_one_was_damaged(both: Kept) -> None:
+    ids = await grow(both.store, "one", "two")
+    await both.archive_all()
+    (key,) = await both.keys()
+    stored = await both.archive.get(key)
+    assert stored is not None
+    first, second = decoded(stored.value).turns
+    await write(both, key, encoded(Part((first,), parts=2)))
+    await write(both, f"{key[:-1]}1", encoded(Part((second,))))
+    assert await both.told(ids[1]) == ids
+    await write(both, key, b"")
+    assert (await verified(both, repair=True)).left == 0
+    await both.archive_all()
+    assert await both.told(ids[1]) == ids
+
+
+async def test_a_value_of_a_later_release_is_left_alone(both: Kept) -> None:
+    await grow(both.store, "one")
+    await both.archive_all()
+    (key,) = await both.keys()
+    await write(both, key, b"hA\x02 of a later release")
+    report = await verified(both, repair=True, memory=False)
+    assert ([fault.what for fault in report.faults], report.newer, report.left) == (["newer"], 1, 1)
+    found = await both.archive.get(key)
+    assert found is not None
+    assert found.value == b"hA\x02 of a later release"
+
+
+async def test_a_part_that_is_missing_is_told_and_an_empty_one_takes_its_place(both: Kept) -> None:
+    await grow(both.store, "one")
+    await both.archive_all()
+    (key,) = await both.keys()
+    stored = await both.archive.get(key)
+    assert stored is not None
+    await write(both, key, encoded(Part(decoded(stored.value).turns, parts=2)))
+    assert await whats(both) == ["no-part"]
+    assert (await verified(both, repair=True)).left == 0
+    assert await whats(both) == []
+
+
+async def test_a_turn_without_its_parent_is_told(both: Kept) -> None:
+    await grow(both.store, "one", "two")
+    await both.archive_all()
+    (key,) = await both.keys()
+    stored = await both.archive.get(key)
+    assert stored is not None
+    await write(both, key, encoded(Part(decoded(stored.value).turns[1:])))
+    assert await whats(both, memory=False) == ["no-parent"]
+    assert (await verified(both, repair=True)).left == 1
+    await both.archive_all()
+    assert await whats(both) == []
+
+
+async def test_what_the_archive_lost_is_told_and_noted_again(both: Kept) -> None:
+    ids = await grow(both.store, "one", "two")
+    await both.archive_all()
+    await both.archive.delete(*await both.keys())
+    assert await whats(both) == ["not-archived"] * 2
+    assert await whats(both, repair=True) == ["not-archived"] * 2
+    assert await whats(both) == []  # noted
+    await both.archive_all()
+    assert await both.told(ids[1]) == ids
+
+
+async def test_a_turn_that_is_other_in_the_archive_is_told(both: Kept) -> None:
+    await grow(both.store, "one")
+    await both.archive_all()
+    (key,) = await both.keys()
+    stored = await both.archive.get(key)
+    assert stored is not None
+    await write(both, key, stored.value)
+    (turn,) = decoded(stored.value).turns
+    await write(both, key, encoded(Part((replace(turn, digest="00" * 16),))))
+    assert await whats(both) == ["not-archived"]
+
+
+async def test_what_is_gone_and_readable_in_redis_is_told(both: Kept) -> None:
+    (id,) = await grow(both.store, "one")
+    await both.archive_all()
+    (key,) = await both.keys()
+    await write(both, key, encoded(Part(gone={id: False})))
+    assert await whats(both) == ["gone-readable"]
+    assert await whats(both, memory=False) == []
+
+
+async def test_a_sample_looks_at_so_many_at_most(both: Kept) -> None:
+    for number in range(8):
+        await grow(both.store, str(number))
+    await both.archive_all()
+    assert 1 <= (await verified(both, most=4, memory=False)).trees <= 4
+    assert (await verified(both, most=None)).trees == 8
+    assert (await verified(both, most=100)).compared == 8
+
+
+async def test_what_was_written_and_never_counted_is_no_fault(both: Kept) -> None:
+    await grow(both.store, "one")
+    await both.archive_all()
+    (key,) = await both.keys()
+    await write(both, f"{key[:-1]}1", encoded(Part()))
+    report = await verified(both)
+    assert (report.found, report.uncounted) == (0, 1)
+
+
+async def test_an_empty_archive_and_a_store_that_never_had_one_have_no_faults(both: Kept) -> None:
+    assert (await verified(both, most=10)).found == 0
+    (shard,) = both.store.keyspace.all_shards()
+    async with both.store.server.operation() as operation:
+        await operation.command("DEL", shard.archive)
+    await grow(both.store, "one")
+    report = await verified(both)
+    assert (report.found, report.compared) == (0, 0)
+
+
+def test_every_fault_has_words() -> None:
+    assert all(each.says for each in MEANINGS.values())
