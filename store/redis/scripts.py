@@ -417,10 +417,6 @@ def pass_older(shard: ShardKeys, *, before: str, after: str) -> None: ...
 def end_archive(shard: ShardKeys, *, budget: int) -> None: ...
 
 
-@script("clock", "clock", "unarchived")
-def note(turn: TurnKeys, *, some: str) -> None: ...
-
-
 @script("usage leaves trees", *_REMOVAL, out_of_memory=True)
 def prune(turn: TurnKeys, *, path: str) -> None: ...
 
@@ -732,7 +728,7 @@ def refit(
 ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, look, prove, mark, append, unpin),
     *(hold, advance, amend, page),
-    *(archived, begin_archive, note_older, note, pass_older, end_archive),
+    *(archived, begin_archive, note_older, pass_older, end_archive),
     *(sum_up, tips, climb, jobs_of),
     *(ask, use_up),
     *(forget, redact, abandon, prune, sweep, evict),

@@ -56,6 +56,8 @@ class Verified(msgspec.Struct):
     repaired: int = 0
     newer: int = 0
     faults: dict[ArchiveFault, bool] = {}
+    unjudged: list[int] = []
+    """The shards that were not compared, as they have no archive yet, or not for all that is older than it."""
 
     @property
     def left(self) -> int:

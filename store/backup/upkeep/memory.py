@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from store.backup.archiving.archiver import HERE
 from store.backup.reading import TURNS, ShardReader
-from store.keys import Keyspace, ShardKeys, digits_of
+from store.keys import Keyspace, digits_of
 from store.redis import scripts
 from store.redis.connection import Server
 from store.states import TERMINAL
@@ -31,29 +31,38 @@ class Memory:
         self.keyspace = keyspace
         self._server, self._turns_per_second = server, turns_per_second
 
-    async def archives(self) -> bool:
-        """Whether every shard notes what the archive lacks, as services with an archive have it."""
-        for shard in self.keyspace.all_shards():
+    async def unjudged(self) -> list[int]:
+        """The shards that nobody has told of an archive yet, or in which trees from before it aren't all noted: what
+        the archive lacks of these is no fault.
+        """
+        found: list[int] = []
+        for number, shard in enumerate(self.keyspace.all_shards()):
             async with self._server.operation() as operation:
-                if await operation.command("GET", shard.archive) is None:
-                    return False
-        return True
+                told = await operation.command("GET", shard.archive)
+                older = await operation.command("GET", shard.older)
+            if told is None or older is not None:
+                found.append(number)
+        return found
 
-    async def trees(self) -> AsyncGenerator[tuple[str, str]]:
-        """The tenant and the digits of the root of all trees, in no order."""
-        for shard in self.keyspace.all_shards():
-            cursor: bytes | int = 0
-            while cursor != b"0":
-                async with self._server.operation() as operation:
-                    args = ("ZSCAN", shard.trees, cursor, "COUNT", NAMES)
-                    cursor, found = await operation.command(*args)
-                for member in found[::2]:
-                    tenant, _, root = member.decode().partition("/")
-                    yield tenant, root
+    async def trees(self, number: int) -> AsyncGenerator[tuple[str, str]]:
+        """The tenant and the digits of the root of each tree of a shard, in no order."""
+        shard = self.keyspace.all_shards()[number]
+        cursor: bytes | int = 0
+        while cursor != b"0":
+            async with self._server.operation() as operation:
+                cursor, found = await operation.command("ZSCAN", shard.trees, cursor, "COUNT", NAMES)
+            for member in found[::2]:
+                tenant, _, root = member.decode().partition("/")
+                yield tenant, root
 
     async def number_of_trees(self) -> int:
         """How many trees there are."""
-        return sum([int(await self._counted(shard, "trees")) for shard in self.keyspace.all_shards()])
+        found = 0
+        for shard in self.keyspace.all_shards():
+            async with self._server.operation() as operation:
+                (trees,) = await operation.command("HMGET", shard.usage, "trees")
+            found += int(trees or 0)
+        return found
 
     async def turns(self, tenant: str, root: str) -> AsyncGenerator[list[Held]]:
         """The turns of a tree that have ended, some at a time."""
@@ -91,23 +100,17 @@ class Memory:
         return score is not None
 
     async def note(self, tenant: str, root: str, digits: Sequence[str]) -> int:
-        """Have turns of a tree archived again; how many of them are there."""
-        done = 0
+        """Have turns of a tree archived again; how many of them are noted now."""
+        shard, tree = self.keyspace.shard(root), f"{tenant}/{root}"
         for at in range(0, len(digits), TURNS):
             async with self._server.operation() as operation:
                 operation.wrote = True
-                keys = self.keyspace.keys(tenant, root)
-                _, noted = await scripts.note(operation, keys, some=" ".join(digits[at : at + TURNS]))
-            done += int(noted)
-        return done
+                await scripts.note_older(operation, shard, tree=tree, members=" ".join(digits[at : at + TURNS]))
+        return sum([await self.noted(tenant, root, each) for each in digits])
 
     async def note_tree(self, tenant: str, root: str) -> int:
-        """Have all turns of a tree archived again; how many there are."""
-        return sum(
-            [await self.note(tenant, root, [each.digits for each in some]) async for some in self.turns(tenant, root)]
-        )
-
-    async def _counted(self, shard: ShardKeys, name: str) -> bytes:
-        async with self._server.operation() as operation:
-            (found,) = await operation.command("HMGET", shard.usage, name)
-        return found or b"0"
+        """Have all turns of a tree archived again; how many are noted now."""
+        done = 0
+        async for some in self.turns(tenant, root):
+            done += await self.note(tenant, root, [each.digits for each in some])
+        return done

@@ -54,13 +54,22 @@ class Verify:
                 yield report
             elif tree.key.startswith(DAMAGED):
                 report.moved += 1
-        if self._memory is not None and await self._memory.archives():
-            odds = 1.0 if most is None else most / max(1, await self._memory.number_of_trees())
-            async for tenant, root in self._memory.trees():
-                if self._choose.random() < odds:
-                    await self._compare(self._memory, tenant, root, report, repair)
-                    yield report
+        if self._memory is not None:
+            async for _ in self._compared(self._memory, most, report, repair):
+                yield report
         yield report
+
+    async def _compared(self, memory: Memory, most: int | None, report: Verified, repair: bool) -> AsyncGenerator[None]:
+        """Compare the trees of Redis, or some of them, one after the other."""
+        odds = 1.0 if most is None else most / max(1, await memory.number_of_trees())
+        report.unjudged = await memory.unjudged()
+        for number in range(memory.keyspace.shards):
+            if number in report.unjudged:
+                continue
+            async for tenant, root in memory.trees(number):
+                if self._choose.random() < odds:
+                    await self._compare(memory, tenant, root, report, repair)
+                    yield
 
     async def _verify(self, tree: Listed, report: Verified, repair: bool) -> None:
         known = await self._read(tree)
