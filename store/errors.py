@@ -34,9 +34,11 @@ StoreError
 │   ├── StoreReadOnly   the server takes no writes, and can be read
 │   └── StoreUnconfirmed  the server has what was written, and it is not as safe as was asked for
 ├── ArchiveUnavailable  the archive did not answer in time, or refused
+│   ├── ArchiveBusy     this process asks it for as much as it may
 │   └── ArchiveRefused  it will refuse again until somebody does what the message says
 ├── ArchiveDamaged      a value in the archive is no part of a tree, or not whole; it is never replaced
 ├── ArchiveUnfit        a store that is no archive: it doesn't keep a promise that all rests on
+├── ArchiveForeign      an archive has the turns of another store
 └── DataFolderBusy      another process's embedded server keeps the data folder
 """
 
@@ -308,6 +310,13 @@ class ArchiveUnavailable(StoreError):
         self.reason = reason
 
 
+class ArchiveBusy(ArchiveUnavailable):
+    """This process asks the archive for as much as it may, or for as much as it may for one tenant."""
+
+    def __init__(self) -> None:
+        super().__init__("too much is asked of it at once")
+
+
 class ArchiveRefused(ArchiveUnavailable):
     """The archive refuses, and will until somebody does what the reason says: to try again doesn't help."""
 
@@ -326,8 +335,17 @@ class ArchiveUnfit(StoreError):
     """A store that was probed can't be an archive: `fault` says what it does wrong."""
 
     def __init__(self, fault: str) -> None:
-        super().__init__(f"the store can't be an archive, as {fault}; use one with conditional writes, as S3 has them")
+        super().__init__(
+            f"names a store that can't be an archive, as {fault}; use one with conditional writes, as S3 has them"
+        )
         self.fault = fault
+
+
+class ArchiveForeign(StoreError):
+    """The secret in an archive is not the store's, so it has the turns of another one."""
+
+    def __init__(self) -> None:
+        super().__init__("names the archive of another store; name this store's own, or an empty prefix or folder")
 
 
 class DataFolderBusy(StoreError):

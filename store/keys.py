@@ -42,6 +42,7 @@
     PREFIX:{SHARD}:unarchived              zset TENANT/ROOT of trees to be archived, as they changed, by the ms when due
     PREFIX:{SHARD}:changes:TENANT/ROOT     zset, what the archive lacks of one tree (lua/unarchived.lua)
     PREFIX:{SHARD}:older                   string, the last use up to which trees from before an archive are noted
+    PREFIX:{SHARD}:archiver                string, who archives the shard for now; expires
     PREFIX:{SHARD}:archive-away            string, that what an archive lacks may be evicted; expires
     PREFIX:{SHARD}:fence:TENANT/DIGITS     string, that a turn was deleted and the archive knows; expires
     PREFIX:{SHARD}:fence:TENANT/*ROOT      string, the same of a tree; expires
@@ -139,6 +140,7 @@ class ShardKeys:
     reservations: Key
     archive: Key
     archive_away: Key
+    archiver: Key
     unarchived: Key
     older: Key
     control: Key

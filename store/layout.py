@@ -13,7 +13,7 @@ Never write to a store whose record contradicts this process.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redis.exceptions import RedisError
 
@@ -132,6 +132,7 @@ class Layout:
         self._shards = Keyspace(prefix, MAX_SHARDS).all_shards()
         self._terms = terms
         self._told = ""
+        self._agreed = FIRST
         self.contradicted: Callable[[LayoutMismatch], None] = lambda mismatch: None
         """Called once for each mismatch that `agree` or `check` newly raises."""
         self.recorded: Callable[[int], None] = lambda layout: None
@@ -143,14 +144,15 @@ class Layout:
         A server that takes no writes keeps the record that it has. Raises LayoutMismatch, StoreUnavailable.
         """
         for _ in range(TRIES):
-            record, unused = await self.read(), False
+            record, unused, terms = await self.read(), False, self._terms
             if record is None:
                 self._raise(await self._unrecorded())
                 record, unused = Record.of({}), await self._last_used(range(self._terms.shards)) is None
-            self._raise(mismatch(self._terms, record, unused=unused))
-            wanted = changes(self._terms, record, unused=unused)
+                terms = replace(terms, raises_to=max(terms.raises_to, self._agreed))  # the server has lost it
+            self._raise(mismatch(terms, record, unused=unused))
+            wanted = changes(terms, record, unused=unused)
             if not wanted:
-                self.recorded(record.layout)
+                self._note(record.layout)
                 return
             if await self._written(record, wanted):
                 await self.check()
@@ -169,7 +171,7 @@ class Layout:
             found = mismatch(self._terms, record)
             if limits or not isinstance(found, LimitsDiffer):
                 self._raise(found)
-            self.recorded(record.layout)
+            self._note(record.layout)
         return record
 
     async def examine(self) -> Record | None:
@@ -221,6 +223,11 @@ class Layout:
             operation, self._shards[0], revision=record.revision, fields=fields, release=self._terms.release
         )
         return word
+
+    def _note(self, layout: int) -> None:
+        """The store is to be written by this layout."""
+        self._agreed = layout
+        self.recorded(layout)
 
     def _raise(self, found: LayoutMismatch | None) -> None:
         """Raise it, if there is one, and tell of it once."""

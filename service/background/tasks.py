@@ -1,4 +1,4 @@
-"""What a process does beside requests: it works on background responses, delivers webhooks, and sweeps.
+"""What a process does beside requests: it works on background responses, delivers webhooks, sweeps and archives.
 
 `harmonium serve` and `harmonium worker` do the same here. Every process may do all of it: what it claims,
 it holds by a lease, and what it leaves undone when it dies, another does. What is swept can't be found any more, so a
@@ -15,14 +15,27 @@ from service import logs
 from service.background.settling import settle_for_ever
 from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
-from service.responses.service import Service, know_ids
-from store.errors import LayoutMismatch, StoreError
+from service.backoff import Backoff
+from service.responses.service import Service, know_ids, without_archive
+from store.errors import ArchiveForeign, ArchiveRefused, ArchiveUnavailable, ArchiveUnfit, LayoutMismatch, StoreError
 from store.jobs.outbox import Outbox
 
 if TYPE_CHECKING:
     from service.webhooks.deliver import Deliverer
 
 logger = logging.getLogger(__name__)
+
+ARCHIVE_SECONDS = 5.0
+"""How often it is looked for what is to be archived, at least."""
+
+NOTE_SECONDS = 60.0
+"""How often the shards are told that there is an archive, as a server may have lost all that it had."""
+
+OLDER_SECONDS = 0.5
+"""After how long the next of the conversations from before the archive are noted."""
+
+AWAY = Backoff(1.0, 30.0)
+"""The pauses in seconds while the archive is away."""
 
 
 class Background:
@@ -73,6 +86,8 @@ class Background:
         parts = [("sweeping", sweeping)]
         if service.settings.has_limits:
             parts += [("limits", service.limiter.hold_for_ever()), ("settling", settle_for_ever(service))]
+        if service.archive is not None:
+            parts += [("archiving", archive_for_ever(service)), ("noting", note_for_ever(service))]
         if self._deliverer is not None:
             parts.append(("webhooks", self._deliverer.deliver_for_ever()))
         async with asyncio.TaskGroup() as group:
@@ -113,6 +128,7 @@ async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[st
     while True:
         try:
             await service.layout.agree()
+            await without_archive(service)
             doubt = await service.store.sweep()  # at first before any wait: until then nobody has doubted the time
             if doubt is not None and doubt.trees:
                 message = "unused conversations are kept: the clock is in doubt"
@@ -120,10 +136,57 @@ async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[st
                 doubted(doubt.why)
             await service.jobs.expire_logs()
             await service.tally.settle()
-            await know_ids(service.store)
+            await know_ids(service)
         except LayoutMismatch:  # which is told of once (service/responses/service.py)
             pass
         except StoreError as error:
             if service.store.server.health.away is None:  # else the log has said so once
                 logs.event(logger, logging.WARNING, "not swept", reason=str(error))
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
+
+
+async def archive_for_ever(service: Service) -> None:
+    """Archive what changed some time ago, again and again, until cancelled. Of all processes one does it for a shard.
+
+    What isn't archived stays in memory: an archive that is away loses nothing.
+    """
+    archive, metrics = service.archive, service.metrics
+    assert archive is not None
+    every, failures, told = min(ARCHIVE_SECONDS, max(0.1, service.settings.archive_after_seconds / 4)), 0, ""
+    while True:
+        try:
+            left = await archive.archive_due()
+            metrics.archive_waiting.set(left.trees)
+            metrics.archive_lag_seconds.set(left.seconds)
+            if failures:
+                logs.event(logger, logging.WARNING, "the archive is back")
+            failures, told = 0, ""
+        except (ArchiveUnavailable, ArchiveUnfit, ArchiveForeign) as error:
+            failures += 1
+            kind = "" if isinstance(error, ArchiveUnavailable) and not isinstance(error, ArchiveRefused) else str(error)
+            if failures == 1 or kind != told:
+                logs.event(logger, logging.ERROR, "nothing is archived, and stays in memory", reason=str(error))
+            told = kind
+        except StoreError as error:
+            if service.store.server.health.away is None:  # else the log has said so once
+                logs.event(logger, logging.WARNING, "not archived", reason=str(error))
+        await asyncio.sleep(AWAY.seconds(failures) if failures else every * random.uniform(0.5, 1.5))
+
+
+async def note_for_ever(service: Service) -> None:
+    """Have the shards note what the archive lacks, also of what was there before it, until cancelled."""
+    archive = service.archive
+    assert archive is not None
+    while True:
+        seconds = NOTE_SECONDS * random.uniform(0.5, 1.5)
+        try:
+            await service.layout.check()
+            if await archive.note():
+                seconds = OLDER_SECONDS
+        except LayoutMismatch:  # which is told of once (service/responses/service.py)
+            pass
+        except StoreError as error:
+            seconds = ARCHIVE_SECONDS
+            if service.store.server.health.away is None:
+                logs.event(logger, logging.WARNING, "not noted for the archive", reason=str(error))
+        await asyncio.sleep(seconds)

@@ -7,15 +7,16 @@ Never join in the event loop that serves.
 import asyncio
 
 from service.metrics.scrape import read_shards
-from service.responses.service import open_jobs, open_layout, open_store
-from service.settings.settings import Settings
-from store.errors import StoreError, StoreUnavailable
+from service.responses.service import open_jobs, open_layout, open_store, open_store_archive
+from service.settings.settings import Settings, variable
+from store.errors import ArchiveForeign, ArchiveUnavailable, ArchiveUnfit, StoreError, StoreUnavailable, Unsupported
 
 
 def join(settings: Settings, *, alone: bool = False) -> None:
     """Agree with the record of the settings' store. `alone`: nobody else uses it, so its limits change with ours.
 
-    Raises LayoutMismatch where this process must not use the store, and Unsupported where that can't do what is asked.
+    Raises LayoutMismatch where this process must not use the store, and Unsupported where that, or the archive, can't
+    do what is asked.
     """
     asyncio.run(_join(settings, alone=alone))
 
@@ -40,8 +41,16 @@ async def _join(settings: Settings, *, alone: bool) -> None:
     store = open_store(settings)
     try:
         await open_layout(settings, store.server, alone=alone).agree()
+        archive = open_store_archive(settings, store)
+        if archive is not None:
+            try:
+                await archive.open()
+            finally:
+                await archive.close()
         await store.confirmer.require(store.keyspace.all_shards())
-    except StoreUnavailable:  # known again soon: by the first sweep, and by each probe
+    except (StoreUnavailable, ArchiveUnavailable):  # known again soon: by the first sweep, and by each probe
         return
+    except (ValueError, ArchiveUnfit, ArchiveForeign) as error:
+        raise Unsupported(f"{variable('archive_url')} {error}") from error
     finally:
         await store.close()

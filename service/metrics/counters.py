@@ -36,6 +36,9 @@ STEERS = ("accepted", "refused", "applied", "pending", "failed")
 REPEATS = ("told", "waited", "taken_over", "refused")
 WEBHOOKS = ("delivered", "failed", "given_up")
 REREADS = ("taken", "refused")
+LOOKS = ("hit", "miss", "failed", "refused")
+ARCHIVE_ERRORS = ("unavailable", "refused")
+MOVES = ("get", "put")
 
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 FIRST_TOKEN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -272,6 +275,28 @@ class Metrics:
         "rereads_total",
         "Times that the files of keys and engines were read again on SIGHUP, and taken or refused.",
         outcome=REREADS,
+    )
+
+    archive_reads: Counter = metric(
+        "archive_reads_total",
+        "Turns that were not in memory and were looked for in the archive: found, not there, failed, or refused for "
+        "ARCHIVE_CONCURRENCY.",
+        outcome=LOOKS,
+    )
+    archive_trees: Counter = metric("archive_trees_total", "Times that what had changed of a tree was archived.")
+    archive_bytes: Counter = metric("archive_bytes_total", "Bytes of values that went to and came from it.", verb=MOVES)
+    archive_errors: Counter = metric(
+        "archive_errors_total",
+        "Calls of the archive that failed: it didn't answer well in time, or refuses until somebody does something.",
+        kind=ARCHIVE_ERRORS,
+    )
+    archive_waiting: Gauge = metric(
+        "archive_waiting_trees",
+        "Trees with changes that the archive lacks, in the shards that this process archives.",
+    )
+    archive_lag_seconds: Gauge = metric(
+        "archive_lag_seconds",
+        "For how long the first of those has been due, which is how far the archive lags behind ARCHIVE_AFTER_SECONDS.",
     )
 
     def ended(self, mode: Mode, response: Response, pace: Pace) -> None:

@@ -17,6 +17,8 @@ from service.errors import (
     unavailable,
 )
 from store.errors import (
+    ArchiveDamaged,
+    ArchiveUnavailable,
     ChainTooLong,
     Conflict,
     ConversationHeld,
@@ -127,6 +129,23 @@ def store_refusal(error: StoreError) -> ApiError:
         return failed(
             "What this needs was stored by a later release than the one that answers, which can't read it. Upgrade "
             "this service to the release of those that share its store."
+        )
+    if isinstance(error, ArchiveUnavailable):
+        return ApiError(
+            503,
+            "What this names is not in memory, and the archive does not answer. It is not known to be gone: try again "
+            "in a moment.",
+            type="server_error",
+            code="archive_unavailable",
+            retry_after=RETRY_SECONDS,
+        )
+    if isinstance(error, ArchiveDamaged):
+        return ApiError(
+            500,
+            "What the archive has of this conversation can't be read. Ask the operator, who finds it with "
+            "`harmonium archive verify`.",
+            type="server_error",
+            code="archive_damaged",
         )
     if isinstance(error, StoreReadOnly):
         return unavailable(

@@ -46,7 +46,9 @@ from service.tenants.tally import Tally
 from store.archive.archive import Archive
 from store.archive.opening import open_archive as open_archive_at
 from store.archive.port import Bounds
-from store.errors import LayoutMismatch, StoreUnavailable, StoreUnconfirmed
+from store.backup.archiving.shards import end_archive
+from store.backup.archiving.store_archive import StoreArchive
+from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
@@ -56,7 +58,7 @@ from store.history.notes.idempotency import KeyedRequests
 from store.jobs.jobs import Jobs
 from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
-from store.layout import LAYOUT, Layout, Terms
+from store.layout import ARCHIVE_LAYOUT, FIRST, LAYOUT, Layout, Terms
 from store.limits.limits import Limits as TenantLimits
 from store.listening import Listening
 from store.redis.client import Client
@@ -139,6 +141,8 @@ class Service(msgspec.Struct, frozen=True):
     """When a tenant's requests and jobs begin in this process."""
     tracer: Tracer
     """What is told of requests and jobs; by default nothing."""
+    archive: StoreArchive | None = None
+    """What keeps the turns that leave memory; None where they are gone then."""
     clock: Callable[[], float] = time
 
 
@@ -179,6 +183,9 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
     directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
     spending = Spending(store)
     store.removed = lambda reason, turns: metrics.turns_removed.labels(reason).inc(turns)
+    archive = open_store_archive(settings, store)
+    if archive is not None:
+        _count_archive(archive, metrics)
     return Service(
         settings=settings,
         keys=keys,
@@ -204,14 +211,36 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
             settings.hosted_tools,
         ),
         metrics=metrics,
-        seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(shared_secret, store)),
+        seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
         templates=Templates(settings.prompts_dir),
         toolbox=open_toolbox(settings, containers),
         containers=containers,
         cancel_slots=asyncio.Semaphore(CANCELS_AT_ONCE),
         pacing=Pacing(),
         tracer=tracer_of(settings),
+        archive=archive,
     )
+
+
+async def without_archive(service: Service) -> None:
+    """Where there is no archive, have nothing noted for the one that there was. Raises StoreUnavailable."""
+    if service.archive is None:
+        await end_archive(service.store.server, service.store.keyspace)
+
+
+def _count_archive(archive: StoreArchive, metrics: Metrics) -> None:
+    """Count what an archive is asked, what it gets and what fails."""
+
+    def failed(root: str, reason: str) -> None:
+        event(logger, logging.ERROR, "a conversation can't be archived", root=root, reason=reason)
+
+    archive.failed = failed
+    archive.archived = metrics.archive_trees.inc
+    archive.turns.counted = lambda outcome: metrics.archive_reads.labels(outcome).inc()
+    archive.archive.moved = lambda verb, size: metrics.archive_bytes.labels(verb).inc(size)
+    archive.archive.failed = lambda error: metrics.archive_errors.labels(
+        "refused" if isinstance(error, ArchiveRefused) else "unavailable"
+    ).inc()
 
 
 def tracer_of(settings: Settings) -> Tracer:
@@ -265,18 +294,30 @@ def _gone(failure: StoreUnavailable) -> str:
 
 
 async def start_service(service: Service) -> None:
-    """Start the engine, and the sandbox where there is one. Raises EngineUnavailable."""
-    with suppress(StoreUnavailable):  # every sweep tries again
-        await know_ids(service.store)
+    """Start the engine, and the sandbox where there is one. Raises EngineUnavailable, and ArchiveUnfit or
+    ArchiveForeign where the archive can't be used.
+    """
+    with suppress(StoreUnavailable, ArchiveUnavailable):  # every sweep tries again
+        await know_ids(service)
+        if service.archive is not None:
+            for warning in service.archive.warnings:
+                event(logger, logging.WARNING, "the archive may keep what is erased", reason=warning)
     await service.engine.start()
     if service.containers is not None:
         await service.containers.start()
 
 
-async def know_ids(store: ConversationHistoryStore) -> None:
-    """Have new ids say that this store has made them, once it has told its secret. Raises StoreUnavailable."""
-    if not store.ids.proves:
-        store.ids.prove_by(await shared_secret(store))
+async def know_ids(service: Service) -> None:
+    """Have new ids say that this store has made them, once it has told its secret. Raises StoreUnavailable,
+    ArchiveUnavailable, ArchiveUnfit, ArchiveForeign.
+    """
+    if not service.store.ids.proves:
+        service.store.ids.prove_by(await secret_of(service.store, service.archive))
+
+
+async def secret_of(store: ConversationHistoryStore, archive: StoreArchive | None) -> bytes:
+    """What those who share a store, and its archive, have in common. Raises as `know_ids` does."""
+    return await (shared_secret(store) if archive is None else archive.secret())
 
 
 async def close_service(service: Service) -> None:
@@ -287,6 +328,8 @@ async def close_service(service: Service) -> None:
         await service.containers.aclose()
     await service.listening.close()
     await service.tally.settle()
+    if service.archive is not None:
+        await service.archive.close()
     await service.store.close()
     await service.tracer.close()
 
@@ -312,6 +355,7 @@ def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> L
             limits=settings.store_limits,
             decides=settings.change_limits or alone,
             raises_to=LAYOUT if alone else settings.store_layout,
+            needs=ARCHIVE_LAYOUT if settings.has_archive else FIRST,
         ),
     )
 
@@ -361,6 +405,20 @@ def open_archive(settings: Settings) -> Archive | None:
         return None
     return open_archive_at(
         settings.archive_url, settings.data_dir, Bounds(total_seconds=settings.archive_timeout_seconds)
+    )
+
+
+def open_store_archive(settings: Settings, store: ConversationHistoryStore) -> StoreArchive | None:
+    """The archive of a store, which asks it from then on for what has left it. Raises as `open_archive` does."""
+    archive = open_archive(settings)
+    if archive is None:
+        return None
+    return StoreArchive(
+        store,
+        archive,
+        after_seconds=settings.archive_after_seconds,
+        evicts=settings.archive_when_down == "evict",
+        concurrency=settings.archive_concurrency,
     )
 
 

@@ -6,6 +6,7 @@ and says that it clashed: so a clash is no error, but means to read what is ther
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 from typing import TypeVar
 
 from store.archive import probe
@@ -26,6 +27,12 @@ from store.errors import ArchiveRefused, ArchiveUnavailable
 PAUSES = (0.05, 0.2)
 """How many seconds pass before each further try."""
 
+BROKEN_AFTER = 5
+"""After how many failures in a row an archive is taken to be away."""
+
+PROBE_SECONDS = 1.0
+"""How often one call then looks whether it is back; the others fail at once."""
+
 T = TypeVar("T")
 
 
@@ -36,13 +43,22 @@ class Archive:
         self._backend = backend
         self._bounds = bounds or Bounds()
         self._places = asyncio.Semaphore(self._bounds.concurrency)
+        self._failures = 0
+        self._next_probe = 0.0
+        self.failed: Callable[[ArchiveUnavailable], None] = lambda error: None
+        """Called with each call that fails."""
+        self.moved: Callable[[str, int], None] = lambda verb, size: None
+        """Called with the bytes of each value that was read (`get`) or stored (`put`)."""
         self.memory = Memory(self._bounds.held_bytes, self._bounds.total_seconds)
         """What whoever reads large values holds of them together."""
 
     async def get(self, key: str) -> Stored | None:
         """What is stored there, with its etag; None where nothing is."""
         checked_key(key)
-        return await self._carried_out("get", lambda: self._backend.get(key))
+        found = await self._carried_out("get", lambda: self._backend.get(key))
+        if found is not None:
+            self.moved("get", len(found.value))
+        return found
 
     async def put(self, key: str, value: bytes, *, only_if: str | None) -> str | None:
         """Store a value in the place of the one with the etag `only_if`, or where nothing is if that is None.
@@ -52,7 +68,10 @@ class Archive:
         checked_key(key)
         if len(value) > MOST_VALUE_BYTES:
             raise ValueError(f"a value of {len(value):,} bytes is larger than {MOST_VALUE_BYTES:,}")
-        return await self._carried_out("put", lambda: self._backend.put(key, value, only_if))
+        etag = await self._carried_out("put", lambda: self._backend.put(key, value, only_if))
+        if etag is not None:
+            self.moved("put", len(value))
+        return etag
 
     async def delete(self, *keys: str) -> None:
         """Delete what is there of up to MOST_DELETED keys, whatever it is.
@@ -85,6 +104,22 @@ class Archive:
         await self._backend.close()
 
     async def _carried_out(self, verb: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Carry a call out, unless the archive was away a moment ago."""
+        if self._failures >= BROKEN_AFTER:
+            now = monotonic()
+            if now < self._next_probe:
+                raise ArchiveUnavailable(f"its last {self._failures} calls failed, the last one a moment ago")
+            self._next_probe = now + PROBE_SECONDS
+        try:
+            done = await self._within_bounds(verb, attempt)
+        except ArchiveUnavailable as error:
+            self._failures += not isinstance(error, ArchiveRefused)  # it answers
+            self.failed(error)
+            raise
+        self._failures = 0
+        return done
+
+    async def _within_bounds(self, verb: str, attempt: Callable[[], Awaitable[T]]) -> T:
         bounds, last = self._bounds, ArchiveUnavailable("no call before it has ended; there may be too many")
         try:
             async with asyncio.timeout(bounds.total_seconds), self._places:

@@ -72,8 +72,12 @@ async def look_up(history: ConversationHistoryStore, tenant: str, id: str) -> En
     """
     keyspace = history.keyspace
     keys = keyspace.conversation(tenant, id) if id.startswith(CONVERSATION_PREFIX) else keyspace.turn(tenant, id)
+    return await history.at_hand(keys, lambda: _look_up(history, keys, id))
+
+
+async def _look_up(history: ConversationHistoryStore, keys: TurnKeys, id: str) -> Ended:
     reader = ShardReader(history.server, keys.shard, 0)
-    (nodes,) = await reader.describe([f"{tenant}/{keys.digits}"], idle_us=history.caps.idle_us)
+    (nodes,) = await reader.describe([f"{keys.tenant}/{keys.digits}"], idle_us=history.caps.idle_us)
     if not nodes:
         raise NotFound(id)
     if nodes[0].status not in TERMINAL:

@@ -12,7 +12,7 @@ from store import codec
 from store.errors import ConversationHeld, ConversationMoved, ConversationNotFound, NotFound, ParentNotFound
 from store.history.append import Addition, spending, with_room
 from store.history.caps import EVICT_BATCH
-from store.history.delete import forget, prune
+from store.history.delete import prune
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
 from store.ids import remarked
@@ -23,7 +23,6 @@ from store.keys import (
     TurnKeys,
     conversation_id,
     id_of,
-    split_path,
 )
 from store.redis import scripts
 from store.turn import Chain, Messages, Status, Turn
@@ -113,12 +112,16 @@ class Conversations:
             scripts.amend, parent=keys.digits, room=addition.room, idle_us=caps.idle_us, budget=EVICT_BATCH,
             response_blob=blob,
         )  # fmt: skip
-        try:
+
+        async def attempt() -> None:
             async with self.history.server.operation() as operation:
                 _, evicted = await with_room(operation, addition, caps, change)
-        except ParentNotFound as error:
+            self.history.note_removed(evicted)
+
+        try:
+            await self.history.at_hand(keys, attempt)
+        except NotFound as error:
             raise ConversationNotFound(id) from error
-        self.history.note_removed(evicted)
 
     def listing(self, tenant: str, *, after: str | None = None, ascending: bool = False) -> Listing:
         """A tenant's conversations in the order in which they began, the newest first if not `ascending`; with `after`
@@ -128,12 +131,8 @@ class Conversations:
 
     async def delete(self, tenant: str, id: str) -> None:
         """Delete a conversation; the turns that it had stay. Raises ConversationNotFound, StoreUnavailable."""
-        keys = self._keys(tenant, id)
         try:
-            async with self.history.server.operation() as operation:
-                await forget(
-                    operation, keys, token=self.history.token(), idle_us=self.history.caps.idle_us, erase=False
-                )
+            await self.history.forget_by(self._keys(tenant, id), erase=False)
         except NotFound as error:
             raise ConversationNotFound(id) from error
 
@@ -143,14 +142,18 @@ class Conversations:
         Raises ConversationHeld while another run does, ConversationNotFound, StoreUnavailable.
         """
         keys, hold_ms = self._keys(tenant, id), max(1, round(seconds * 1000))
-        async with self.history.server.operation() as operation:
-            (word,) = await scripts.hold(
-                operation, keys, token=hold, hold_ms=hold_ms, idle_us=self.history.caps.idle_us
-            )
-        if word == b"missing":
-            raise ConversationNotFound(id)
-        if word == b"held":
-            raise ConversationHeld(id)
+
+        async def attempt() -> None:
+            async with self.history.server.operation() as operation:
+                (word,) = await scripts.hold(
+                    operation, keys, token=hold, hold_ms=hold_ms, idle_us=self.history.caps.idle_us
+                )
+            if word == b"missing":
+                raise ConversationNotFound(id)
+            if word == b"held":
+                raise ConversationHeld(id)
+
+        await self.history.at_hand(keys, attempt)
 
     async def chain(self, tenant: str, id: str) -> Chain:
         """The chain of a conversation's tip, and note that it was used; whoever holds it keeps it by that, too.
@@ -171,12 +174,10 @@ class Conversations:
 
     async def lineage(self, tenant: str, id: str) -> Sequence[str]:
         """The ids of a conversation's turns, oldest first. Raises ConversationNotFound, StoreUnavailable."""
-        keys = self._keys(tenant, id)
-        async with self.history.server.operation() as operation:
-            word, *detail = await scripts.lineage(operation, keys, idle_us=self.history.caps.idle_us)
-        if word == b"missing":
-            raise ConversationNotFound(id)
-        return tuple(map(id_of, split_path(detail[0])[:-1]))
+        try:
+            return (await self.history.lineage_by(self._keys(tenant, id), id))[:-1]
+        except NotFound as error:
+            raise ConversationNotFound(id) from error
 
     def _keys(self, tenant: str, id: str) -> TurnKeys:
         return self._keyspace.conversation(tenant, id)

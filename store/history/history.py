@@ -21,6 +21,7 @@ from store.errors import ChainTooLong, DiskFull, NotFound, NotTerminal, ParentNo
 from store.history.append import Addition, append, refuse_continuation
 from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
+from store.history.elsewhere import NOWHERE, Elsewhere, Kept
 from store.history.omissions import may_omit, without_omitted
 from store.history.read import TurnReader, mget
 from store.ids import Ids
@@ -53,6 +54,12 @@ TOKEN_BYTES = 12
 
 REDACTIONS_AT_ONCE = 8
 """How often a turn is read again that others redact meanwhile; whoever holds its conversation is alone with it."""
+
+FOUND_AT_ONCE = 4
+"""How many turns that left the store are looked for side by side."""
+
+RETURNS_AT_ONCE = 3
+"""How often a turn is brought back that leaves again before anybody could go on with it."""
 
 UNSAFE = Safety()
 """Nothing is waited for."""
@@ -120,6 +127,8 @@ class ConversationHistoryStore:
         self._entropy, self._clock = entropy, clock
         self.dictionary = codec.NO_DICTIONARY
         """What responses are written with: none, until somebody has looked at the store's layout (`follow_layout`)."""
+        self.elsewhere: Elsewhere = NOWHERE
+        """What is asked for turns that left the store."""
         self.full = False
         """Whether the last turn was refused as the server's disk is nearly full: the next may be, too."""
         self.removed: Callable[[str, int], None] = lambda reason, turns: None
@@ -161,6 +170,23 @@ class ConversationHistoryStore:
         Of a conversation it is the chain of its tip, which may be deleted, and is what is pinned; with `above` it is
         that of the parent of a turn that has yet to end.
         """
+        return await self.at_hand(keys, lambda: self._chain_by(keys, id, pin, pin_ms, above))
+
+    async def at_hand(self, keys: TurnKeys, attempt: Callable[[], Awaitable[T]]) -> T:
+        """What `attempt()` returns, which needs the turn with these keys in the store: where it finds nothing, the turn
+        is brought back, if it has only left the store, and it is tried again.
+
+        Raises what `attempt` does, and what bringing it back does.
+        """
+        for _ in range(RETURNS_AT_ONCE):
+            try:
+                return await attempt()
+            except NotFound:
+                if not await self.elsewhere.bring_back(keys.tenant, keys.digits):
+                    raise
+        raise StoreUnavailable(f"a turn was brought back {RETURNS_AT_ONCE} times, and evicted at once")
+
+    async def _chain_by(self, keys: TurnKeys, id: str, pin: str | None, pin_ms: int, above: bool) -> Chain:
         async with self.server.operation() as operation:
             detail = await self._walk(operation, keys, id, pin, pin_ms, above=above)
             path, erased = split_path(detail[0]), detail[1] == b"1"
@@ -200,9 +226,13 @@ class ConversationHistoryStore:
         Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable.
         """
         keys, pin = self._parent(tenant, tip), self.token()
-        async with self.server.operation() as operation:
-            detail = await self._walk(operation, keys, tip, pin, self.pin_ms)
-        return Pinned(pin, detail[1] == b"1")
+
+        async def attempt() -> Pinned:
+            async with self.server.operation() as operation:
+                detail = await self._walk(operation, keys, tip, pin, self.pin_ms)
+            return Pinned(pin, detail[1] == b"1")
+
+        return await self.at_hand(keys, attempt)
 
     def refuse_long(self, chain: Chain) -> None:
         """Raise ChainTooLong for a chain in memory that could not be continued if it were stored."""
@@ -298,7 +328,8 @@ class ConversationHistoryStore:
             word, *found = await (self._touch if touched else self._look)(operation, keys)
             blob = None if word == b"missing" else await operation.command("GET", keys.key("response"))
         if blob is None:
-            raise NotFound(id)
+            kept = await self._kept(keys, id)
+            return Found(kept.status, kept.response, kept.background, under_way=False, logged=False)
         status, background, under_way, logged = cast(tuple[bytes, bytes, int, int], found)
         return Found(
             status=Status(status.decode()),
@@ -307,6 +338,13 @@ class ConversationHistoryStore:
             under_way=bool(under_way),
             logged=bool(logged),
         )
+
+    async def _kept(self, keys: TurnKeys, id: str) -> Kept:
+        """A turn that isn't in the store any more. Raises NotFound."""
+        kept = await self.elsewhere.find(keys.tenant, keys.digits)
+        if kept is None:
+            raise NotFound(id)
+        return kept
 
     async def _touch(self, operation: Operation, keys: TurnKeys) -> list[Any]:
         try:
@@ -342,25 +380,47 @@ class ConversationHistoryStore:
             kept = await mget(operation, [keys.family("remains") + path[at] for at in deleted])
         for at, blob in zip(deleted, kept, strict=True):
             blobs[at] = blob
-        return [NOTHING_LISTED if blob is None else await codec.unpack_response(blob) for blob in blobs]
+        told = [NOTHING_LISTED if blob is None else await codec.unpack_response(blob) for blob in blobs]
+        left = await self._left(keys, path, blobs)
+        for start in range(0, len(left), FOUND_AT_ONCE):
+            some = left[start : start + FOUND_AT_ONCE]
+            found = await asyncio.gather(*(self.elsewhere.find(tenant, path[at]) for at in some))
+            for at, gone in zip(some, found, strict=True):
+                told[at] = NOTHING_LISTED if gone is None else (gone.response, gone.items)
+        return told
+
+    async def _left(self, keys: TurnKeys, path: Sequence[str], blobs: Sequence[bytes | None]) -> list[int]:
+        """Which of a path's turns that show nothing have left the store: the others were deleted, and are needed."""
+        lacking = [] if self.elsewhere is NOWHERE else [at for at, blob in enumerate(blobs) if blob is None]
+        if not lacking:
+            return []
+        async with self.server.operation() as operation:
+            there = await operation.row(
+                *(("EXISTS", keys.family("node") + path[at]) for at in lacking), at=keys.shard.clock
+            )
+        return [at for at, exists in zip(lacking, there, strict=True) if not exists]
 
     async def messages(self, tenant: str, id: str) -> Messages:
         """All that one turn added, itself alone. Raises NotFound, StoreUnavailable."""
-        key = self.keyspace.turn(tenant, id).key("messages")
+        keys = self.keyspace.turn(tenant, id)
         async with self.server.operation() as operation:
-            blob = await operation.command("GET", key)
-        if blob is None:
-            raise NotFound(id)
-        return codec.decode_messages(blob)
+            blob = await operation.command("GET", keys.key("messages"))
+        return (await self._kept(keys, id)).messages if blob is None else codec.decode_messages(blob)
 
     async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
         """The ids from the root to `id`, deleted ancestors among them. Raises NotFound, StoreUnavailable."""
-        keys = self.keyspace.response(tenant, id)
+        return await self.lineage_by(self.keyspace.response(tenant, id), id)
+
+    async def lineage_by(self, keys: TurnKeys, id: str) -> tuple[str, ...]:
+        """What `lineage` says of the turn with these keys, which its caller knows by `id`."""
         async with self.server.operation() as operation:
             word, *detail = await scripts.lineage(operation, keys, idle_us=self.caps.idle_us)
-        if word == b"missing":
+        if word != b"missing":
+            return tuple(map(id_of, split_path(detail[0])))
+        gone = await self.elsewhere.lineage(keys.tenant, keys.digits)
+        if gone is None:
             raise NotFound(id)
-        return tuple(map(id_of, split_path(detail[0])))
+        return tuple(gone)
 
     async def forget(self, tenant: str, id: str, *, erase: bool = False) -> None:
         """Delete a turn: its id is unknown and its response gone from now on. Its descendants keep their history, with
@@ -369,9 +429,16 @@ class ConversationHistoryStore:
         What no descendant and no run needs is removed, also what an earlier call left that was cut short or didn't
         erase. A run that has read the chain uses what it read. Raises NotFound, StoreUnavailable.
         """
-        keys = self.keyspace.response(tenant, id)
-        async with self.server.operation() as operation:
-            await forget(operation, keys, token=self.token(), idle_us=self.caps.idle_us, erase=erase)
+        await self.forget_by(self.keyspace.response(tenant, id), erase=erase)
+
+    async def forget_by(self, keys: TurnKeys, *, erase: bool) -> None:
+        """What `forget` says, of the turn with these keys."""
+
+        async def attempt() -> None:
+            async with self.server.operation() as operation:
+                await forget(operation, keys, token=self.token(), idle_us=self.caps.idle_us, erase=erase)
+
+        await self.at_hand(keys, attempt)
 
     async def redact(self, tenant: str, id: str, edit: Edit) -> None:
         """Take something out of a turn for good, for all who continue it: `edit` makes of its messages, its response
@@ -380,6 +447,9 @@ class ConversationHistoryStore:
         Raises what `edit` raises, NotFound, NotTerminal, StoreUnavailable.
         """
         keys = self.keyspace.turn(tenant, id)
+        await self.at_hand(keys, lambda: self._redact(keys, id, edit))
+
+    async def _redact(self, keys: TurnKeys, id: str, edit: Edit) -> None:
         for _ in range(REDACTIONS_AT_ONCE):
             async with self.server.operation() as operation:
                 redactions = await operation.command("HGET", keys.key("node"), "redactions")
@@ -417,8 +487,12 @@ class ConversationHistoryStore:
         StoreUnavailable.
         """
         keys = self.keyspace.response(tenant, id)
-        async with self.server.operation() as operation:
-            await forget_tree(operation, keys, token=self.token(), caps=self.caps)
+
+        async def attempt() -> None:
+            async with self.server.operation() as operation:
+                await forget_tree(operation, keys, token=self.token(), caps=self.caps)
+
+        await self.at_hand(keys, attempt)
 
     async def sweep(self) -> Doubt | None:
         """Remove all trees that are deleted, or unused for longer than the caps allow, with the grace that they have.

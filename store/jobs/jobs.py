@@ -280,7 +280,10 @@ class Jobs:
         Returns the job for the caller to end it; None where it was cancelled before. Raises NotFound, NotCancellable,
         StoreUnavailable.
         """
-        lease, keys = Lease(tenant, id, self.history.token()), self._keyspace.response(tenant, id)
+        keys = self._keyspace.response(tenant, id)
+        return await self.history.at_hand(keys, lambda: self._cancel(keys, Lease(tenant, id, self.history.token())))
+
+    async def _cancel(self, keys: TurnKeys, lease: Lease) -> Job | None:
         async with self._server.operation() as operation:
             word, *detail = await scripts.cancel(
                 operation,
@@ -290,9 +293,9 @@ class Jobs:
                 idle_us=self.history.caps.idle_us,
             )
         if word == b"missing":
-            raise NotFound(id)
+            raise NotFound(lease.id)
         if word in (b"ended", b"synchronous"):
-            raise NotCancellable(id, detail[0].decode() if detail else None)
+            raise NotCancellable(lease.id, detail[0].decode() if detail else None)
         if word != b"ok":
             return None
         epoch, last, age_ms, run_ms = map(int, detail)
@@ -322,7 +325,7 @@ class Jobs:
                     raise StoreFull from error
             refuse_steer(word, detail, id)
 
-        await say()
+        await self.history.at_hand(keys, say)
         if self.history.confirmer.safety.wanted:
             await self.history.confirmer.prove(keys.shard)
             await say()  # which changes nothing, unless a failover has lost it meanwhile

@@ -84,8 +84,10 @@ async def test_who_needs_the_latest_layout_may_use_a_store_that_was_never_used_a
     await redis.delete(f"{prefix}:{{00}}:store")
     await grow(store, "one")
     with pytest.raises(LayoutMismatch, match="and the store has layout 1; set HARMONIUM_STORE_LAYOUT=3 once no older"):
-        await archiving.agree()
+        await layout_of(store, Terms(1, needs=ARCHIVE_LAYOUT)).agree()
     assert not await redis.exists(f"{prefix}:{{00}}:store")
+    await archiving.agree()  # it knows what the server has lost
+    assert await archiving.check() == Record(LAYOUT, 1, {}, "unknown", "1")
 
 
 def test_more_shards_a_later_layout_and_limits_that_are_new_are_written() -> None:

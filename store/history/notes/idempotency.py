@@ -122,7 +122,9 @@ class KeyedRequests:
         """
         node = self._history.keyspace.keys(tenant, digits).key("node")
         async with self._history.server.operation() as operation:
-            return bool(await operation.command("EXISTS", node))
+            if await operation.command("EXISTS", node):
+                return True
+        return await self._history.elsewhere.find(tenant, digits) is not None
 
     def channel(self, request: Keyed) -> str:
         """The channel that says that a request has ended, in any way."""

@@ -85,7 +85,7 @@ async def turns_of(history: ConversationHistoryStore, tenant: str, id: str, *, m
     """
     keyspace = history.keyspace
     keys = keyspace.conversation(tenant, id) if id.startswith(CONVERSATION_PREFIX) else keyspace.turn(tenant, id)
-    root, used, tips, whole = await _tips(history, keys, id)
+    root, used, tips, whole = await history.at_hand(keys, lambda: _tips(history, keys, id))
     nodes: dict[str, Node] = {}
     left = [digits for digits, _ in sorted(tips.items(), key=lambda tip: -tip[1])]
     while left and len(nodes) < most:

@@ -1,0 +1,145 @@
+"""Reading through: what a history asks an archive for that has left the store (store/history/elsewhere.py).
+
+Many may ask for the same at once, and anybody for what was never there. So one question is asked once for all who ask
+it meanwhile, what was not there is known for a while, and a process asks no more at once than it was told, of which one
+tenant has half.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any, TypeVar
+
+from store.backup.archiving.retrieving import Retriever
+from store.backup.archiving.returning import Returner
+from store.errors import ArchiveBusy
+from store.history.elsewhere import Kept
+
+CONCURRENCY = 32
+"""How many turns a process looks for at once."""
+
+UNKNOWN_SECONDS = 60.0
+MOST_UNKNOWN = 100_000
+"""For how long, and of how many turns, they are known not to be there: some 20 MB. With more, all are forgotten."""
+
+HIT, MISS, FAILED, REFUSED = "hit", "miss", "failed", "refused"
+"""What becomes of a question."""
+
+T = TypeVar("T")
+
+Question = tuple[str, str]
+"""A tenant, and the digits of a turn."""
+
+
+async def _is_ready() -> None:
+    """It is."""
+
+
+class ArchivedTurns:
+    """The turns of a store that have left it for an archive. It is the `elsewhere` of a history."""
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        returner: Returner,
+        *,
+        ready: Callable[[], Awaitable[None]] = _is_ready,
+        concurrency: int = CONCURRENCY,
+        unknown_seconds: float = UNKNOWN_SECONDS,
+        most_unknown: int = MOST_UNKNOWN,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`ready()` returns once the archive may be asked. `clock()` tells seconds that only grow. What somebody asked
+        for in vain is not looked for again for `unknown_seconds`, also if it was archived and evicted since.
+        """
+        self.counted: Callable[[str], None] = lambda outcome: None
+        """Called with what became of each question."""
+        self._retriever, self._returner, self._ready = retriever, returner, ready
+        self._concurrency, self._share = concurrency, max(1, concurrency // 2)
+        self._unknown_seconds, self._most_unknown = unknown_seconds, most_unknown
+        self._clock = clock
+        self._asked: Counter[str] = Counter()
+        self._under_way: dict[tuple[str, Question], asyncio.Task[Any]] = {}
+        self._unknown: dict[Question, float] = {}
+
+    async def find(self, tenant: str, digits: str) -> Kept | None:
+        """What the history asks for (store/history/elsewhere.py)."""
+        turn = await self._once("find", tenant, digits, self._retriever.found)
+        if turn is None or turn.response is None:
+            return None
+        return Kept(turn.status, turn.response, turn.items or b"[]", turn.messages, turn.background)
+
+    async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
+        """What the history asks for."""
+        way = await self._once("way", tenant, digits, self._retriever.way)
+        return None if way is None else [turn.id for turn in way.turns]
+
+    async def bring_back(self, tenant: str, digits: str) -> bool:
+        """What the history asks for."""
+        return bool(await self._once("bring back", tenant, digits, self._brought_back))
+
+    async def _brought_back(self, tenant: str, digits: str) -> bool | None:
+        return await self._returner.bring_back(tenant, digits) or None
+
+    async def _once(
+        self, what: str, tenant: str, digits: str, ask: Callable[[str, str], Awaitable[T | None]]
+    ) -> T | None:
+        """What `ask` returns, for all who ask for the same meanwhile; None also where that was so a moment ago."""
+        question = (tenant, digits)
+        if self._is_unknown(question):
+            return None
+        key = (what, question)
+        task = self._under_way.get(key)
+        if task is None:
+            task = asyncio.create_task(self._counted(question, ask))
+            self._under_way[key] = task
+            task.add_done_callback(lambda done: self._ended(key, done))
+        return await asyncio.shield(task)
+
+    def _ended(self, key: tuple[str, Question], task: asyncio.Task[Any]) -> None:
+        del self._under_way[key]
+        if not task.cancelled():
+            task.exception()  # nobody may be left who waits for it
+
+    async def _counted(self, question: Question, ask: Callable[[str, str], Awaitable[T | None]]) -> T | None:
+        """Ask, where there is a place for that. Raises ArchiveBusy."""
+        outcome = FAILED
+        try:
+            async with self._place(question[0]):
+                await self._ready()
+                found = await ask(*question)
+            outcome = MISS if found is None else HIT
+        except ArchiveBusy:
+            outcome = REFUSED
+            raise
+        finally:
+            self.counted(outcome)
+        if found is None:
+            self._note_unknown(question)
+        return found
+
+    @asynccontextmanager
+    async def _place(self, tenant: str) -> AsyncGenerator[None]:
+        if self._asked.total() >= self._concurrency or self._asked[tenant] >= self._share:
+            raise ArchiveBusy
+        self._asked[tenant] += 1
+        try:
+            yield
+        finally:
+            self._asked[tenant] -= 1
+            if not self._asked[tenant]:
+                del self._asked[tenant]
+
+    def _is_unknown(self, question: Question) -> bool:
+        until = self._unknown.get(question)
+        if until is None or until > self._clock():
+            return until is not None
+        del self._unknown[question]
+        return False
+
+    def _note_unknown(self, question: Question) -> None:
+        if len(self._unknown) >= self._most_unknown:
+            self._unknown.clear()
+        self._unknown[question] = self._clock() + self._unknown_seconds

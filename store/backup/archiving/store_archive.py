@@ -1,0 +1,207 @@
+"""The archive of a store: what was proved of it, what archives in it, and what is asked for what has left memory.
+
+One archive has the turns of one store, so both have the store's secret: an empty store takes that of the archive, and
+whoever names the archive of another store is refused. All who share a store share its archive. At a time one of them
+archives a shard: a lease says who, which spares the others work; that two archive at once does no harm.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from store.archive.archive import Archive
+from store.backup.archiving.archiver import AFTER_SECONDS, Archiver, Due
+from store.backup.archiving.reading_through import CONCURRENCY, ArchivedTurns
+from store.backup.archiving.retrieving import Retriever
+from store.backup.archiving.returning import Returner
+from store.backup.archiving.shards import begin_archive, note_older, tell_away
+from store.errors import ArchiveDamaged, ArchiveForeign, ArchiveUnavailable, NewerFormat
+from store.history.history import ConversationHistoryStore
+from store.keys import SECRET_BYTES, ShardKeys, id_of
+from store.secret import shared_secret
+
+SECRET_KEY = "v1/store/secret"
+"""Where an archive has the secret of its store."""
+
+TREES = 64
+"""How many trees that are due are looked for at once."""
+
+AT_ONCE = 16
+"""How many trees of a shard are archived side by side."""
+
+BATCHES = 50
+"""After how many such looks another shard has its turn."""
+
+LEASE_SECONDS = 15.0
+"""For how long one process archives a shard after it has said so."""
+
+LATER_SECONDS = 600.0
+"""After how long a tree is tried again that can't be archived as it is."""
+
+AWAY_SECONDS = 30.0
+"""For how long the shards know that the archive was away, where that lets them evict what it lacks."""
+
+
+class Waiting(NamedTuple):
+    """What a shard has that the archive lacks: how many trees, and for how many seconds the first one has been due."""
+
+    trees: int = 0
+    seconds: float = 0.0
+
+
+class StoreArchive:
+    """An archive for a store. All raise StoreUnavailable and ArchiveUnavailable."""
+
+    def __init__(
+        self,
+        history: ConversationHistoryStore,
+        archive: Archive,
+        *,
+        after_seconds: float = AFTER_SECONDS,
+        evicts: bool = False,
+        concurrency: int = CONCURRENCY,
+        lease_seconds: float = LEASE_SECONDS,
+        later_seconds: float = LATER_SECONDS,
+    ) -> None:
+        """Trees are archived `after_seconds`. With `evicts` the store may evict what the archive lacks while that is
+        away. `concurrency` is how many turns are looked for at once. The history asks it from now on.
+        """
+        self.archive = archive
+        self.archived: Callable[[int], None] = lambda trees: None
+        """Called with how many trees were archived."""
+        self.failed: Callable[[str, str], None] = lambda root, reason: None
+        """Called with the root of a tree that could not be archived as it is, and why; it is tried again later."""
+        self._history, self._server, self._keyspace = history, history.server, history.keyspace
+        self._after_seconds, self._evicts = after_seconds, evicts
+        self._lease_ms, self._later_seconds = round(lease_seconds * 1000), later_seconds
+        self._archiver = Archiver(self._server, self._keyspace, archive, after_seconds=after_seconds)
+        retriever = Retriever(self._server, self._keyspace, archive)
+        self.turns = ArchivedTurns(retriever, Returner(history, retriever), ready=self.open, concurrency=concurrency)
+        history.elsewhere = self.turns
+        self._owner = history.token()
+        self._opening = asyncio.Lock()
+        self._secret: bytes | None = None
+        self.warnings: Sequence[str] = ()
+        """What an operator should know of the archive, once it is open."""
+
+    async def open(self) -> None:
+        """Prove that the archive keeps its promises and is the store's. Once that is done, it costs nothing.
+
+        Raises ArchiveUnfit, ArchiveForeign.
+        """
+        if self._secret is not None:
+            return
+        async with self._opening:
+            if self._secret is None:
+                self.warnings = await self.archive.probe()
+                self._secret = await self._joined()
+
+    async def secret(self) -> bytes:
+        """The store's secret. Where the archive is away, it is the one that the store has; without any that raises
+        ArchiveUnavailable, as there may be one in the archive.
+        """
+        try:
+            await self.open()
+        except ArchiveUnavailable:
+            async with self._server.operation() as operation:
+                there = await operation.command("GET", self._keyspace.all_shards()[0].secret)
+            if there is None:
+                raise
+            return await shared_secret(self._history)
+        assert self._secret is not None
+        return self._secret
+
+    async def _joined(self) -> bytes:
+        """The secret that the store and the archive have in common."""
+        stored = await self.archive.get(SECRET_KEY)
+        if stored is None:
+            made = await shared_secret(self._history)
+            await self.archive.put(SECRET_KEY, made, only_if=None)
+            stored = await self.archive.get(SECRET_KEY)
+        if stored is None or len(stored.value) != SECRET_BYTES:
+            raise ArchiveForeign
+        kept = stored.value
+        if await shared_secret(self._history, entropy=lambda size: kept) != kept:
+            raise ArchiveForeign
+        return kept
+
+    async def note(self) -> bool:
+        """Have the shards note what changes, and the next of the trees from before that; whether more of these are
+        left.
+        """
+        await begin_archive(self._server, self._keyspace, self._after_seconds)
+        return await note_older(self._server, self._keyspace)
+
+    async def archive_due(self) -> Waiting:
+        """Archive what is due in those shards that nobody else archives; what is left in these.
+
+        Raises ArchiveUnfit, ArchiveForeign. Where the archive is away, the shards hear of it if they may evict then.
+        """
+        try:
+            await self.open()
+            left = [await self._archive_shard(shard) for shard in self._keyspace.all_shards()]
+        except ArchiveUnavailable:
+            if self._evicts:
+                await tell_away(self._server, self._keyspace, AWAY_SECONDS)
+            raise
+        return Waiting(sum(each.trees for each in left), max(each.seconds for each in left))
+
+    async def _archive_shard(self, shard: ShardKeys) -> Waiting:
+        for _ in range(BATCHES):
+            if not await self._holds(shard):
+                return Waiting()
+            due = await self._archiver.due(shard, TREES)
+            if not due:
+                break
+            places = asyncio.Semaphore(AT_ONCE)
+            done = await asyncio.gather(*(self._archive(tree, places) for tree in due), return_exceptions=True)
+            self.archived(sum(1 for each in done if each is True))
+            for each in done:
+                if isinstance(each, BaseException):
+                    raise each
+        return await self._waiting(shard)
+
+    async def _archive(self, tree: Due, places: asyncio.Semaphore) -> bool:
+        """Archive all that has changed of a tree; whether that could be done."""
+        async with places:
+            try:
+                await self._archiver.archive(tree)
+            except (ArchiveDamaged, NewerFormat) as error:
+                self.failed(id_of(tree.root), str(error))
+                await self._put_off(tree)
+                return False
+        return True
+
+    async def _put_off(self, tree: Due) -> None:
+        shard = self._keyspace.keys(tree.tenant, tree.root).shard
+        async with self._server.operation() as operation:
+            at = await _now_ms(operation.command, shard) + round(self._later_seconds * 1000)
+            await operation.command("ZADD", shard.unarchived, "XX", at, f"{tree.tenant}/{tree.root}")
+
+    async def _holds(self, shard: ShardKeys) -> bool:
+        """Whether this process archives a shard, for a while from now."""
+        async with self._server.operation() as operation:
+            if await operation.command("SET", shard.archiver, self._owner, "NX", "PX", self._lease_ms):
+                return True
+            if await operation.command("GET", shard.archiver) != self._owner.encode():
+                return False
+            await operation.command("PEXPIRE", shard.archiver, self._lease_ms)
+            return True
+
+    async def _waiting(self, shard: ShardKeys) -> Waiting:
+        async with self._server.operation() as operation:
+            now = await _now_ms(operation.command, shard)
+            trees = await operation.command("ZCARD", shard.unarchived)
+            first = await operation.command("ZRANGE", shard.unarchived, 0, 0, "WITHSCORES")
+        seconds = (now - float(first[1])) / 1000 if first else 0.0
+        return Waiting(int(trees), max(0.0, seconds) if first and float(first[1]) else 0.0)
+
+    async def close(self) -> None:
+        """Give back what is held, once nobody asks any more."""
+        await self.archive.close()
+
+
+async def _now_ms(command: Callable[..., Awaitable[list[bytes]]], shard: ShardKeys) -> int:
+    """The server's clock."""
+    seconds, micros = await command("TIME", at=shard.clock)
+    return int(seconds) * 1000 + int(micros) // 1000

@@ -1,0 +1,59 @@
+"""What a history asks for turns that it has no more: an archive, where there is one (store/backup/archiving/).
+
+The history knows no archive. It says of which turn it has nothing, and then either shows what is told of it, or has it
+brought back to go on with it as with any other.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from store.turn import Messages, Status
+
+
+class Kept(NamedTuple):
+    """A turn that has ended and left the store: what it was as a response, JSON with its input items, what it added,
+    and its mode if it was made in the background.
+    """
+
+    status: Status
+    response: bytes
+    items: bytes
+    messages: Messages
+    background: str | None
+
+
+class Elsewhere(Protocol):
+    """Where turns are that have left the store. All raise StoreUnavailable, ArchiveUnavailable, which says nothing of
+    whether there is such a turn, ArchiveDamaged and NewerFormat.
+    """
+
+    async def find(self, tenant: str, digits: str) -> Kept | None:
+        """A turn; None where none is there for this tenant, or it was deleted."""
+        ...
+
+    async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
+        """The ids from the root to a turn; None as for `find`."""
+        ...
+
+    async def bring_back(self, tenant: str, digits: str) -> bool:
+        """Have a turn in the store again with all above it; whether it was there. Raises StoreFull, too."""
+        ...
+
+
+class Nowhere:
+    """What leaves the store is gone."""
+
+    async def find(self, tenant: str, digits: str) -> Kept | None:
+        """Nothing."""
+        return None
+
+    async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
+        """Nothing."""
+        return None
+
+    async def bring_back(self, tenant: str, digits: str) -> bool:
+        """Nothing."""
+        return False
+
+
+NOWHERE = Nowhere()

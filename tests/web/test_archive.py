@@ -1,0 +1,301 @@
+"""Conversations that have left memory, over HTTP: they are read, continued and deleted as any others, and an archive
+that is away is no reason to say that something isn't there.
+"""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from openai import APIStatusError, AsyncOpenAI
+from redis.asyncio import Redis
+
+from service.commands.joining import join
+from service.settings.settings import Settings
+from store.errors import Unsupported
+from tests.support.service.inside import Inside, serving
+from tests.support.service.process import MODEL, free_port
+from tests.support.waiting import until
+
+KEYS = (("ada", "key-of-ada"), ("bob", "key-of-bob"))
+FEW = 8
+"""How many responses memory has room for."""
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    client = Redis.from_url(redis_url)
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+def settings(redis_url: str, prefix: str, tmp_path: Path) -> Settings:
+    return Settings.model_validate(
+        {
+            "redis_url": redis_url,
+            "key_prefix": prefix,
+            "api_keys": KEYS,
+            "data_dir": tmp_path,
+            "archive_url": "sqlite",
+            "archive_after_seconds": 0,
+            "max_responses": FEW,
+            "max_trees": 0,
+            "worker": True,
+            "sweep_seconds": 1,
+        }
+    )
+
+
+class Stored:
+    """What a client knows of the service, and what is in memory."""
+
+    def __init__(self, inside: Inside, redis: Redis, prefix: str) -> None:
+        self.inside, self.redis, self.prefix = inside, redis, prefix
+        self.ada, self.bob = (inside.client(key) for _, key in KEYS)
+
+    async def all_archived(self) -> None:
+        """Return once the archive lacks nothing."""
+        await until(lambda: self._waits(0))
+
+    async def _waits(self, count: int) -> bool:
+        return await self.redis.zcard(f"{self.prefix}:{{00}}:unarchived") == count
+
+    async def in_memory(self, id: str, tenant: str = "ada") -> bool:
+        """Whether Redis has a turn."""
+        return bool(await self.redis.exists(f"{self.prefix}:{{00}}:t:{tenant}:node:{id.partition('_')[2]}"))
+
+    async def push_out(self, id: str, client: AsyncOpenAI | None = None) -> None:
+        """Have a turn of Ada's leave memory."""
+        while await self.in_memory(id):
+            await say(client or self.ada, "Count to 3.")
+            await self.all_archived()
+
+
+async def say(client: AsyncOpenAI, text: str, after: str | None = None) -> str:
+    return (await client.responses.create(model=MODEL, input=text, previous_response_id=after)).id
+
+
+@pytest.fixture
+async def stored(settings: Settings, redis: Redis, prefix: str) -> AsyncIterator[Stored]:
+    async with serving(settings) as inside:
+        stored = Stored(inside, redis, prefix)
+        async with stored.ada, stored.bob:
+            yield stored
+
+
+@pytest.fixture
+async def away(stored: Stored) -> tuple[str, str]:
+    """Two turns of a conversation that have left memory."""
+    first = await say(stored.ada, "My name is Ada.")
+    second = await say(stored.ada, "Count to 2.", first)
+    await stored.push_out(first)
+    assert not await stored.in_memory(second)
+    return first, second
+
+
+async def test_a_response_that_left_memory_is_retrieved_and_stays_away(stored: Stored, away: tuple[str, str]) -> None:
+    found = await stored.ada.responses.retrieve(away[1])
+    assert found.output_text == "1\n2"
+    assert found.previous_response_id == away[0]
+    assert not await stored.in_memory(away[1])
+
+
+async def test_its_input_items_are_those_of_the_conversation(stored: Stored, away: tuple[str, str]) -> None:
+    items = [item async for item in stored.ada.responses.input_items.list(away[1], order="asc", limit=1)]
+    assert [item.type for item in items] == ["message", "reasoning", "message", "message"]
+    assert "My name is Ada." in items[0].to_json()
+    assert not await stored.in_memory(away[1])
+
+
+async def test_it_is_continued_with_all_that_was_said(stored: Stored, away: tuple[str, str]) -> None:
+    answer = await stored.ada.responses.create(model=MODEL, input="What is my name?", previous_response_id=away[1])
+    assert answer.output_text == "Your name is Ada."
+    assert await stored.in_memory(away[0])
+    assert await stored.in_memory(away[1])
+
+
+async def test_it_is_nobody_elses(stored: Stored, away: tuple[str, str]) -> None:
+    for attempt in (stored.bob.responses.retrieve(away[0]), say(stored.bob, "Go on.", away[1])):
+        with pytest.raises(APIStatusError) as refused:
+            await attempt
+        assert refused.value.status_code in (400, 404)
+        assert refused.value.code in (None, "previous_response_not_found")
+
+
+async def test_what_is_deleted_after_it_left_stays_deleted(
+    stored: Stored, away: tuple[str, str], redis: Redis, prefix: str, settings: Settings
+) -> None:
+    await stored.ada.responses.delete(away[0])
+    await gone(stored.ada, away[0])
+    assert (await stored.ada.responses.retrieve(away[1])).output_text == "1\n2"
+    await stored.all_archived()
+    await forget_all(redis, prefix)
+    async with serving(settings) as again, again.client(KEYS[0][1]) as ada:
+        await gone(ada, away[0])
+        answer = await ada.responses.create(model=MODEL, input="What is my name?", previous_response_id=away[1])
+        assert answer.output_text == "Your name is Ada."
+
+
+async def test_a_conversation_that_is_deleted_as_a_whole_is_gone_with_all_its_forks(
+    stored: Stored, away: tuple[str, str]
+) -> None:
+    fork = await say(stored.ada, "Count to 4.", away[0])
+    await stored.push_out(away[0])
+    async with stored.inside.http() as http:
+        headers = {"authorization": f"Bearer {KEYS[0][1]}"}
+        answer = await http.delete(f"/v1/responses/{away[1]}?tree=true", headers=headers)
+        assert answer.status_code == 200, answer.text
+    for id in (*away, fork):
+        await gone(stored.ada, id)
+    await stored.all_archived()
+    for id in (*away, fork):
+        await gone(stored.ada, id)
+
+
+async def test_an_empty_redis_serves_all_that_its_archive_has(
+    stored: Stored, away: tuple[str, str], redis: Redis, prefix: str, settings: Settings
+) -> None:
+    await stored.all_archived()
+    secret = await redis.get(f"{prefix}:{{00}}:secret")
+    await forget_all(redis, prefix)
+    async with serving(settings) as again, again.client(KEYS[0][1]) as ada:
+        answer = await ada.responses.create(model=MODEL, input="What is my name?", previous_response_id=away[1])
+        assert answer.output_text == "Your name is Ada."
+    assert await redis.get(f"{prefix}:{{00}}:secret") == secret
+
+
+async def test_a_conversation_by_its_id_comes_back(stored: Stored) -> None:
+    ada = stored.ada
+    made = await ada.conversations.create(metadata={"topic": "names"})
+    first = await ada.responses.create(model=MODEL, input="My name is Ada.", conversation=made.id)
+    await stored.push_out(first.id)
+    assert not await stored.in_memory(made.id)
+    assert (await ada.conversations.retrieve(made.id)).metadata == {"topic": "names"}
+    items = [item async for item in ada.conversations.items.list(made.id, order="asc")]
+    assert "My name is Ada." in items[0].to_json()
+    answer = await ada.responses.create(model=MODEL, input="What is my name?", conversation=made.id)
+    assert answer.output_text == "Your name is Ada."
+    await stored.push_out(answer.id)
+    await ada.conversations.update(made.id, metadata={"topic": "more"})
+    await stored.push_out(answer.id)
+    assert (await ada.conversations.retrieve(made.id)).metadata == {"topic": "more"}
+    await ada.conversations.delete(made.id)
+    with pytest.raises(APIStatusError) as refused:
+        await ada.conversations.retrieve(made.id)
+    assert refused.value.status_code == 404
+
+
+async def test_a_background_response_that_left_memory_can_be_asked_for_and_not_be_cancelled(stored: Stored) -> None:
+    made = await stored.ada.responses.create(model=MODEL, input="Count to 2.", background=True)
+    await until(lambda: ended(stored.ada, made.id))
+    await stored.push_out(made.id)
+    assert (await stored.ada.responses.retrieve(made.id)).output_text == "1\n2"
+    with pytest.raises(APIStatusError) as refused:
+        await stored.ada.responses.cancel(made.id)
+    assert (refused.value.status_code, refused.value.body["message"]) == (400, "Cannot cancel a completed response.")
+
+
+async def test_an_archive_that_is_away_is_no_reason_to_say_that_nothing_is_there(
+    stored: Stored, away: tuple[str, str], settings: Settings
+) -> None:
+    nowhere = settings.model_copy(update={"archive_url": f"postgresql://nobody@127.0.0.1:{free_port()}/none"})
+    async with serving(nowhere) as blind, blind.client(KEYS[0][1]) as ada:
+        for attempt in (ada.responses.retrieve(away[1]), say(ada, "Go on.", away[1]), ada.responses.delete(away[1])):
+            with pytest.raises(APIStatusError) as refused:
+                await attempt
+            assert (refused.value.status_code, refused.value.code) == (503, "archive_unavailable")
+            assert "retry-after" in refused.value.response.headers
+        assert await say(ada, "Count to 2.")
+    await stored.ada.responses.retrieve(away[1])
+
+
+async def test_memory_that_is_full_of_what_the_archive_lacks_takes_no_more_and_loses_nothing(
+    settings: Settings, redis: Redis, prefix: str
+) -> None:
+    nowhere = settings.model_copy(update={"archive_url": f"postgresql://nobody@127.0.0.1:{free_port()}/none"})
+    await redis.set(f"{prefix}:{{00}}:secret", bytes(32))
+    async with serving(nowhere) as blind, blind.client(KEYS[0][1]) as ada:
+        await until(lambda: redis.exists(f"{prefix}:{{00}}:archive"))
+        said = [await say(ada, "Count to 2.") for _ in range(FEW)]
+        with pytest.raises(APIStatusError) as refused:
+            await say(ada, "One more.")
+        assert (refused.value.status_code, refused.value.code) == (503, "store_full")
+        for id in said:
+            await ada.responses.retrieve(id)
+
+
+async def test_where_the_settings_say_so_what_the_archive_lacks_makes_room(
+    settings: Settings, redis: Redis, prefix: str
+) -> None:
+    changes = {"archive_url": f"postgresql://nobody@127.0.0.1:{free_port()}/none", "archive_when_down": "evict"}
+    await redis.set(f"{prefix}:{{00}}:secret", bytes(32))
+    async with serving(settings.model_copy(update=changes)) as blind, blind.client(KEYS[0][1]) as ada:
+        await until(lambda: redis.exists(f"{prefix}:{{00}}:archive"))
+        await until(lambda: redis.exists(f"{prefix}:{{00}}:archive-away"))
+        for _ in range(2 * FEW):
+            await say(ada, "Count to 2.")
+
+
+async def test_without_an_archive_again_all_is_evicted_as_ever(
+    stored: Stored, settings: Settings, redis: Redis, prefix: str
+) -> None:
+    await say(stored.ada, "Count to 2.")
+    without = settings.model_copy(update={"archive_url": "none", "change_limits": True})
+    async with serving(without) as again, again.client(KEYS[0][1]) as ada:
+        await until(lambda: _lacks(redis, f"{prefix}:{{00}}:archive"))
+        for _ in range(2 * FEW):
+            await say(ada, "Count to 2.")
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("s3://", "HARMONIUM_ARCHIVE_URL should be s3://BUCKET"),
+        ("sqlite://relative", "HARMONIUM_ARCHIVE_URL should have an absolute path"),
+        ("postgresql://nobody@127.0.0.1", "HARMONIUM_ARCHIVE_URL should name a database"),
+    ],
+)
+def test_who_names_no_archive_does_not_start(settings: Settings, url: str, told: str) -> None:
+    with pytest.raises(Unsupported, match=told):
+        join(settings.model_copy(update={"archive_url": url}))
+
+
+async def test_who_names_the_archive_of_another_store_does_not_start(
+    stored: Stored, away: tuple[str, str], settings: Settings
+) -> None:
+    another = settings.model_copy(update={"key_prefix": f"test-{uuid.uuid4().hex}"})
+    await asyncio.to_thread(join, another)  # which is empty, and takes the secret of the archive
+    third = settings.model_copy(update={"key_prefix": f"test-{uuid.uuid4().hex}", "archive_url": "none"})
+    await asyncio.to_thread(join, third)
+    async with serving(third) as apart, apart.client(KEYS[0][1]) as ada:
+        await say(ada, "Count to 2.")
+    with pytest.raises(Unsupported, match="names the archive of another store"):
+        await asyncio.to_thread(join, third.model_copy(update={"archive_url": "sqlite", "change_limits": True}))
+
+
+async def _lacks(redis: Redis, key: str) -> bool:
+    return not await redis.exists(key)
+
+
+async def ended(client: AsyncOpenAI, id: str) -> bool:
+    return (await client.responses.retrieve(id)).status == "completed"
+
+
+async def gone(client: AsyncOpenAI, id: str) -> None:
+    with pytest.raises(APIStatusError) as refused:
+        await client.responses.retrieve(id)
+    assert refused.value.status_code == 404, json.dumps(refused.value.body)
+
+
+async def forget_all(redis: Redis, prefix: str) -> None:
+    """The server loses all that it has."""
+    keys = [key async for key in redis.scan_iter(f"{prefix}:*")]
+    await redis.delete(*keys)
