@@ -117,7 +117,7 @@ def test_usage_is_bars_and_the_same_numbers_in_tables(
 
 
 def test_health_shows_how_full_the_store_is_and_the_engines(start: START, visit: Open) -> None:
-    service = start(admin_key=ADMIN_KEY, api_keys=f"acme:{ACME_KEY}", max_responses=4)
+    service = start(admin_key=ADMIN_KEY, api_keys=f"acme:{ACME_KEY}", max_responses=4, archive_url="none")
     for _ in range(10):
         service.client(ACME_KEY).responses.create(model=MODEL, input="Hi")
     page = entered(visit, service, "#/health")

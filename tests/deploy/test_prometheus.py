@@ -189,6 +189,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         max_concurrent_requests=AT_ONCE // 2,
         max_queued_requests=1,
         max_responses=KEPT,
+        archive_url="none",
     )
     try:
         with prometheus(tmp_path_factory.mktemp("prometheus"), [f"127.0.0.1:{service.port}"], METRICS_KEY) as found:

@@ -45,7 +45,7 @@ def without(id: str, answer: HttpResponse) -> tuple[int, dict[str, object]]:
 
 
 def test_the_least_recently_used_response_goes_for_a_new_one(start: Start) -> None:
-    client = start(max_responses=3).client()
+    client = start(archive_url="none", max_responses=3).client()
     ids = [created(client, text) for text in ("one", "two", "three")]
     client.responses.retrieve(ids[0])
     ids.append(created(client, "four"))
@@ -53,7 +53,7 @@ def test_the_least_recently_used_response_goes_for_a_new_one(start: Start) -> No
 
 
 def test_a_tenant_that_stores_much_has_nothing_of_another_one_evicted(start: Start) -> None:
-    service = start(max_responses=10, api_keys="acme:key-a,rival:key-b")
+    service = start(archive_url="none", max_responses=10, api_keys="acme:key-a,rival:key-b")
     acme, rival = service.client("key-a"), service.client("key-b")
     mine = [created(acme, text) for text in ("one", "two", "three")]
     theirs = [created(rival, str(number)) for number in range(15)]
@@ -62,7 +62,7 @@ def test_a_tenant_that_stores_much_has_nothing_of_another_one_evicted(start: Sta
 
 
 def test_an_evicted_a_deleted_a_foreign_and_an_unknown_id_look_the_same(start: Start) -> None:
-    service = start(max_responses=1, api_keys="acme:key-a,rival:key-b")
+    service = start(archive_url="none", max_responses=1, api_keys="acme:key-a,rival:key-b")
     acme, rival = service.client("key-a"), service.client("key-b")
     evicted, deleted = created(acme, "one"), created(acme, "two")
     acme.responses.delete(deleted)
@@ -79,7 +79,7 @@ def test_an_evicted_a_deleted_a_foreign_and_an_unknown_id_look_the_same(start: S
 
 
 def test_a_store_whose_every_response_is_needed_is_full_and_says_when_to_come_back(start: Start) -> None:
-    service = start(max_responses=2, demo_tokens_per_second=50)
+    service = start(archive_url="none", max_responses=2, demo_tokens_per_second=50)
     client, http = service.client(), service.http()
     first, second = created(client, "one"), created(client, "two")
     with ThreadPoolExecutor() as pool:
@@ -122,7 +122,7 @@ def pinned(service: ServiceProcess, id: str) -> bool:
 
 
 def test_a_conversation_that_alone_takes_up_a_cap_is_refused_in_words(start: Start) -> None:
-    client = start(max_responses=1).client()
+    client = start(archive_url="none", max_responses=1).client()
     id = created(client, "hi")
     with pytest.raises(openai.BadRequestError, match="too long") as refused:
         created(client, "again", after=id)
@@ -140,7 +140,7 @@ def test_a_conversation_of_too_many_messages_is_refused_in_words(start: Start) -
 
 
 def test_a_conversation_that_nobody_uses_is_deleted(start: Start) -> None:
-    service = start(idle_days=1, sweep_seconds=0.1)
+    service = start(archive_url="none", idle_days=1, sweep_seconds=0.1)
     client = service.client()
     ids = [created(client, text) for text in ("used long ago", "used now")]
     now = round(time.time() * 1e6)
