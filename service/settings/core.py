@@ -241,7 +241,8 @@ class CoreSettings(BaseSettings):
     MAX_LOG_BYTES, STREAM_RETENTION_SECONDS and MAX_WEBHOOKS_PENDING, by which each process deletes for all. An
     embedded server's follow its own."""
     idle_days: float = Field(30, ge=0, le=36_500)
-    """A chain of responses that nobody used for so many days is deleted. 0 keeps it."""
+    """A chain of responses that nobody used for so many days is deleted; with an archive it only leaves memory. 0 keeps
+    it."""
     conversation_idle_days: float = Field(0, ge=0, le=36_500)
     """A conversation with an id, and the responses in it, are deleted once nobody used them for so many days, no fewer
     than IDLE_DAYS. 0 keeps them, until they are deleted or evicted."""
