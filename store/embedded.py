@@ -67,8 +67,11 @@ MAX_LOG_BYTES = 1 << 20
 
 LOG_TAIL_BYTES = 2000
 LOCK = "lock"
-VOLUME_FILES = {"lost+found"}
-"""What an empty volume holds."""
+ARCHIVE = "archive"
+"""The folder of an archive in SQLite (store/archive/opening.py)."""
+
+VOLUME_FILES = {"lost+found", ARCHIVE}
+"""What an empty volume holds; an archive may be there before the first server, or after all else is lost."""
 
 RUNTIME_PREFIX = "harmonium-"
 SOCKET = "valkey.sock"

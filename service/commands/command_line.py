@@ -1,5 +1,6 @@
 """The command line: `harmonium serve`, `worker`, `sandbox`, `doctor`, `fsck`, `backup`, `restore`, `settings` and
-`--version`; `projects`, `keys`, `usage` and `audit` are in tenants/, those that talk to a service over HTTP in client/.
+`--version`; `archive` is in archive/, `projects`, `keys`, `usage` and `audit` are in tenants/, those that talk to a
+service over HTTP in client/.
 
 Options are settings under another name, and their help is the settings' own description, so that the two
 can't differ. An error is one line on stderr. There is no option for API keys: the list of processes, which
@@ -17,6 +18,7 @@ from typing import Annotated, Any, Never, cast
 import typer
 
 from service.build import this_build
+from service.commands.archive.command_line import archive
 from service.commands.client.command_line import app as client
 from service.commands.tenants.command_line import audit, keys, projects, usage
 from service.settings.core import ENGINE_URLS
@@ -50,6 +52,7 @@ app = typer.Typer(
 app.add_typer(client, name="")  # its commands, not a group of them
 app.add_typer(projects, name="projects")
 app.add_typer(keys, name="keys")
+app.add_typer(archive, name="archive")
 app.command()(usage)
 app.command()(audit)
 

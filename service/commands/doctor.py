@@ -8,7 +8,7 @@ else started for the check. Never change a setting here.
 import asyncio
 import json
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from http.client import HTTPException
@@ -25,18 +25,19 @@ from service.commands.client.load.one import one_response
 from service.commands.client.service import Service
 from service.commands.serve import StartError, address_of, listen, url_of
 from service.engine.port import Engine, EngineUnavailable
-from service.responses.service import open_engine, open_engines
+from service.responses.service import open_archive, open_engine, open_engines
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox, Unusable
+from service.settings.archive import SQLITE
 from service.settings.core import is_loopback
 from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
 from service.settings.settings import Settings, display
 from service.webhooks.receiver import NotAccepted, Receiver
 from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import Examined, examine
-from store.embedded import EmbeddedServer
+from store.embedded import ARCHIVE, EmbeddedServer
 from store.embedded import address_of as socket_of
-from store.errors import DataFolderBusy, StoreUnavailable
+from store.errors import DataFolderBusy, StoreError, StoreUnavailable
 from store.guard import free_bytes
 from store.redis import address
 from store.redis.address import Kind
@@ -49,6 +50,7 @@ ANSWER_SECONDS = 2.0
 MAX_ANSWER_BYTES = 1 << 16
 
 SANDBOX_REMEDY = "docs/sandbox.md says what each reason means, and what to do"
+ARCHIVE_REMEDY = "docs/archive.md says what a store has to do, and what each warning means"
 FOLDER_REMEDY = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
 
 
@@ -99,7 +101,7 @@ def diagnose(settings: Settings, running: Service | None = None) -> Report:
     """
     shown = str(display(settings)["redis_url"] or f"embedded in {settings.data_dir}")
     found = [_keys(settings), _port(settings), _engine(settings), _sandbox(settings), _webhooks(settings)]
-    found += _redis(settings)
+    found += [_archive(settings), *_redis(settings)]
     if running is not None:
         found.append(_response(running))
     return Report(shown, worst_first(found))
@@ -254,6 +256,40 @@ def _response(running: Service) -> Finding:
         remedy = "read what the service logged about it; HARMONIUM_CLIENT_KEY is the key that was used"
         return finding("one response", why, (Level.UNSAFE, "; ".join([*failed, now] if now else failed), remedy))
     return finding("one response", why, (Level.OK, now, ""))
+
+
+def _archive(settings: Settings) -> Finding:
+    """Whether there is an archive, and its store keeps what it promises."""
+    why, settled = "what leaves memory is kept there", with_archive(settings)
+    if settled.archive_url == SQLITE and not (settings.data_dir / ARCHIVE).exists():
+        return finding("archive", why, (Level.OK, "sqlite: `serve` makes it in the data folder", ""))
+    try:
+        warnings = asyncio.run(_probed(settled))
+    except (StoreError, ValueError) as error:
+        return finding("archive", why, (Level.UNSAFE, str(error), ARCHIVE_REMEDY))
+    if warnings is None:
+        return finding("archive", why, (Level.OK, "none: what leaves memory is deleted", ""))
+    if warnings:
+        return finding("archive", why, (Level.WARN, "; ".join(warnings), ARCHIVE_REMEDY))
+    return finding("archive", why, (Level.OK, f"{settled.archive_kind}: its store is fit for it", ""))
+
+
+async def _probed(settings: Settings) -> Sequence[str] | None:
+    """What an operator should know of an archive; None where there is none. Raises ArchiveUnavailable, ArchiveUnfit,
+    Unsupported, ValueError.
+    """
+    archive = open_archive(settings)
+    if archive is None:
+        return None
+    try:
+        return await archive.probe()
+    finally:
+        await archive.close()
+
+
+def with_archive(settings: Settings) -> Settings:
+    """The settings with the archive that the service has with them: with the embedded server it has one by itself."""
+    return settings.model_copy(update={"archive_url": settings.archive_url or ("" if settings.redis_url else SQLITE)})
 
 
 async def _tried(sandbox: Sandbox) -> None:

@@ -89,6 +89,7 @@ def test_json_is_one_object_with_every_finding() -> None:
         ("engine", "ok"),
         ("sandbox", "ok"),
         ("webhooks", "ok"),
+        ("archive", "ok"),
     ]
 
 

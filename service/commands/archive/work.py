@@ -1,0 +1,233 @@
+"""What the commands of an archive do, and how far they are: results as values, for command_line.py to print.
+
+The archive alone is opened where that is enough, so these work while there is no Redis. Else the settings' Redis is
+asked, or the embedded server, which may run.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import IO, NamedTuple, TypeVar
+
+import zstandard
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, TextColumn
+
+from service.commands.backup import bar_on
+from service.commands.doctor import server_url, with_archive
+from service.responses.service import open_archive, open_layout, open_store
+from service.settings.settings import Settings
+from store.backup.archiving.marks import Marks
+from store.backup.archiving.retrieving import Retriever
+from store.backup.archiving.returning import Returner
+from store.backup.upkeep.erasing import Erased, OnHold, clear, forget_all
+from store.backup.upkeep.exporting import Export, Exported
+from store.backup.upkeep.faults import Verified
+from store.backup.upkeep.looking import Stored, Waiting, stored, waiting
+from store.backup.upkeep.memory import Memory
+from store.backup.upkeep.places import Alone, Both
+from store.backup.upkeep.refilling import Refilled, refill
+from store.backup.upkeep.verifying import Verify
+from store.errors import ArchiveUnfit, StoreError, StoreUnavailable
+from store.keys import checked_tenant, digits_of
+
+ZST = ".zst"
+T = TypeVar("T")
+
+
+class NoArchive(StoreError):
+    """The settings name no archive."""
+
+    def __init__(self) -> None:
+        super().__init__("there is none: set HARMONIUM_ARCHIVE_URL")
+
+
+class Status(NamedTuple):
+    """What an archive is like: its warnings, or why it can't be used; what waits in Redis, or why that isn't known; and
+    what it has, unless that was not asked for.
+    """
+
+    warnings: list[str]
+    unfit: str | None
+    waiting: list[Waiting]
+    unreached: str | None
+    stored: Stored | None
+
+
+class Gone(NamedTuple):
+    """What was erased of a tenant: values of the archive, and trees in Redis, of which some may be under way."""
+
+    archive: Erased
+    trees: int
+    under_way: int
+
+
+def settled(settings: Settings) -> Settings:
+    """The settings with the archive that the service has with them. Raises NoArchive."""
+    found = with_archive(settings)
+    if not found.has_archive:
+        raise NoArchive
+    return found
+
+
+def on_archive(settings: Settings, work: Callable[[Alone], Awaitable[T]]) -> T:
+    """Do something with the settings' archive alone. Raises StoreError, and ValueError for a URL that names none."""
+
+    async def do() -> T:
+        archive = open_archive(settled(settings))
+        if archive is None:
+            raise NoArchive
+        try:
+            return await work(Alone(archive))
+        finally:
+            await archive.close()
+
+    return asyncio.run(do())
+
+
+def on_both(settings: Settings, work: Callable[[Both], Awaitable[T]]) -> T:
+    """Do something with the settings' archive and their Redis. Raises StoreError, OSError, ValueError."""
+
+    async def do(url: str) -> T:
+        reached = known.model_copy(update={"redis_url": url})
+        archive, store = open_archive(reached), open_store(reached)
+        try:
+            if archive is None:
+                raise NoArchive
+            layout = open_layout(reached, store.server)
+            layout.recorded = store.follow_layout
+            await layout.check(limits=False)
+            return await work(Both(archive, store))
+        finally:
+            await store.close()
+            if archive is not None:
+                await archive.close()
+
+    known = settled(settings)  # before a server is started for it
+    with server_url(settings) as url:
+        return asyncio.run(do(url))
+
+
+def status(settings: Settings, progress: Console, *, quick: bool) -> Status:
+    """How an archive is. A Redis that can't be asked is told of, and no error."""
+
+    async def look(alone: Alone) -> tuple[list[str], str | None, Stored | None]:
+        try:
+            warnings = list(await alone.archive.probe())
+        except ArchiveUnfit as error:
+            return [], str(error), None
+        return warnings, None, None if quick else await _counted(alone, progress)
+
+    async def wait(both: Both) -> list[Waiting]:
+        return await waiting(both.store.server, both.store.keyspace)
+
+    warnings, unfit, found = on_archive(settings, look)
+    try:
+        return Status(warnings, unfit, on_both(settings, wait), None, found)
+    except (StoreUnavailable, OSError) as error:
+        return Status(warnings, unfit, [], str(error), found)
+
+
+def verify(
+    settings: Settings, progress: Console, *, most: int | None, repair: bool, alone: bool, turns_per_second: float
+) -> Verified:
+    """Check the archive, and compare it with Redis unless it is to be checked `alone`."""
+
+    async def check(verify: Verify) -> Verified:
+        with bar_on(progress, TextColumn("{task.completed:,} trees")) as bar:
+            task = bar.add_task("checking", total=None)
+            return await _last(
+                verify.run(most=most, repair=repair),
+                lambda step: bar.update(task, completed=step.trees + step.compared),
+            )
+
+    def compared(both: Both) -> Awaitable[Verified]:
+        memory = Memory(both.store.server, both.store.keyspace, turns_per_second)
+        return check(Verify(both.archive, memory))
+
+    if alone:
+        return on_archive(settings, lambda alone: check(Verify(alone.archive, None)))
+    return on_both(settings, compared)
+
+
+def export(settings: Settings, file: IO[bytes], tenant: str, tree: str | None, progress: Console) -> Exported:
+    """Write the lines of what a tenant has, or of one tree."""
+
+    async def write(alone: Alone) -> Exported:
+        export = Export(alone.archive, checked_tenant(tenant))
+        with bar_on(progress, TextColumn("{task.completed:,} turns")) as bar:
+            task = bar.add_task("exporting", total=None)
+            async with aclosing(export.lines(None if tree is None else digits_of(tree))) as lines:
+                async for line in lines:
+                    file.write(line + b"\n")
+                    bar.update(task, completed=export.done.turns)
+        return export.done
+
+    return on_archive(settings, write)
+
+
+def packed(file: IO[bytes], path: Path) -> IO[bytes]:
+    """The file itself, or what compresses into it where its name says so."""
+    return zstandard.ZstdCompressor().stream_writer(file, closefd=True) if path.suffix == ZST else file
+
+
+def fill(settings: Settings, progress: Console, *, tenant: str | None, since: float) -> Refilled:
+    """Bring back into Redis what there is room for."""
+
+    async def bring(both: Both) -> Refilled:
+        archive, store = both
+        returner = Returner(store, Retriever(store.server, store.keyspace, archive))
+        with bar_on(progress, MofNCompleteColumn(), TextColumn("trees")) as bar:
+            task = bar.add_task("bringing back", total=None)
+            return await _last(
+                refill(store, archive, returner, tenant=tenant, since=since),
+                lambda step: bar.update(task, completed=step.trees + step.no_room + step.unreadable, total=step.wanted),
+            )
+
+    return on_both(settings, bring)
+
+
+def erase(settings: Settings, tenant: str) -> Gone:
+    """Erase all of a tenant: marked first, then out of Redis, then out of the archive. Raises OnHold besides."""
+
+    async def go(both: Both) -> Gone:
+        archive, store = both
+        marks, at = Marks(archive), round(time.time() * 1e6)
+        if await marks.held(tenant):
+            raise OnHold(tenant)
+        await marks.erase(tenant, at)
+        trees, under_way = await forget_all(store, tenant)
+        return Gone(await clear(archive, tenant, at), trees, under_way)
+
+    return on_both(settings, go)
+
+
+def hold(settings: Settings, tenant: str, *, release: bool) -> bool:
+    """Put a tenant on hold, or end that; whether it was on hold before."""
+
+    async def mark(alone: Alone) -> bool:
+        marks = Marks(alone.archive)
+        if release:
+            before = await marks.held(tenant)
+            await marks.release(tenant)
+            return before
+        return not await marks.hold(tenant, round(time.time() * 1e6))
+
+    return on_archive(settings, mark)
+
+
+async def _counted(alone: Alone, progress: Console) -> Stored:
+    with bar_on(progress, TextColumn("{task.completed:,} values")) as bar:
+        task = bar.add_task("listing", total=None)
+        return await _last(stored(alone.archive), lambda step: bar.update(task, completed=step.values))
+
+
+async def _last(steps: AsyncGenerator[T], hear: Callable[[T], None]) -> T:
+    """The last of the steps, of which there is one at least."""
+    async with aclosing(steps):
+        step = await anext(steps)
+        async for step in steps:
+            hear(step)
+        return step

@@ -1,0 +1,196 @@
+"""`harmonium archive`: what its commands print, with which status they end, and what they refuse."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+from typer.testing import CliRunner, Result
+
+from service.commands.command_line import app
+from store.archive.archive import Archive
+from store.archive.opening import open_archive
+from store.backup.archiving.marks import key_of
+from store.embedded import EmbeddedServer
+from tests.support.archive.kept import kept
+from tests.support.store.sample import TENANT, grow
+
+WORDS = "my secret words"
+PREFIX = "harmonium"
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def ids(folder: Path) -> Iterator[list[str]]:
+    """A server that runs, with a tree of two turns that is archived, and one of another tenant."""
+    with EmbeddedServer(folder) as server:
+        yield asyncio.run(_filled(server.url, folder))
+
+
+async def _filled(url: str, folder: Path) -> list[str]:
+    archive = open_archive("sqlite", folder)
+    async with kept(url, PREFIX, archive) as both:
+        ids = await grow(both.store, WORDS, "two")
+        await grow(both.store, "other", tenant="acme-2")
+        await both.archive_all()
+    await archive.close()
+    return ids
+
+
+def told(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["archive", *arguments], env={"COLUMNS": "200"})
+
+
+def in_archive(folder: Path, *, harm: bool = False) -> list[str]:
+    """The keys of the archive; its first value is damaged then."""
+
+    async def look(archive: Archive) -> list[str]:
+        keys = [entry.key for entry in await archive.list("v1/")]
+        if harm:
+            found = await archive.get(keys[0])
+            assert found is not None
+            await archive.put(keys[0], b"damaged", only_if=found.etag)
+        await archive.close()
+        return keys
+
+    return asyncio.run(look(open_archive("sqlite", folder)))
+
+
+def test_the_status_says_what_is_there_and_what_waits(ids: list[str]) -> None:
+    result = told("status")
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[:3] == ["archive: sqlite", "probe: passed", "nothing waits to be archived, in 1 shard"]
+    assert lines[3].startswith("in the archive: 2 trees, 2 values, ")
+    found = json.loads(told("status", "--quick", "--json").output)
+    assert (found["usable"], found["stored"], found["redis"]) == (True, None, None)
+    assert found["shards"] == [{"shard": 0, "noted": True, "trees": 0, "oldest_seconds": 0.0}]
+
+
+def test_a_url_with_a_password_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "postgresql://me:hunter2@127.0.0.1:1/db")
+    result = told("status", "--quick")
+    assert result.exit_code == 2
+    assert "unavailable" in result.output
+    assert "hunter2" not in result.output
+
+
+def test_without_an_archive_each_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "none")
+    for arguments in (("status",), ("verify",), ("export", "--tenant", "x"), ("restore",), ("hold", "--tenant", "x")):
+        result = told(*arguments)
+        assert (result.exit_code, "HARMONIUM_ARCHIVE_URL" in result.output) == (2, True), result.output
+
+
+def test_a_sound_archive_has_no_faults_and_shows_no_words(ids: list[str]) -> None:
+    result = told("verify", "--all")
+    assert result.exit_code == 0, result.output
+    assert result.output == "2 trees with 3 turns in the archive, 2 trees of Redis: nothing is wrong\n"
+    assert json.loads(told("verify", "--json").output)["found"] == 0
+
+
+def test_faults_end_it_with_1_until_they_are_repaired(ids: list[str], folder: Path) -> None:
+    in_archive(folder, harm=True)
+    for arguments in (("verify", "--all"), ("verify", "--all", "--json")):
+        result = told(*arguments)
+        assert result.exit_code == 1
+        assert "unreadable" in result.output
+        assert WORDS not in result.output
+    assert told("verify", "--all", "--alone").exit_code == 1
+    repaired = told("verify", "--all", "--repair")
+    assert repaired.exit_code == 0, repaired.output
+    assert "all repaired" in repaired.output
+    assert "moved away: 1" in told("verify", "--all", "--alone").output
+
+
+def test_an_export_goes_to_stdout_or_to_a_file_of_its_own(ids: list[str], folder: Path, tmp_path: Path) -> None:
+    result = told("export", "--tenant", TENANT)
+    assert result.exit_code == 0, result.output
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ids
+    for name in ("turns.jsonl", "turns.jsonl.zst"):
+        assert told("export", "--tenant", TENANT, "--tree", ids[1], name).exit_code == 0
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+        assert told("export", "--tenant", TENANT, name).exit_code == 2  # it is there
+    packed = zstandard.ZstdDecompressor().stream_reader((tmp_path / "turns.jsonl.zst").read_bytes()).read()
+    assert packed == (tmp_path / "turns.jsonl").read_bytes() == result.stdout.encode()
+
+
+@pytest.mark.parametrize("arguments", [("--tenant", "../x"), ("--tenant", TENANT, "--tree", "resp_nothing"), ()])
+def test_a_bad_export_is_refused(arguments: tuple[str, ...]) -> None:
+    assert told("export", *arguments).exit_code == 2
+
+
+def test_a_tenant_that_nobody_knows_has_nothing() -> None:
+    result = told("export", "--tenant", "nobody")
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_memory_comes_back_by_itself_or_now(ids: list[str]) -> None:
+    assert "Nothing has to be copied" in told("restore").output
+    found = json.loads(told("restore", "--into-memory", "--json").output)
+    assert (found["wanted"], found["trees"], found["no_room"]) == (2, 2, 0)
+    assert "0 of 0 trees" in told("restore", "--into-memory", "--since", "2999-01-01").output
+
+
+def test_a_store_that_lost_all_is_filled_from_the_archive(tmp_path: Path, folder: Path, ids: list[str]) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "archive").symlink_to(folder / "archive")
+    result = CliRunner().invoke(app, ["archive", "restore", "--into-memory"], env={"HARMONIUM_DATA_DIR": str(other)})
+    assert result.exit_code == 0, result.output
+    assert result.output == "2 of 2 trees are in Redis, with 3 turns\n"
+
+
+def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], folder: Path) -> None:
+    asked = told("erase", "--tenant", TENANT)
+    assert (asked.exit_code, "--yes" in asked.output) == (2, True)
+    assert told("verify", "--all").output.startswith("2 trees with 3 turns")
+    result = told("erase", "--tenant", TENANT, "--yes")
+    assert result.output == "erased: 1 trees in Redis, 1 values in the archive\n"
+    assert told("export", "--tenant", TENANT).stdout == ""
+    assert json.loads(told("verify", "--all", "--json").output)["compared"] == 1
+    assert key_of("gone", TENANT) in in_archive(folder)
+
+
+def test_what_is_on_hold_is_not_erased(ids: list[str]) -> None:
+    assert told("hold", "--tenant", TENANT).output == f"tenant {TENANT} is on hold\n"
+    assert told("hold", "--tenant", TENANT).output == f"tenant {TENANT} was on hold already\n"
+    refused = told("erase", "--tenant", TENANT, "--yes")
+    assert (refused.exit_code, "on hold" in refused.output) == (2, True)
+    assert len(told("export", "--tenant", TENANT).stdout.splitlines()) == 2
+    assert told("hold", "--tenant", TENANT, "--release").output == f"tenant {TENANT} is no longer on hold\n"
+    assert told("hold", "--tenant", TENANT, "--release").output == f"tenant {TENANT} was not on hold\n"
+    assert told("erase", "--tenant", TENANT, "--yes").exit_code == 0
+
+
+def test_the_archive_alone_is_enough_where_redis_is_not_there(monkeypatch: pytest.MonkeyPatch, ids: list[str]) -> None:
+    monkeypatch.setenv("HARMONIUM_REDIS_URL", "redis://127.0.0.1:1")
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "sqlite")
+    found = told("status")
+    assert (found.exit_code, "in the archive: 2 trees" in found.output) == (0, True)
+    assert told("verify", "--all", "--alone").exit_code == 0
+    assert told("export", "--tenant", TENANT).exit_code == 0
+    assert told("verify").exit_code == 2
+
+
+def test_the_doctor_probes_the_archive_that_is_there(ids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def found() -> dict[str, str]:
+        result = CliRunner().invoke(app, ["doctor", "--json"])
+        (row,) = [each for each in json.loads(result.output)["findings"] if each["what"] == "archive"]
+        return row
+
+    assert (found()["level"], found()["now"]) == ("ok", "sqlite: its store is fit for it")
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "postgresql://me:hunter2@127.0.0.1:1/db")
+    assert (found()["level"], "hunter2" in str(found())) == ("unsafe", False)
