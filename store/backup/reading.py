@@ -11,17 +11,16 @@ each conversation of a shard, of a large one a name for each turn, and the paylo
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from itertools import islice
 from time import monotonic
 from typing import NamedTuple, TypeVar, cast
 
 from store.backup.nodes import Node, Unreadable, needed, saved
 from store.backup.records import Saved
-from store.keys import ShardKeys, digits_of
+from store.keys import ShardKeys
 from store.redis import scripts
 from store.redis.connection import Client, Server
-from store.states import TERMINAL
 
 SCANNED = 500
 """How many conversations one ZSCAN looks at."""
@@ -140,17 +139,14 @@ class ShardReader:
         (turn,) = await self._payloads([(f"{tenant}/{node.root}", node)], set())
         return turn
 
-    async def turns(self, tenant: str, digits: Sequence[str], above: int = 0) -> tuple[list[Saved], set[str]]:
-        """Some turns of a tenant that have ended, each with so many `above` it, as far as they are there; and the
-        digits of those among them that can't be read.
+    async def turns(self, tenant: str, nodes: Sequence[Node]) -> AsyncGenerator[tuple[Node, Saved | None]]:
+        """The turns of some nodes, one after the other; None for one that is gone by now or can't be read. No more than
+        PAYLOAD_BYTES, or one turn, is read before it is asked for.
         """
-        described = await self.describe([f"{tenant}/{each}" for each in digits], above)
-        nodes = {node.digits: node for path in described for node in path if node.status in TERMINAL}
-        found = await self._payloads([(f"{tenant}/{node.root}", node) for node in nodes.values()], set())
-        read = [turn for turn in found if turn is not None]
-        unread = nodes.keys() - {digits_of(turn.id) for turn in read}
-        still = await self.describe([f"{tenant}/{each}" for each in sorted(unread)])
-        return read, {path[0].digits for path in still if path}
+        async with aclosing(self._each([(f"{tenant}/{node.root}", node) for node in nodes], set())) as turns:
+            left = iter(nodes)
+            async for turn in turns:
+                yield next(left), turn
 
     async def _read(self, trees: list[tuple[str, int, list[Node]]]) -> AsyncGenerator[Piece]:
         """The payloads of conversations that are known as a whole."""
@@ -228,7 +224,10 @@ class ShardReader:
 
         `lost` has TENANT/ROOT/DIGITS of such turns, and grows.
         """
-        found: list[Saved | None] = []
+        return [turn async for turn in self._each(named, lost)]
+
+    async def _each(self, named: list[tuple[str, Node]], lost: set[str]) -> AsyncGenerator[Saved | None]:
+        """The same, one after the other."""
         for some in _portions(named, lambda each: each[1].payload, PAYLOAD_BYTES):
             blobs = await self._blobs(some)
             for (member, node), (messages, response) in zip(some, blobs, strict=True):
@@ -237,8 +236,7 @@ class ShardReader:
                     turn = await self._turn(member, node, messages, response)
                 if turn is None:
                     lost.add(f"{member}/{node.digits}")
-                found.append(turn)
-        return found
+                yield turn
 
     async def _turn(self, member: str, node: Node, messages: bytes | None, response: bytes | None) -> Saved | None:
         """A turn; None where it is gone, or can't be read. It is looked at again where it has changed since."""

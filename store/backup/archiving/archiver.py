@@ -5,17 +5,17 @@ by a crash. An archiver reads what is noted, then the parts, then the turns, and
 it is there. Any number of archivers may do the same tree: one of them is late and begins again, or does it twice.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from store.archive.archive import Archive
-from store.backup.archiving.index import Index
 from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import News
-from store.backup.archiving.parts import PART_BYTES
+from store.backup.archiving.parts import PART_BYTES, Index
+from store.backup.archiving.passes import PASS_BYTES, Pass, Taken
 from store.backup.archiving.shards import begin_archive
-from store.backup.reading import ABOVE, ShardReader
+from store.backup.reading import ShardReader
 from store.backup.records import Saved
 from store.ids import tree_of
 from store.keys import Keyspace, ShardKeys, digits_of, id_of
@@ -30,6 +30,9 @@ FENCE_SECONDS = 60.0
 
 CHANGES = 1_000
 """How many changes of a tree are archived at once: more go with the next time."""
+
+PASSES = 100
+"""How many passes of a turn with much above it are made at once."""
 
 HERE, FORGOTTEN, ERASED, TREE = "+", "-", "x", "*"
 """What a change is, before its digits: a turn as it is now, a deleted one, without its messages too, and a tree."""
@@ -56,7 +59,10 @@ class Archiver:
         after_seconds: float = AFTER_SECONDS,
         fence_seconds: float = FENCE_SECONDS,
         part_bytes: int = PART_BYTES,
+        pass_bytes: int = PASS_BYTES,
+        passes: int = PASSES,
     ) -> None:
+        self._pass_bytes, self._passes = pass_bytes, passes
         self._server, self._keyspace = server, keyspace
         self._keeping, self._marks = Keeping(archive, part_bytes), Marks(archive)
         self._after_seconds, self._fence_ms = after_seconds, round(fence_seconds * 1000)
@@ -74,45 +80,44 @@ class Archiver:
         return [Due(*member.decode().split("/")) for member in found]
 
     async def archive(self, tree: Due) -> int:
-        """Archive what has changed of a tree, up to CHANGES; how many changes are left."""
+        """Archive some of what has changed of a tree, up to CHANGES; how many changes are left. Those are fewer each
+        time, but for what can't be read, and what is changed meanwhile.
+        """
         keys = self._keyspace.keys(tree.tenant, tree.root)
         async with self._server.operation() as operation:
             args = ("ZRANGE", keys.shard.changes_of(tree.tenant, tree.root), 0, CHANGES - 1, "WITHSCORES")
             replies = [each.decode() for each in await operation.command(*args)]
         changes = dict(zip(replies[::2], replies[1::2], strict=True))
-        told: list[Saved] = []
-        unread = set[str]()
+        left: Collection[str] = ()
+        before = set[str]()
+        for _ in range(self._passes):
+            taken = await self._pass(keys.shard, tree, changes, before)
+            before.update(digits_of(turn.id) for turn in taken.turns)
+            left = taken.left
+            if not taken.new or len(left) < len(_here(changes)):
+                break
+        done = " ".join(
+            f"{member}={score}" for member, score in changes.items() if member[0] != HERE or member[1:] not in left
+        )
+        async with self._server.operation() as operation:
+            _, remaining = await scripts.archived(operation, keys, done=done, fence_ms=self._fence_ms)
+        return int(remaining)
+
+    async def _pass(self, shard: ShardKeys, tree: Due, changes: Collection[str], before: Collection[str]) -> Taken:
+        """Archive as much of what has changed as a pass takes, but for what was archived of that just before."""
+        reader = ShardReader(self._server, shard, 0)
+        taken = Taken((), (), new=False)
 
         async def news(index: Index) -> News:
-            found, unread_now = await self._turns(keys.shard, tree.tenant, changes, index)
+            nonlocal taken
             erased = await self._marks.erased(tree.tenant)
-            told[:] = [turn for turn in found if turn.created > erased]
-            unread.clear()
-            unread.update(unread_now)
-            return News(told, *_gone(changes))
+            made = Pass(reader, tree.tenant, index, self._pass_bytes, before=before, erased=erased)
+            taken = await made.take(_here(changes))
+            return News(taken.turns, *_gone(changes))
 
         await self._keeping.change(tree.tenant, tree.root, news)
-        await self._lead_there(tree, told)
-        done = " ".join(f"{member}={score}" for member, score in changes.items() if member[1:] not in unread)
-        async with self._server.operation() as operation:
-            _, left = await scripts.archived(operation, keys, done=done, fence_ms=self._fence_ms)
-        return int(left)
-
-    async def _turns(
-        self, shard: ShardKeys, tenant: str, changes: Iterable[str], index: Index
-    ) -> tuple[list[Saved], set[str]]:
-        """The turns that have changed, as far as they are there, with those above them that nobody has archived; and
-        the digits of those that can't be read, which stay in the store.
-        """
-        reader = ShardReader(self._server, shard, 0)
-        found, unread = await reader.turns(tenant, [member[1:] for member in changes if member[0] == HERE])
-        asked = set[str]()
-        while above := sorted({digits_of(id) for id in missing(index, found)} - asked):
-            asked.update(above)
-            more, unread_above = await reader.turns(tenant, above, ABOVE)
-            found += more
-            unread |= unread_above
-        return found, unread
+        await self._lead_there(tree, taken.turns)
+        return taken
 
     async def _lead_there(self, tree: Due, turns: Sequence[Saved]) -> None:
         """Have the ids of older releases, which say nothing of their tree, lead to it."""
@@ -127,13 +132,9 @@ class Archiver:
             await self._keeping.change(tree.tenant, place, news)
 
 
-def missing(index: Index, turns: Iterable[Saved]) -> set[str]:
-    continued, known = set[str](), set(index.entries)
-    for turn in turns:
-        known.add(turn.id)
-        if turn.parent is not None:
-            continued.add(turn.parent)
-    return continued - known
+def _here(changes: Iterable[str]) -> list[str]:
+    """The digits of turns that are to be archived as they are."""
+    return [each[1:] for each in changes if each[0] == HERE]
 
 
 def _gone(changes: Iterable[str]) -> tuple[dict[str, bool], list[str]]:

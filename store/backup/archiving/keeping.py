@@ -11,9 +11,8 @@ from typing import TypeVar
 
 from store.archive.archive import Archive
 from store.archive.memory import Share
-from store.backup.archiving.index import Index
 from store.backup.archiving.merging import Merge, News
-from store.backup.archiving.parts import PART_BYTES, Part, encoded, key_of
+from store.backup.archiving.parts import PART_BYTES, Index, Part, encoded, key_of
 from store.backup.archiving.scanning import AHEAD, WINDOW, Moved, Scan
 from store.codec import THREAD_FROM_BYTES
 from store.errors import ArchiveUnavailable

@@ -13,8 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from store import codec
-from store.backup.archiving.index import Entry, Index
-from store.backup.archiving.parts import PART_BYTES, Part
+from store.backup.archiving.parts import PART_BYTES, Entry, Index, Part
 from store.backup.records import Erased, Saved
 
 NOWHERE = -1

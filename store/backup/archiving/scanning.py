@@ -12,8 +12,7 @@ from typing import TypeVar
 from store.archive.archive import Archive
 from store.archive.memory import Share
 from store.archive.port import Stored
-from store.backup.archiving.index import Index
-from store.backup.archiving.parts import Part, bytes_to_read, decoded, key_of, outlined
+from store.backup.archiving.parts import Index, Part, bytes_to_read, decoded, key_of, outlined
 from store.codec import THREAD_FROM_BYTES
 from store.errors import ArchiveDamaged
 

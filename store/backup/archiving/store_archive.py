@@ -165,7 +165,9 @@ class StoreArchive:
         """Archive all that has changed of a tree; whether that could be done."""
         async with places:
             try:
-                await self._archiver.archive(tree)
+                left = await self._archiver.archive(tree)
+                while left and (fewer := await self._archiver.archive(tree)) < left:
+                    left = fewer
             except (ArchiveDamaged, NewerFormat) as error:
                 self.failed(id_of(tree.root), str(error))
                 await self._put_off(tree)

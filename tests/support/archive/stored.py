@@ -47,10 +47,11 @@ async def lose(redis: Redis, prefix: str) -> None:
     await redis.delete(*keys)
 
 
-async def opened(url: str, prefix: str, folder: Path, caps: Caps) -> Archived:
+async def opened(url: str, prefix: str, folder: Path, caps: Caps, **sizes: int) -> Archived:
+    """Open both; `sizes` are the archiver's."""
     store = ConversationHistoryStore(connect(url), prefix=prefix, caps=caps, timeout_seconds=15)
     archive = open_archive("sqlite", folder)
-    archiver = Archiver(store.server, store.keyspace, archive, after_seconds=0)
+    archiver = Archiver(store.server, store.keyspace, archive, after_seconds=0, **sizes)
     await archiver.begin()
     retriever = Retriever(store.server, store.keyspace, archive)
     return Archived(store, archive, archiver, retriever, Returner(store, retriever))

@@ -65,19 +65,20 @@ async def test_a_turn_that_is_not_archived_is_not_evicted(
     await few.archive.close()
 
 
-async def test_what_changes_while_it_is_archived_is_archived_again(archived: Archived) -> None:
+async def test_what_changes_while_it_is_archived_is_archived_again(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (first,) = await grow(archived.store, "one")
     (shard,) = archived.store.keyspace.all_shards()
     (tree,) = await archived.archiver.due(shard, 10)
-    turns = archived.archiver._turns
+    put = archived.archive.put
 
-    async def slowly(*given: object) -> object:
-        found = await turns(*given)  # type: ignore[arg-type]
+    async def slowly(key: str, value: bytes, *, only_if: str | None) -> str | None:
+        monkeypatch.undo()
         await archived.store.forget(TENANT, first)
-        archived.archiver._turns = turns
-        return found
+        return await put(key, value, only_if=only_if)
 
-    archived.archiver._turns = slowly  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(archived.archive, "put", slowly)
     assert await archived.archiver.archive(tree) == 1
     assert await archived.ids(first) is None
     await archived.archive_all()

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from store.backup.archiving.index import Index
 from store.backup.archiving.merging import Merge, News, as_gone
-from store.backup.archiving.parts import Part, decoded, encoded, outlined
+from store.backup.archiving.parts import Index, Part, decoded, encoded, outlined
 from store.backup.records import Erased, Saved
 from store.errors import ArchiveDamaged, NewerFormat
 from store.turn import Status, StoredMessage

@@ -1,0 +1,344 @@
+"""Trees larger than what is held of them: an archiver takes them in passes, and who reads or changes one holds a few of
+its parts at once.
+"""
+
+import asyncio
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from store.archive.archive import Archive
+from store.archive.opening import open_archive
+from store.archive.port import Bounds, Stored
+from store.backup.archiving.archiver import Due
+from store.backup.archiving.keeping import Keeping
+from store.backup.archiving.merging import News
+from store.backup.archiving.parts import Index, decoded
+from store.backup.archiving.retrieving import Retriever
+from store.backup.archiving.scanning import Moved, Scan
+from store.backup.records import Saved
+from store.errors import ChainTooLong
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.keys import digits_of, id_of
+from store.redis.connection import connect
+from store.turn import Status, StoredMessage
+from tests.support.archive.stored import Archived, lose, opened
+from tests.support.store.sample import TENANT, grow
+
+TEXT = 1_000
+"""How many characters a turn says, three times."""
+
+PASS = 12_000
+"""Some four turns."""
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+def texts(count: int) -> list[str]:
+    """So many texts that can't be compressed much."""
+    random = Random(1)
+    return [random.randbytes(TEXT // 2).hex() for _ in range(count)]
+
+
+class Puts:
+    """How much content that wasn't there before comes with each value that is put."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.added: list[int] = []
+        self._seen = set[str]()
+        self._put = archive.put
+        archive.put = self.put  # type: ignore[method-assign]
+
+    async def put(self, key: str, value: bytes, *, only_if: str | None) -> str | None:
+        new = [turn for turn in decoded(value).turns if turn.id not in self._seen]
+        self._seen.update(turn.id for turn in new)
+        self.added.append(sum(turn.payload for turn in new))
+        return await self._put(key, value, only_if=only_if)
+
+
+@pytest.fixture
+def open_passes(server_url: str, prefix: str, tmp_path: Path) -> Callable[[], Awaitable[Archived]]:
+    """Opens a store with an archiver that takes a few turns at once."""
+    return lambda: opened(server_url, prefix, tmp_path, Caps(), pass_bytes=PASS)
+
+
+async def test_a_pass_takes_some_of_a_large_tree_and_the_rest_stays_for_the_next(
+    open_passes: Callable[[], Awaitable[Archived]],
+) -> None:
+    made = await open_passes()
+    ids = await grow(made.store, *texts(40))
+    puts, left = Puts(made.archive), [40]
+    while left[-1]:
+        left.append(await made.archiver.archive(Due(TENANT, digits_of(ids[0]))))
+    assert left == sorted(set(left), reverse=True)
+    assert len(left) > 8
+    assert max(puts.added) < PASS + 4 * TEXT
+    assert await made.ids(ids[-1]) == ids
+    await made.store.close()
+    await made.archive.close()
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_what_nobody_has_archived_above_a_turn_comes_in_passes(
+    open_passes: Callable[[], Awaitable[Archived]], server_url: str, prefix: str, deleted: bool
+) -> None:
+    before = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
+    ids = await grow(before, *texts(60))
+    if deleted:
+        for id in ids[1:-1]:
+            await before.forget(TENANT, id)
+    await before.close()
+    made = await open_passes()
+    ids += await grow(made.store, "new", parent=ids[-1])
+    puts = Puts(made.archive)
+    assert await made.archiver.archive(Due(TENANT, digits_of(ids[0]))) == 0
+    assert max(puts.added) < PASS + 4 * TEXT
+    assert len(puts.added) > (5 if deleted else 12)
+    assert await made.ids(ids[-1]) == ids
+    await made.store.close()
+    await made.archive.close()
+
+
+async def test_a_turn_is_not_done_before_all_above_it_is_archived(server_url: str, prefix: str, tmp_path: Path) -> None:
+    before = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
+    ids = await grow(before, *texts(60))
+    await before.close()
+    made = await opened(server_url, prefix, tmp_path, Caps(), pass_bytes=PASS, passes=2)
+    ids += await grow(made.store, "new", parent=ids[-1])
+    tree = Due(TENANT, digits_of(ids[0]))
+    assert await made.archiver.archive(tree) == 1
+    assert await made.ids(ids[-1]) is None
+    calls = 1
+    while await made.archiver.archive(tree):
+        calls += 1
+    assert 3 < calls < 20
+    assert await made.ids(ids[-1]) == ids
+    await made.store.close()
+    await made.archive.close()
+
+
+async def test_one_turn_may_be_larger_than_a_pass(server_url: str, prefix: str, tmp_path: Path) -> None:
+    made = await opened(server_url, prefix, tmp_path, Caps(), pass_bytes=1)
+    ids = await grow(made.store, *texts(3))
+    assert [await made.archiver.archive(Due(TENANT, digits_of(ids[0]))) for _ in range(3)] == [2, 1, 0]
+    assert await made.ids(ids[-1]) == ids
+    await made.store.close()
+    await made.archive.close()
+
+
+def large(count: int, size: int) -> list[Saved]:
+    """A chain of turns with so much content each, which can't be compressed."""
+    random, tree = Random(1), "00" + "0123456789abcdef01"
+    ids = [id_of(tree + random.randbytes(14).hex()) for _ in range(count)]
+    return [
+        Saved(
+            *(id, Status.COMPLETED, 1, 2, 3, "d" * 32, (StoredMessage("user", random.randbytes(100)),)),
+            *(ids[at - 1] if at else None, random.randbytes(size), b"[]"),
+        )
+        for at, id in enumerate(ids)
+    ]
+
+
+async def keep(archive: Archive, turns: list[Saved], at_once: int = 4, part_bytes: int = 100 * KIB) -> None:
+    """Archive turns, a few at a time."""
+    keeping = Keeping(archive, part_bytes)
+    for at in range(0, len(turns), at_once):
+        some = News(turns[at : at + at_once])
+
+        async def news(index: Index, some: News = some) -> News:
+            return some
+
+        await keeping.change(TENANT, digits_of(turns[0].id), news)
+
+
+@contextmanager
+def held_within(most: int) -> Iterator[None]:
+    """Fail where more bytes are held at once."""
+    tracemalloc.start()
+    try:
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < most, f"{peak:,} bytes were held"
+
+
+@pytest.fixture
+async def retriever(server_url: str, prefix: str, tmp_path: Path) -> AsyncIterator[Retriever]:
+    """Reads from an archive in a folder of the test."""
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
+    archive = open_archive("sqlite", tmp_path)
+    yield Retriever(store.server, store.keyspace, archive)
+    await store.close()
+    await archive.close()
+
+
+async def test_a_change_holds_some_parts_of_a_tree_however_large_that_is(tmp_path: Path) -> None:
+    archive = open_archive("sqlite", tmp_path)
+    turns = large(160, 100 * KIB)
+    await keep(archive, turns[:-4], at_once=16)
+    with held_within(4 * MIB):
+        await keep(archive, turns[-4:])
+    gone = News((), {turn.id: True for turn in turns[:80]})
+
+    async def news(index: Index) -> News:
+        return gone
+
+    with held_within(4 * MIB):
+        await Keeping(archive).change(TENANT, digits_of(turns[0].id), news)
+    await archive.close()
+
+
+async def test_a_turn_and_a_way_are_held_without_the_rest_of_their_tree(retriever: Retriever, tmp_path: Path) -> None:
+    archive = open_archive("sqlite", tmp_path)
+    turns = large(160, 100 * KIB)
+    leaf = large(161, 10)[-1]
+    fork = Saved(leaf.id, Status.COMPLETED, 1, 2, 3, "d" * 32, (), turns[2].id, b"{}", b"[]")
+    await keep(archive, [*turns, fork], at_once=16)
+    tip = digits_of(turns[-1].id)
+    with held_within(4 * MIB):
+        assert await retriever.found(TENANT, tip) == turns[-1]
+    with held_within(4 * MIB):
+        way = await retriever.way(TENANT, digits_of(fork.id))
+    assert way is not None
+    assert way.turns == [*turns[:3], fork]
+    all_of_it = await retriever.way(TENANT, tip)
+    assert all_of_it is not None
+    assert all_of_it.turns == turns
+    await archive.close()
+
+
+async def test_all_that_read_at_once_hold_no_more_than_there_is_for_them(
+    server_url: str, prefix: str, tmp_path: Path
+) -> None:
+    archive = open_archive("sqlite", tmp_path, Bounds(total_seconds=60, request_seconds=60, held_bytes=6 * MIB))
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
+    retriever = Retriever(store.server, store.keyspace, archive)
+    turns = large(120, 100 * KIB)
+    await keep(archive, turns, at_once=16)
+    most = 0
+
+    async def read(turn: Saved) -> None:
+        nonlocal most
+        assert await retriever.found(TENANT, digits_of(turn.id)) == turn
+        most = max(most, archive.memory.held)
+
+    with held_within(14 * MIB):
+        await asyncio.gather(*(read(turn) for turn in turns[::3]))
+    assert 0 < most <= 6 * MIB
+    assert archive.memory.held == 0
+    await store.close()
+    await archive.close()
+
+
+async def test_who_needs_much_waits_until_others_have_read_and_who_needs_little_does_not(tmp_path: Path) -> None:
+    archive = open_archive("sqlite", tmp_path, Bounds(total_seconds=10, held_bytes=16 * MIB))
+    (turn,) = large(1, MIB)
+    (small,) = [msgspec.structs.replace(turn, id=id_of("01" + digits_of(turn.id)[2:]), response=b"{}")]
+    await keep(archive, [turn])
+    await keep(archive, [small])
+    inside = {turn.id: 0, small.id: 0}
+    most, all_small = dict(inside), asyncio.Event()
+
+    async def read(some: Saved) -> None:
+        async def look(scan: Scan) -> None:
+            assert await scan.path(some.id)
+            inside[some.id] += 1
+            most[some.id] = max(most[some.id], inside[some.id])
+            if most[small.id] == 8:
+                all_small.set()
+            await all_small.wait()
+            inside[some.id] -= 1
+
+        await Keeping(archive).look(TENANT, digits_of(some.id), look)
+
+    await asyncio.gather(*(read(turn) for _ in range(20)), *(read(small) for _ in range(8)))
+    assert most == {turn.id: 2, small.id: 8}
+    await archive.close()
+
+
+@pytest.mark.parametrize("bound", [{"max_depth": 4}, {"max_chain_bytes": 300}])
+async def test_a_way_longer_than_any_that_is_continued_is_refused(
+    server_url: str, prefix: str, tmp_path: Path, bound: dict[str, int]
+) -> None:
+    archive = open_archive("sqlite", tmp_path)
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
+    retriever = Retriever(store.server, store.keyspace, archive, **bound)
+    turns = large(5, 10)
+    await keep(archive, turns)
+    with pytest.raises(ChainTooLong):
+        await retriever.way(TENANT, digits_of(turns[-1].id))
+    assert await retriever.found(TENANT, digits_of(turns[-1].id)) == turns[-1]
+    assert await retriever.way(TENANT, digits_of(turns[2].id))
+    await store.close()
+    await archive.close()
+
+
+async def test_a_look_begins_again_where_a_part_has_changed_since(tmp_path: Path) -> None:
+    archive = open_archive("sqlite", tmp_path)
+    turns = large(30, 1_000)
+    await keep(archive, turns[:-1], part_bytes=2_000)
+    looks = 0
+
+    async def look(scan: Scan) -> Saved:
+        nonlocal looks
+        looks += 1
+        assert await scan.path(turns[8].id) == [turn.id for turn in turns[:9]]
+        if looks == 1:
+            await keep(archive, [turns[-1]], part_bytes=2_000)
+            stored = await archive.get("v1/00/t.acme/0123456789abcdef01/1")
+            assert isinstance(stored, Stored)
+            await archive.put("v1/00/t.acme/0123456789abcdef01/1", stored.value, only_if=stored.etag)
+            with pytest.raises(Moved):
+                await scan.part(1)
+        part = await scan.part(1)
+        return part.turns[0]
+
+    tight = open_archive("sqlite", tmp_path, Bounds(held_bytes=2))
+    assert await Keeping(tight, ahead=1).look(TENANT, digits_of(turns[0].id), look) == turns[2]
+    assert looks == 2
+    await tight.close()
+    await archive.close()
+
+
+@pytest.mark.parametrize("how", ["deleted", "erased", "tree"])
+async def test_a_turn_that_was_deleted_is_not_found_alone_either(
+    server_url: str, prefix: str, tmp_path: Path, how: str
+) -> None:
+    made = await opened(server_url, prefix, tmp_path, Caps())
+    one, two, three = await grow(made.store, "one", "two", "three")
+    await made.archive_all()
+    there = await made.retriever.found(TENANT, digits_of(two))
+    assert there is not None
+    assert (there.id, there.parent, there.response) == (two, one, b'{"text":"two"}')
+    assert await made.retriever.found("globex", digits_of(two)) is None
+    if how == "tree":
+        await made.store.forget_tree(TENANT, three)
+    else:
+        await made.store.forget(TENANT, two, erase=how == "erased")
+    assert await made.retriever.found(TENANT, digits_of(two)) is None
+    await made.archive_all()
+    assert await made.retriever.found(TENANT, digits_of(two)) is None
+    assert (await made.retriever.found(TENANT, digits_of(three)) is None) == (how == "tree")
+    await made.store.close()
+    await made.archive.close()
+
+
+async def test_what_redis_has_lost_is_found_alone(
+    open_passes: Callable[[], Awaitable[Archived]], redis: object
+) -> None:
+    made = await open_passes()
+    ids = await grow(made.store, *texts(9))
+    await made.archive_all()
+    await lose(redis, made.store.keyspace.prefix)  # type: ignore[arg-type]
+    found = [await made.retriever.found(TENANT, digits_of(id)) for id in ids]
+    assert [turn and turn.id for turn in found] == ids
+    await made.store.close()
+    await made.archive.close()
