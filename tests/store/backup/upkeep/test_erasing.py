@@ -3,8 +3,10 @@
 import pytest
 
 from store.backup.archiving.marks import Marks, key_of
-from store.backup.upkeep.erasing import DAMAGED, OnHold, clear, erase, tenants_erased
+from store.backup.upkeep.erasing import DAMAGED, OnHold, clear, erase, forget_all, tenants_erased
 from store.errors import ArchiveDamaged, NewerFormat
+from store.history.conversations import Conversations, by_hand
+from store.keys import digits_of
 from tests.support.archive.kept import Kept, micros
 from tests.support.store.sample import TENANT, grow
 
@@ -107,3 +109,15 @@ async def test_a_mark_that_cannot_be_read_is_no_permission(both: Kept, value: by
     await both.archive.put(key_of("hold", TENANT), value, only_if=None)
     with pytest.raises(error):
         await erase(both.archive, both.marks, TENANT, micros())
+
+
+async def test_trees_and_conversations_of_a_tenant_leave_redis_and_no_others(both: Kept) -> None:
+    (id,) = await grow(both.store, "one")
+    (other,) = await grow(both.store, "other", tenant=OTHER)
+    conversations = Conversations(both.store)
+    conversation = conversations.new_id()
+    first = conversations.first_turn_id(conversation)
+    await conversations.create(TENANT, conversation, by_hand(first, None, ()), b"{}")
+    assert await forget_all(both.store, TENANT) == (2, 0)
+    assert await both.memory.held(TENANT, [digits_of(id), digits_of(conversation)]) == {}
+    assert await both.store.get(OTHER, other)
