@@ -12,7 +12,7 @@ from service.api.response import decode_response
 from service.logs import event
 from service.responses.service import Service
 from service.tenants.limiter import spent_in
-from store.errors import NewerFormat, NotFound, StoreError
+from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound, StoreError
 from store.limits.limits import MOST_DUE, Due, Unspent
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ async def _settle(service: Service, due: Due) -> None:
     except NotFound:
         await limits.settle(tenant, id, Unspent.UNKNOWN)
         return
-    except NewerFormat:  # somebody of that release settles it; here it is in nobody's way
+    except (NewerFormat, ArchiveUnavailable, ArchiveDamaged):  # it is settled later; until then it is in nobody's way
         await limits.hold(tenant, [id])
         return
     if found.under_way:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from time import time
 from typing import TYPE_CHECKING
 
 from service import logs
@@ -17,6 +18,7 @@ from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
 from service.responses.service import Service, know_ids, without_archive
+from service.settings.units import DAY_SECONDS
 from store.errors import ArchiveForeign, ArchiveRefused, ArchiveUnavailable, ArchiveUnfit, LayoutMismatch, StoreError
 from store.jobs.outbox import Outbox
 
@@ -33,6 +35,9 @@ NOTE_SECONDS = 60.0
 
 OLDER_SECONDS = 0.5
 """After how long the next of the conversations from before the archive are noted."""
+
+EXPIRE_SECONDS = 600.0
+"""How often it is looked whether somebody has deleted today what is too old in the archive."""
 
 AWAY = Backoff(1.0, 30.0)
 """The pauses in seconds while the archive is away."""
@@ -88,6 +93,8 @@ class Background:
             parts += [("limits", service.limiter.hold_for_ever()), ("settling", settle_for_ever(service))]
         if service.archive is not None:
             parts += [("archiving", archive_for_ever(service)), ("noting", note_for_ever(service))]
+            if service.settings.archive_days:
+                parts.append(("expiring", expire_for_ever(service)))
         if self._deliverer is not None:
             parts.append(("webhooks", self._deliverer.deliver_for_ever()))
         async with asyncio.TaskGroup() as group:
@@ -190,3 +197,18 @@ async def note_for_ever(service: Service) -> None:
             if service.store.server.health.away is None:
                 logs.event(logger, logging.WARNING, "not noted for the archive", reason=str(error))
         await asyncio.sleep(seconds)
+
+
+async def expire_for_ever(service: Service) -> None:
+    """Delete once a day what is older in the archive than ARCHIVE_DAYS, until cancelled."""
+    archive, days = service.archive, service.settings.archive_days
+    assert archive is not None
+    seconds = min(EXPIRE_SECONDS, days * DAY_SECONDS)
+    while True:
+        try:
+            gone = await archive.expire(days, time())
+            if gone is not None:
+                logs.event(logger, logging.INFO, "the archive was looked through for what is too old", deleted=gone)
+        except StoreError as error:
+            logs.event(logger, logging.WARNING, "what is too old stays in the archive", reason=str(error))
+        await asyncio.sleep(seconds * random.uniform(0.5, 1.5))

@@ -255,6 +255,17 @@ async def test_without_an_archive_again_all_is_evicted_as_ever(
             await say(ada, "Count to 2.")
 
 
+async def test_what_is_too_old_goes_from_the_archive_and_what_is_in_memory_stays(
+    stored: Stored, away: tuple[str, str], settings: Settings, redis: Redis, prefix: str
+) -> None:
+    kept = await say(stored.ada, "Count to 2.")
+    await stored.all_archived()
+    async with serving(settings.model_copy(update={"archive_days": 1 / 86_400})):
+        await until(lambda: _is_gone(stored.ada, away[0]), 30)
+    await stored.ada.responses.retrieve(kept)
+    assert await redis.pttl(f"{prefix}:{{00}}:archive-swept") > 0
+
+
 @pytest.mark.parametrize(
     ("url", "told"),
     [
@@ -293,6 +304,14 @@ async def gone(client: AsyncOpenAI, id: str) -> None:
     with pytest.raises(APIStatusError) as refused:
         await client.responses.retrieve(id)
     assert refused.value.status_code == 404, json.dumps(refused.value.body)
+
+
+async def _is_gone(client: AsyncOpenAI, id: str) -> bool:
+    try:
+        await client.responses.retrieve(id)
+    except APIStatusError as error:
+        return error.status_code == 404
+    return False
 
 
 async def forget_all(redis: Redis, prefix: str) -> None:

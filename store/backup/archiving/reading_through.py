@@ -20,7 +20,7 @@ from store.history.elsewhere import Kept
 CONCURRENCY = 32
 """How many turns a process looks for at once."""
 
-UNKNOWN_SECONDS = 60.0
+UNKNOWN_SECONDS = 10.0
 MOST_UNKNOWN = 100_000
 """For how long, and of how many turns, they are known not to be there: some 20 MB. With more, all are forgotten."""
 

@@ -15,6 +15,8 @@ from store.backup.archiving.reading_through import CONCURRENCY, ArchivedTurns
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
 from store.backup.archiving.shards import begin_archive, note_older, tell_away
+from store.backup.upkeep.expiring import expire
+from store.backup.upkeep.memory import Memory
 from store.errors import ArchiveDamaged, ArchiveForeign, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES, ShardKeys, id_of
@@ -38,6 +40,7 @@ LEASE_SECONDS = 15.0
 LATER_SECONDS = 600.0
 """After how long a tree is tried again that can't be archived as it is."""
 
+DAY_MS = 86_400_000
 AWAY_SECONDS = 30.0
 """For how long the shards know that the archive was away, where that lets them evict what it lacks."""
 
@@ -131,6 +134,27 @@ class StoreArchive:
         """
         await begin_archive(self._server, self._keyspace, self._after_seconds)
         return await note_older(self._server, self._keyspace)
+
+    async def expire(self, days: float, now: float) -> int | None:
+        """Delete for good, once a day, what nobody has changed for so many days; `now` in seconds since 1970. How many
+        trees went; None where somebody has done that today.
+        """
+        mark = self._keyspace.all_shards()[0].archive_swept
+        await self.open()
+        async with self._server.operation() as operation:
+            if not await operation.command("SET", mark, "", "NX", "PX", DAY_MS):
+                return None
+        memory, gone, after = Memory(self._server, self._keyspace), 0, ""
+        try:
+            while True:
+                done = await expire(self.archive, memory, days, now=now, after=after)
+                gone, after = gone + done.deleted, done.after
+                if not after:
+                    return gone
+        except ArchiveUnavailable:  # somebody has to go on
+            async with self._server.operation() as operation:
+                await operation.command("DEL", mark)
+            raise
 
     async def archive_due(self) -> Waiting:
         """Archive what is due in those shards that nobody else archives; what is left in these.
