@@ -34,6 +34,7 @@ StoreError
 │   ├── StoreReadOnly   the server takes no writes, and can be read
 │   └── StoreUnconfirmed  the server has what was written, and it is not as safe as was asked for
 ├── ArchiveUnavailable  the archive did not answer in time, or refused
+│   ├── ArchiveContended  others change the same tree all the time
 │   ├── ArchiveBusy     this process asks it for as much as it may
 │   └── ArchiveRefused  it will refuse again until somebody does what the message says
 ├── ArchiveDamaged      a value in the archive is no part of a tree, or not whole; it is never replaced
@@ -308,6 +309,10 @@ class ArchiveUnavailable(StoreError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"the archive is unavailable: {reason}")
         self.reason = reason
+
+
+class ArchiveContended(ArchiveUnavailable):
+    """Others have changed the same tree each time that it was to be read or changed."""
 
 
 class ArchiveBusy(ArchiveUnavailable):

@@ -122,7 +122,7 @@ class ConversationHistoryStore:
         self.confirmer = Confirmer(self.server, safety)
         self.pin_ms = max(1, round(pin_seconds * 1000))
         self.max_depth = min(max_depth, self.caps.responses or max_depth)
-        self._max_chain_bytes = max_chain_bytes
+        self.max_chain_bytes = max_chain_bytes
         self._reader = TurnReader(cache_bytes)
         self._entropy, self._clock = entropy, clock
         self.dictionary = codec.NO_DICTIONARY
@@ -212,7 +212,7 @@ class ConversationHistoryStore:
             pin_ms=pin_ms,
             max_depth=self.max_depth,
             max_messages=self.caps.chain_messages,
-            max_bytes=self._max_chain_bytes,
+            max_bytes=self.max_chain_bytes,
             max_held=max(0, self.caps.bytes - ROOM_BYTES),
             under_way="1" if above else "0",
             idle_us=self.caps.idle_us,
@@ -239,7 +239,7 @@ class ConversationHistoryStore:
         messages = list(chain.messages())
         most = self.caps.chain_messages
         size = sum(message.size for turn in chain.turns for message in turn)
-        if len(chain.ids) >= self.max_depth or 0 < most <= len(messages) or size >= self._max_chain_bytes:
+        if len(chain.ids) >= self.max_depth or 0 < most <= len(messages) or size >= self.max_chain_bytes:
             raise ChainTooLong(str(chain.tip))
 
     async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:

@@ -15,7 +15,7 @@ from store.backup.archiving.merging import Merge, News
 from store.backup.archiving.parts import PART_BYTES, Index, Part, encoded, key_of
 from store.backup.archiving.scanning import AHEAD, WINDOW, Moved, Scan
 from store.codec import THREAD_FROM_BYTES
-from store.errors import ArchiveUnavailable
+from store.errors import ArchiveContended
 
 TRIES = 8
 """How often a look or a change begins again because somebody else has changed the same tree."""
@@ -83,6 +83,8 @@ class Keeping:
             only_if = scan.etags[number] if number < stored else None
             value = await _encoded(part)
             if await self._archive.put(key_of(tenant, digits, number), value, only_if=only_if) is None:
+                if number and not stored:  # who put it died before the first part, without which nobody reads it
+                    await self._archive.put(key_of(tenant, digits), encoded(Part()), only_if=None)
                 return number
         return None
 
@@ -90,8 +92,8 @@ class Keeping:
         return Scan(self._archive, tenant, digits, share, self._ahead, self._window)
 
 
-def _contended() -> ArchiveUnavailable:
-    return ArchiveUnavailable(f"others have changed the same tree {TRIES} times meanwhile")
+def _contended() -> ArchiveContended:
+    return ArchiveContended(f"others have changed the same tree {TRIES} times meanwhile")
 
 
 async def _encoded(part: Part) -> bytes:

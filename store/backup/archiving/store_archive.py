@@ -17,7 +17,7 @@ from store.backup.archiving.returning import Returner
 from store.backup.archiving.shards import begin_archive, note_older, tell_away
 from store.backup.upkeep.expiring import expire
 from store.backup.upkeep.memory import Memory
-from store.errors import ArchiveDamaged, ArchiveForeign, ArchiveUnavailable, NewerFormat
+from store.errors import ArchiveContended, ArchiveDamaged, ArchiveForeign, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES, ShardKeys, id_of
 from store.secret import shared_secret
@@ -78,7 +78,11 @@ class StoreArchive:
         self._after_seconds, self._evicts = after_seconds, evicts
         self._lease_ms, self._later_seconds = round(lease_seconds * 1000), later_seconds
         self._archiver = Archiver(self._server, self._keyspace, archive, after_seconds=after_seconds)
-        retriever = Retriever(self._server, self._keyspace, archive)
+        retriever = Retriever(
+            *(self._server, self._keyspace, archive),
+            max_depth=history.max_depth,
+            max_chain_bytes=history.max_chain_bytes,
+        )
         self.turns = ArchivedTurns(retriever, Returner(history, retriever), ready=self.open, concurrency=concurrency)
         history.elsewhere = self.turns
         self._owner = history.token()
@@ -192,7 +196,7 @@ class StoreArchive:
                 left = await self._archiver.archive(tree)
                 while left and (fewer := await self._archiver.archive(tree)) < left:
                     left = fewer
-            except (ArchiveDamaged, NewerFormat) as error:
+            except (ArchiveContended, ArchiveDamaged, NewerFormat) as error:
                 self.failed(id_of(tree.root), str(error))
                 await self._put_off(tree)
                 return False

@@ -22,7 +22,7 @@ from store.backup.archiving.parts import Index, decoded
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.scanning import Moved, Scan
 from store.backup.records import Saved
-from store.errors import ChainTooLong
+from store.errors import ArchiveUnavailable, ChainTooLong
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
@@ -131,6 +131,32 @@ async def test_one_turn_may_be_larger_than_a_pass(server_url: str, prefix: str, 
     assert await made.ids(ids[-1]) == ids
     await made.store.close()
     await made.archive.close()
+
+
+async def test_a_tree_whose_first_part_was_never_put_is_gone_on_with(tmp_path: Path) -> None:
+    archive = open_archive("sqlite", tmp_path)
+    turns = large(4, 30 * KIB)
+    put = archive.put
+
+    async def dies(key: str, value: bytes, *, only_if: str | None) -> str | None:
+        if key.endswith("/0"):
+            raise ArchiveUnavailable("it dies")
+        return await put(key, value, only_if=only_if)
+
+    archive.put = dies  # type: ignore[method-assign]
+    with pytest.raises(ArchiveUnavailable, match="it dies"):
+        await keep(archive, turns, part_bytes=50 * KIB)
+    archive.put = put  # type: ignore[method-assign]
+    changed = [msgspec.structs.replace(turn, used=9) for turn in turns]
+    await keep(archive, changed, part_bytes=80 * KIB)
+    kept = [
+        decoded(stored.value)
+        for stored in [await archive.get(entry.key) for entry in await archive.list("v1/")]
+        if stored
+    ]
+    assert sum(part.parts for part in kept[:1]) == len(kept)
+    assert [turn.used for part in kept for turn in part.turns] == [9] * len(turns)
+    await archive.close()
 
 
 def large(count: int, size: int) -> list[Saved]:
