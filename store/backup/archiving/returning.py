@@ -13,7 +13,7 @@ from store.backup.archiving.retrieving import Retriever, Way
 from store.backup.records import Saved
 from store.backup.restore import WAIT_MS, arguments_of
 from store.backup.turns import NOW, Archived, Outdated, bring_back
-from store.errors import ParentNotFound
+from store.errors import ArchiveContended, ParentNotFound
 from store.history.history import ConversationHistoryStore
 from store.redis import scripts
 from store.redis.connection import Argument
@@ -48,7 +48,7 @@ class Returner:
             with suppress(Outdated, ParentNotFound):
                 await self._store(tenant, way)
                 return True
-        return False
+        raise ArchiveContended(f"what was brought back went again {TRIES} times")
 
     async def _store(self, tenant: str, way: Way) -> None:
         """Raises Outdated, ParentNotFound where a turn went again before the next one came, and as `bring_back`."""

@@ -7,6 +7,7 @@ archives a shard: a lease says who, which spares the others work; that two archi
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from store.archive.archive import Archive
@@ -17,7 +18,14 @@ from store.backup.archiving.returning import Returner
 from store.backup.archiving.shards import begin_archive, note_older, tell_away
 from store.backup.upkeep.expiring import expire
 from store.backup.upkeep.memory import Memory
-from store.errors import ArchiveContended, ArchiveDamaged, ArchiveForeign, ArchiveUnavailable, NewerFormat
+from store.errors import (
+    ArchiveContended,
+    ArchiveDamaged,
+    ArchiveForeign,
+    ArchiveUnavailable,
+    NewerFormat,
+    StoreUnavailable,
+)
 from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES, ShardKeys, id_of
 from store.secret import shared_secret
@@ -34,7 +42,7 @@ AT_ONCE = 16
 BATCHES = 50
 """After how many such looks another shard has its turn."""
 
-LEASE_SECONDS = 15.0
+LEASE_SECONDS = 5.0
 """For how long one process archives a shard after it has said so."""
 
 LATER_SECONDS = 600.0
@@ -86,6 +94,7 @@ class StoreArchive:
         self.turns = ArchivedTurns(retriever, Returner(history, retriever), ready=self.open, concurrency=concurrency)
         history.elsewhere = self.turns
         self._owner = history.token()
+        self._leads = False
         self._opening = asyncio.Lock()
         self._secret: bytes | None = None
         self.warnings: Sequence[str] = ()
@@ -212,6 +221,7 @@ class StoreArchive:
         """Whether this process archives a shard, for a while from now."""
         async with self._server.operation() as operation:
             if await operation.command("SET", shard.archiver, self._owner, "NX", "PX", self._lease_ms):
+                self._leads = True
                 return True
             if await operation.command("GET", shard.archiver) != self._owner.encode():
                 return False
@@ -227,7 +237,12 @@ class StoreArchive:
         return Waiting(int(trees), max(0.0, seconds) if first and float(first[1]) else 0.0)
 
     async def close(self) -> None:
-        """Give back what is held, once nobody asks any more."""
+        """Let others archive, and give back what is held, once nobody asks any more."""
+        with suppress(StoreUnavailable):  # they may in LEASE_SECONDS
+            for shard in self._keyspace.all_shards() if self._leads else ():
+                async with self._server.operation() as operation:
+                    if await operation.command("GET", shard.archiver) == self._owner.encode():
+                        await operation.command("DEL", shard.archiver)
         await self.archive.close()
 
 
