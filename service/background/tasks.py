@@ -9,7 +9,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from time import time
 from typing import TYPE_CHECKING
 
 from service import logs
@@ -17,7 +16,7 @@ from service.background.settling import settle_for_ever
 from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
-from service.responses.service import Service, know_ids, without_archive
+from service.responses.service import Service, expire_archive, know_ids, without_archive
 from service.settings.units import DAY_SECONDS
 from store.errors import ArchiveForeign, ArchiveRefused, ArchiveUnavailable, ArchiveUnfit, LayoutMismatch, StoreError
 from store.jobs.outbox import Outbox
@@ -201,12 +200,10 @@ async def note_for_ever(service: Service) -> None:
 
 async def expire_for_ever(service: Service) -> None:
     """Delete once a day what is older in the archive than ARCHIVE_DAYS, until cancelled."""
-    archive, days = service.archive, service.settings.archive_days
-    assert archive is not None
-    seconds = min(EXPIRE_SECONDS, days * DAY_SECONDS)
+    seconds = min(EXPIRE_SECONDS, service.settings.archive_days * DAY_SECONDS)
     while True:
         try:
-            gone = await archive.expire(days, time())
+            gone = await expire_archive(service)
             if gone is not None:
                 logs.event(logger, logging.INFO, "the archive was looked through for what is too old", deleted=gone)
         except StoreError as error:

@@ -48,6 +48,7 @@ from store.archive.opening import open_archive as open_archive_at
 from store.archive.port import Bounds
 from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
+from store.backup.upkeep.daily import expire_daily
 from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.caps import Caps
 from store.history.conversations import Conversations
@@ -226,6 +227,15 @@ async def without_archive(service: Service) -> None:
     """Where there is no archive, have nothing noted for the one that there was. Raises StoreUnavailable."""
     if service.archive is None:
         await end_archive(service.store.server, service.store.keyspace)
+
+
+async def expire_archive(service: Service) -> int | None:
+    """Delete what is older in the archive than the settings allow; how many conversations went, None where that was
+    done today. Raises StoreUnavailable, ArchiveUnavailable.
+    """
+    if service.archive is None or not service.settings.archive_days:
+        return None
+    return await expire_daily(service.archive, service.settings.archive_days, service.clock())
 
 
 def _count_archive(archive: StoreArchive, metrics: Metrics) -> None:

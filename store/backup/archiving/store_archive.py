@@ -16,8 +16,6 @@ from store.backup.archiving.reading_through import CONCURRENCY, ArchivedTurns
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
 from store.backup.archiving.shards import begin_archive, note_older, tell_away
-from store.backup.upkeep.expiring import expire
-from store.backup.upkeep.memory import Memory
 from store.errors import (
     ArchiveContended,
     ArchiveDamaged,
@@ -48,7 +46,6 @@ LEASE_SECONDS = 5.0
 LATER_SECONDS = 600.0
 """After how long a tree is tried again that can't be archived as it is."""
 
-DAY_MS = 86_400_000
 AWAY_SECONDS = 30.0
 """For how long the shards know that the archive was away, where that lets them evict what it lacks."""
 
@@ -82,7 +79,7 @@ class StoreArchive:
         """Called with how many trees were archived."""
         self.failed: Callable[[str, str], None] = lambda root, reason: None
         """Called with the root of a tree that could not be archived as it is, and why; it is tried again later."""
-        self._history, self._server, self._keyspace = history, history.server, history.keyspace
+        self.history, self._server, self._keyspace = history, history.server, history.keyspace
         self._after_seconds, self._evicts = after_seconds, evicts
         self._lease_ms, self._later_seconds = round(lease_seconds * 1000), later_seconds
         self._archiver = Archiver(self._server, self._keyspace, archive, after_seconds=after_seconds)
@@ -123,7 +120,7 @@ class StoreArchive:
                 there = await operation.command("GET", self._keyspace.all_shards()[0].secret)
             if there is None:
                 raise
-            return await shared_secret(self._history)
+            return await shared_secret(self.history)
         assert self._secret is not None
         return self._secret
 
@@ -131,13 +128,13 @@ class StoreArchive:
         """The secret that the store and the archive have in common."""
         stored = await self.archive.get(SECRET_KEY)
         if stored is None:
-            made = await shared_secret(self._history)
+            made = await shared_secret(self.history)
             await self.archive.put(SECRET_KEY, made, only_if=None)
             stored = await self.archive.get(SECRET_KEY)
         if stored is None or len(stored.value) != SECRET_BYTES:
             raise ArchiveForeign
         kept = stored.value
-        if await shared_secret(self._history, entropy=lambda size: kept) != kept:
+        if await shared_secret(self.history, entropy=lambda size: kept) != kept:
             raise ArchiveForeign
         return kept
 
@@ -147,27 +144,6 @@ class StoreArchive:
         """
         await begin_archive(self._server, self._keyspace, self._after_seconds)
         return await note_older(self._server, self._keyspace)
-
-    async def expire(self, days: float, now: float) -> int | None:
-        """Delete for good, once a day, what nobody has changed for so many days; `now` in seconds since 1970. How many
-        trees went; None where somebody has done that today.
-        """
-        mark = self._keyspace.all_shards()[0].archive_swept
-        await self.open()
-        async with self._server.operation() as operation:
-            if not await operation.command("SET", mark, "", "NX", "PX", DAY_MS):
-                return None
-        memory, gone, after = Memory(self._server, self._keyspace), 0, ""
-        try:
-            while True:
-                done = await expire(self.archive, memory, days, now=now, after=after)
-                gone, after = gone + done.deleted, done.after
-                if not after:
-                    return gone
-        except ArchiveUnavailable:  # somebody has to go on
-            async with self._server.operation() as operation:
-                await operation.command("DEL", mark)
-            raise
 
     async def archive_due(self) -> Waiting:
         """Archive what is due in those shards that nobody else archives; what is left in these.
