@@ -178,7 +178,8 @@ def fill(settings: Settings, progress: Console, *, tenant: str | None, since: fl
 
     async def bring(both: Both) -> Refilled:
         archive, store = both
-        returner = Returner(store, Retriever(store.server, store.keyspace, archive))
+        retriever = Retriever(store.server, store.keyspace, archive)
+        returner = Returner(store, retriever, after_seconds=settings.archive_after_seconds)
         with bar_on(progress, MofNCompleteColumn(), TextColumn("trees")) as bar:
             task = bar.add_task("bringing back", total=None)
             return await _last(

@@ -23,6 +23,9 @@ ELSEWHERE = 3
 """In how many trees a turn of an older release is looked for: two lead to the same place by accident alone."""
 
 
+ASKED_AT_ONCE = 250
+"""Of how many turns of a way it is asked at once whether they were deleted: less than a millisecond."""
+
 WITH_RESPONSES = 4
 """How many times the bytes of messages of the longest chain a way may have, with its responses."""
 
@@ -91,7 +94,22 @@ class Retriever:
             return None
         if not look.turns or await self._is_gone(keys, digits_of(look.root), asked_ms):
             return None
-        return Way(look.turns, asked_ms)
+        return Way(await self._as_noted(keys, digits_of(look.root), look.turns), asked_ms)
+
+    async def _as_noted(self, keys: TurnKeys, root: str, turns: Sequence[Saved]) -> Sequence[Saved]:
+        """The turns of a way without what was deleted above its end, and is not archived as such yet."""
+        noted, told = keys.shard.changes_of(keys.tenant, root), list(turns)
+        for at in range(0, len(turns) - 1, ASKED_AT_ONCE):
+            places = range(at, min(at + ASKED_AT_ONCE, len(turns) - 1))
+            members = [word + digits_of(turns[place].id) for place in places for word in (FORGOTTEN, ERASED)]
+            async with self._server.operation() as operation:
+                if not await operation.command("EXISTS", noted):
+                    break
+                scores = await operation.row(*(("ZSCORE", noted, member) for member in members), at=noted)
+            for place, forgotten, erased in zip(places, scores[::2], scores[1::2], strict=True):
+                if forgotten is not None or erased is not None:
+                    told[place] = as_gone(turns[place], erased is not None)
+        return told
 
     async def _looked_up(self, tenant: str, digits: str, turns: _Reading) -> _Look:
         async def look(scan: Scan) -> _Look:

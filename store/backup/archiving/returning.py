@@ -9,7 +9,9 @@ from contextlib import suppress
 
 from redis.exceptions import NoScriptError
 
+from store.backup.archiving.archiver import AFTER_SECONDS
 from store.backup.archiving.retrieving import Retriever, Way
+from store.backup.archiving.shards import begin_archive_in
 from store.backup.records import Saved
 from store.backup.restore import WAIT_MS, arguments_of
 from store.backup.turns import NOW, Archived, Outdated, bring_back
@@ -32,8 +34,11 @@ THERE = (b"ok", b"kept", b"deleted")
 class Returner:
     """Brings turns back from an archive into a store. It keeps nothing."""
 
-    def __init__(self, history: ConversationHistoryStore, retriever: Retriever) -> None:
-        self._history, self._retriever = history, retriever
+    def __init__(
+        self, history: ConversationHistoryStore, retriever: Retriever, *, after_seconds: float = AFTER_SECONDS
+    ) -> None:
+        """`after_seconds` is what the archiver has."""
+        self._history, self._retriever, self._after_seconds = history, retriever, after_seconds
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """Have the turn with these digits in the store, with all above it; False where the archive has no such turn.
@@ -45,9 +50,13 @@ class Returner:
             way = await self._retriever.way(tenant, digits)
             if way is None:
                 return False
-            with suppress(Outdated, ParentNotFound):
-                await self._store(tenant, way)
-                return True
+            with suppress(ParentNotFound):
+                try:
+                    await self._store(tenant, way)
+                    return True
+                except Outdated:  # a server that lost all that it knew would not note what is deleted next
+                    shard = self._history.keyspace.keys(tenant, digits).shard
+                    await begin_archive_in(self._history.server, shard, self._after_seconds)
         raise ArchiveContended(f"what was brought back went again {TRIES} times")
 
     async def _store(self, tenant: str, way: Way) -> None:

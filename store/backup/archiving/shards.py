@@ -34,8 +34,13 @@ ENDED = 200
 async def begin_archive(server: Server, keyspace: Keyspace, after_seconds: float) -> None:
     """From now on, what changes is noted in every shard, to be archived so long after. Raises StoreUnavailable."""
     for shard in keyspace.all_shards():
-        async with server.operation() as operation:
-            await scripts.begin_archive(operation, shard, after_ms=round(after_seconds * 1000))
+        await begin_archive_in(server, shard, after_seconds)
+
+
+async def begin_archive_in(server: Server, shard: ShardKeys, after_seconds: float) -> None:
+    """`begin_archive` in one shard."""
+    async with server.operation() as operation:
+        await scripts.begin_archive(operation, shard, after_ms=round(after_seconds * 1000))
 
 
 async def note_older(server: Server, keyspace: Keyspace, *, trees: int = TREES, most_due: int = MOST_DUE) -> bool:

@@ -15,7 +15,7 @@ from store.backup.archiving.archiver import AFTER_SECONDS, Archiver, Due
 from store.backup.archiving.reading_through import CONCURRENCY, ArchivedTurns
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
-from store.backup.archiving.shards import begin_archive, note_older, tell_away
+from store.backup.archiving.shards import begin_archive, begin_archive_in, note_older, tell_away
 from store.errors import (
     ArchiveContended,
     ArchiveDamaged,
@@ -88,7 +88,8 @@ class StoreArchive:
             max_depth=history.max_depth,
             max_chain_bytes=history.max_chain_bytes,
         )
-        self.turns = ArchivedTurns(retriever, Returner(history, retriever), ready=self.open, concurrency=concurrency)
+        returner = Returner(history, retriever, after_seconds=after_seconds)
+        self.turns = ArchivedTurns(retriever, returner, ready=self.open, concurrency=concurrency)
         history.elsewhere = self.turns
         self._owner = history.token()
         self._leads = False
@@ -196,13 +197,14 @@ class StoreArchive:
     async def _holds(self, shard: ShardKeys) -> bool:
         """Whether this process archives a shard, for a while from now."""
         async with self._server.operation() as operation:
-            if await operation.command("SET", shard.archiver, self._owner, "NX", "PX", self._lease_ms):
-                self._leads = True
-                return True
-            if await operation.command("GET", shard.archiver) != self._owner.encode():
+            new = await operation.command("SET", shard.archiver, self._owner, "NX", "PX", self._lease_ms)
+            if not new and await operation.command("GET", shard.archiver) != self._owner.encode():
                 return False
             await operation.command("PEXPIRE", shard.archiver, self._lease_ms)
-            return True
+        self._leads = True
+        if new:  # the server may have lost what it knew
+            await begin_archive_in(self._server, shard, self._after_seconds)
+        return True
 
     async def _waiting(self, shard: ShardKeys) -> Waiting:
         async with self._server.operation() as operation:

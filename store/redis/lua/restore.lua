@@ -25,7 +25,8 @@
 -- Result:    {'ok'} | {'kept'} when this turn is stored already | {'deleted'} when it is, and was deleted since: it stays so |
 --            {'forgotten', digits of its root} when it is still there of a tree that was forgotten | {'conflict'} when another
 --            one is | {'missing'} when its parent isn't there, or the tree of that was forgotten | {'full'} when there is no
---            room | {'outdated'} when an archive has it, and it may have been deleted since that was asked
+--            room | {'outdated'} when an archive has it, and it may have been deleted since that was asked, or will be
+--            without a note of it, as the shard doesn't know that it has an archive
 -- Invariant: nothing is evicted, and what is there is not changed but for the last use of its tree, which only rises. A turn
 --            is stored completely and once; with the last turn of a tree all of it is as it was. Uses keep their order, and
 --            none is later than the clock.
@@ -66,7 +67,8 @@ if parent ~= '' then
     held = above[6] or 0 }
 end
 if archived ~= '' then
-  if now_ms() > archived + fence_ms or (deleted == '' and was_deleted(tenant, from.root, digits)) then
+  if not has_archive() or now_ms() > archived + fence_ms
+    or (deleted == '' and was_deleted(tenant, from.root, digits)) then
     return { 'outdated' }
   end
 end

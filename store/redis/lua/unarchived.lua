@@ -19,6 +19,10 @@ local function fence_of(tenant, member)
   return shard_key('fence:' .. tenant .. '/' .. member)
 end
 
+local function has_archive()
+  return redis.call('EXISTS', shard_key('archive')) == 1
+end
+
 local function note_unarchived(tenant, root, member, score)
   local after = redis.call('GET', shard_key('archive'))
   if after then

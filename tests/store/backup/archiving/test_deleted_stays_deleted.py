@@ -1,0 +1,74 @@
+"""What is deleted between two archivings, where the archive still has it alive: nobody is told of it, nobody who
+continues what is below it has to wait, and no server forgets to tell the archive.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.history.caps import Caps
+from store.keys import digits_of
+from tests.support.archive.stored import Archived, lose, opened
+from tests.support.store.audit import complaints
+from tests.support.store.sample import TENANT, grow, said
+
+
+@pytest.fixture
+async def archived(server_url: str, prefix: str, tmp_path: Path, redis: Redis) -> AsyncIterator[Archived]:
+    """A store with an archive that takes what changed at once. After the test all in Redis adds up."""
+    made = await opened(server_url, prefix, tmp_path, Caps())
+    yield made
+    assert await complaints(redis, prefix) == []
+    await made.store.close()
+    await made.archive.close()
+
+
+@pytest.mark.parametrize("erase", [False, True])
+async def test_what_is_below_a_turn_that_was_just_deleted_comes_back_at_once(
+    archived: Archived, redis: Redis, prefix: str, erase: bool
+) -> None:
+    _, two, three = await grow(archived.store, "one", "two", "three")
+    await archived.archive_all()
+    await lose(redis, prefix)
+    assert await archived.returner.bring_back(TENANT, digits_of(two))
+    await archived.store.forget(TENANT, two, erase=erase)
+    assert await archived.returner.bring_back(TENANT, digits_of(three))
+    assert await said(archived.store, three) == ["one", *([] if erase else ["two"]), "three"]
+    assert await archived.ids(two) is None
+    await archived.archive_all()
+    await lose(redis, prefix)
+    assert await archived.ids(two) is None
+    assert await archived.returner.bring_back(TENANT, digits_of(three))
+    assert await said(archived.store, three) == ["one", *([] if erase else ["two"]), "three"]
+
+
+async def test_of_a_long_way_any_turn_may_have_been_deleted(archived: Archived, redis: Redis, prefix: str) -> None:
+    ids = await grow(archived.store, *(f"turn {at}" for at in range(300)))
+    await archived.archive_all()
+    await lose(redis, prefix)
+    assert await archived.returner.bring_back(TENANT, digits_of(ids[290]))
+    for at in (290, 140, 3):
+        await archived.store.forget(TENANT, ids[at], erase=True)
+    assert await archived.returner.bring_back(TENANT, digits_of(ids[-1]))
+    left = [f"turn {at}" for at in range(300) if at not in (290, 140, 3)]
+    assert await said(archived.store, ids[-1]) == left
+
+
+async def test_a_server_that_lost_even_that_there_is_an_archive_notes_what_is_deleted_next(
+    archived: Archived, redis: Redis, prefix: str
+) -> None:
+    one, two = await grow(archived.store, "one", "two")
+    await archived.archive_all()
+    await lose(redis, prefix)
+    await redis.delete(f"{prefix}:{{00}}:archive")
+    assert await archived.returner.bring_back(TENANT, digits_of(two))
+    await archived.store.forget(TENANT, two)
+    assert await archived.ids(two) is None
+    await redis.set(f"{prefix}:{{00}}:archive", "0")
+    await redis.zadd(f"{prefix}:{{00}}:unarchived", {f"{TENANT}/{digits_of(one)}": 0}, xx=True)
+    assert await archived.archive_all() == 1
+    await lose(redis, prefix)
+    assert await archived.ids(two) is None
+    assert await archived.ids(one) == [one]
