@@ -310,7 +310,8 @@ def fsck(
     turns_per_second: Pace = 0,
     as_json: Annotated[bool, _json_instead("lines")] = False,
 ) -> None:
-    """Check that every turn is stored whole, and that the counters equal what is stored.
+    """Check that every turn is stored whole, and that the counters equal what is stored; and where there is an archive,
+    that a sample of both has the same. `archive verify --all` compares all.
 
     It may run while conversations go on, and without `--repair` it changes nothing. A turn is judged at one moment, so
     a sound store is never blamed; counters are judged where nothing changed during a look. Of what was said, nothing is
@@ -330,13 +331,14 @@ def fsck(
     progress = Console(stderr=True)
     try:
         report = checking.check(settings, repair=repair, turns_per_second=turns_per_second, progress=progress)
+        archived = checking.check_archive(settings, repair=repair, turns_per_second=turns_per_second, progress=progress)
     except (LayoutMismatch, StoreUnavailable, OSError, ValueError, TypeError) as error:
         _fail(f"can't check the store: {error}", checking.EXIT_UNCHECKED)
     if as_json:
-        typer.echo(checking.as_json(report))
+        typer.echo(checking.as_json(report, archived))
     else:
-        checking.show(report, Console(), repair=repair)
-    raise typer.Exit(checking.exit_status(report))
+        checking.show(report, archived, Console(), repair=repair)
+    raise typer.Exit(checking.exit_status(report, archived))
 
 
 @app.command()

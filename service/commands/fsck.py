@@ -1,7 +1,8 @@
-"""`harmonium fsck`: goes over the conversations of the settings' Redis, and shows what is wrong with them.
+"""`harmonium fsck`: goes over the conversations of the settings' Redis, and some of their archive, and shows what is
+wrong with them.
 
-store/fsck/check.py finds and repairs faults; this prints them. Shown are ids, tenants and numbers, never what anybody
-said.
+store/fsck/check.py and store/backup/upkeep/verifying.py find and repair faults; this prints them. Shown are ids,
+tenants and numbers, never what anybody said.
 """
 
 import asyncio
@@ -10,16 +11,24 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
 from textwrap import fill, indent
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from service.commands.doctor import server_url
+from service.commands.archive.command_line import SAMPLE
+from service.commands.archive.shown import lines_of, object_of
+from service.commands.archive.work import verify
+from service.commands.doctor import server_url, with_archive
 from service.responses.service import open_directory, open_store
+from service.settings.archive import SQLITE
 from service.settings.settings import Settings
 from service.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
+from store.backup.upkeep.faults import Verified
+from store.embedded import ARCHIVE
+from store.errors import StoreError
 from store.fsck.check import Fsck, Progress, Report
 from store.fsck.faults import MEANINGS
 from store.redis.connection import connect
@@ -35,6 +44,20 @@ EXIT_FAULTS = 1
 EXIT_UNCHECKED = 2
 
 
+class Archived(NamedTuple):
+    """What a check of the archive came to, or why there was none; neither without an archive."""
+
+    verified: Verified | None = None
+    failure: str = ""
+
+    @property
+    def shown(self) -> dict[str, Any] | None:
+        """As one object."""
+        if self.failure:
+            return {"failure": self.failure}
+        return None if self.verified is None else object_of(self.verified)
+
+
 def check(settings: Settings, *, repair: bool, turns_per_second: float, progress: Console) -> Report:
     """Check the settings' Redis, and repair it if asked to; a bar on `progress` where that is a terminal.
 
@@ -48,14 +71,30 @@ def check(settings: Settings, *, repair: bool, turns_per_second: float, progress
         )
 
 
-def exit_status(report: Report) -> int:
-    """0 when nothing is wrong, 1 when faults are left, 2 when something can't be judged by this release."""
-    if report.newer:
+def check_archive(settings: Settings, *, repair: bool, turns_per_second: float, progress: Console) -> Archived:
+    """Check a sample of the settings' archive, where there is one, and compare it with Redis."""
+    known = with_archive(settings)
+    if not known.has_archive or (known.archive_url == SQLITE and not (known.data_dir / ARCHIVE).exists()):
+        return Archived()
+    try:
+        return Archived(
+            verify(*(settings, progress), most=SAMPLE, repair=repair, alone=False, turns_per_second=turns_per_second)
+        )
+    except (StoreError, OSError, ValueError, TypeError) as error:
+        return Archived(failure=str(error))
+
+
+def exit_status(report: Report, archive: Archived) -> int:
+    """0 when nothing is wrong, 1 when faults are left, 2 when something can't be judged by this release, or the archive
+    could not be asked.
+    """
+    verified = archive.verified
+    if report.newer or archive.failure or (verified and verified.newer):
         return EXIT_UNCHECKED
-    return EXIT_FAULTS if report.left else EXIT_CLEAN
+    return EXIT_FAULTS if report.left or (verified and verified.left) else EXIT_CLEAN
 
 
-def as_json(report: Report) -> str:
+def as_json(report: Report, archive: Archived) -> str:
     """All of a report as one object."""
     complaints = [
         {
@@ -81,12 +120,15 @@ def as_json(report: Report) -> str:
             "turns_of_a_later_release": report.newer,
             "unknown_keys": report.unknown,
             "seconds": round(report.seconds, 3),
+            "archive": {"failure": archive.failure}
+            if archive.failure
+            else archive.verified and object_of(archive.verified),
         },
         indent=2,
     )
 
 
-def show(report: Report, console: Console, *, repair: bool) -> None:
+def show(report: Report, archive: Archived, console: Console, *, repair: bool) -> None:
     """The faults, if there are any, and the result in sentences. An id stands on a line of its own, never broken."""
     for each, repaired in list(report.faults.items())[:SHOWN]:
         done = f"; {'repaired' if repaired else 'not repaired'}" if repair else ""
@@ -100,6 +142,13 @@ def show(report: Report, console: Console, *, repair: bool) -> None:
         console.print(f"… and more: {report.found:,} faults in all")
     for line in _lines(report, repair):
         console.print(Text(line))
+    if archive.failure:
+        console.print(Text(f"The archive was not checked: {archive.failure}"))
+    elif archive.verified:
+        for line in lines_of(archive.verified, repair=repair):
+            console.print(Text(line), soft_wrap=True)
+        if archive.verified.left or archive.verified.trees >= SAMPLE:
+            console.print(Text("`harmonium archive verify --all` checks all of both; see docs/archive.md"))
 
 
 async def _check(

@@ -6,16 +6,21 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from redis.asyncio import Redis
 from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
+from store.archive.opening import open_archive
+from store.backup.archiving.parts import decoded, encoded
+from store.backup.archiving.shards import note_older
 from store.codec import FORMAT
 from store.embedded import EmbeddedServer
 from store.fsck.faults import MEANINGS
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
+from tests.support.archive.kept import kept
 from tests.support.documents import read, rows
 
 TENANT = "acme"
@@ -157,3 +162,43 @@ def test_a_server_that_is_not_there_ends_it_with_status_2_and_one_line() -> None
 def test_every_fault_has_its_row_in_the_document_as_the_command_says_it() -> None:
     shown = {tuple(row) for row in rows(read("docs/operating.md")) if row[0].strip("`") in MEANINGS}
     assert shown == {(f"`{word}`", meaning.says, meaning.repair) for word, meaning in MEANINGS.items()}
+
+
+def test_where_there_is_an_archive_both_sides_are_looked_at_and_repaired(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    asyncio.run(_archived_with_a_turn_gone(server.url, tmp_path / "data"))
+    for arguments in ((), ("--json",)):
+        result = fsck(*arguments)
+        assert (result.exit_code, "gone-readable" in result.output) == (1, True), result.output
+        assert WORDS not in result.output
+    assert json.loads(fsck("--json").output)["archive"]["left"] == 1
+    repaired = fsck("--repair")
+    assert repaired.exit_code == 0, repaired.output
+    assert "1 faults, all repaired" in repaired.output
+    sound = fsck()
+    assert (sound.exit_code, "in the archive, " in sound.output) == (0, True), sound.output
+
+
+async def _archived_with_a_turn_gone(url: str, folder: Path) -> None:
+    """The archive has all turns, and says of the last one that it was deleted."""
+    archive = open_archive("sqlite", folder)
+    async with kept(url, "harmonium", archive) as both:
+        await note_older(both.store.server, both.store.keyspace)
+        await both.archive_all()
+        (key,) = await both.keys()
+        stored = await archive.get(key)
+        assert stored is not None
+        part = decoded(stored.value)
+        await archive.put(key, encoded(replace(part, gone={part.turns[-1].id: False})), only_if=stored.etag)
+    await archive.close()
+
+
+def test_an_archive_that_is_away_is_told_and_ends_it_with_status_2(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "postgresql://me:hunter2@127.0.0.1:1/db")
+    result = fsck()
+    assert (result.exit_code, "The archive was not checked: " in result.output) == (2, True), result.output
+    assert "hunter2" not in result.output
+    assert "failure" in json.loads(fsck("--json").output)["archive"]

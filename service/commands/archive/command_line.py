@@ -21,9 +21,6 @@ EXIT_FAILED = 2
 SAMPLE = 1_000
 """How many trees `verify` looks at unless it is told otherwise."""
 
-SHOWN = 100
-"""The most faults that are shown one by one; JSON has up to a thousand."""
-
 archive = typer.Typer(
     no_args_is_help=True,
     help="What is kept behind Redis: look at it, check, export, bring back, erase, hold it. The settings are those of "
@@ -92,14 +89,14 @@ def verify(
     """Check that what is archived can be read and is whole, and that it has what Redis has.
 
     Without `--repair` it changes nothing. A repair copies a damaged value below v1/damaged/ before it puts an empty one
-    in its place, and has the service archive again what the archive lacks. docs/archive.md lists the faults. Of what
-    was said, nothing is shown.
+    in its place, has the service archive again what the archive lacks, and deletes again in Redis what was deleted.
+    docs/archive.md lists the faults. Of what was said, nothing is shown.
 
     The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done, or if a later release
     wrote some of it.
     """
     from service.commands.archive import work
-    from store.backup.upkeep.faults import MEANINGS
+    from service.commands.archive.shown import lines_of, object_of
 
     settings, most = _load(), None if whole else sample
     found = _do(
@@ -108,21 +105,10 @@ def verify(
         )
     )
     if as_json:
-        faults = [{**fault._asdict(), "repaired": repaired} for fault, repaired in found.faults.items()]
-        typer.echo(json.dumps({**_row(found), "left": found.left, "faults": faults}, indent=2))
+        typer.echo(json.dumps(object_of(found), indent=2))
     else:
-        for fault, repaired in list(found.faults.items())[:SHOWN]:
-            done = f"; {'repaired' if repaired else 'not repaired'}" if repair else ""
-            typer.echo(fault.id or fault.key)
-            typer.echo(f"    {fault.what}: {MEANINGS[fault.what].says}{f': {fault.detail}' if fault.detail else ''}")
-            typer.echo(f"    tenant {fault.tenant}, {fault.key}{done}")
-        if found.found > min(SHOWN, len(found.faults)):
-            typer.echo(f"… and more: {found.found:,} faults in all")
-        result = f"{found.found:,} faults" if found.found else "nothing is wrong"
-        if found.found and repair:
-            result += f", {found.left:,} of them left" if found.left else ", all repaired"
-        read = f"{found.trees:,} trees with {found.turns:,} turns in the archive"
-        typer.echo(f"{read}, {found.compared:,} trees of Redis: {result}")
+        for line in lines_of(found, repair=repair):
+            typer.echo(line)
         if found.unjudged and not alone:
             numbers = ", ".join(f"{number:02x}" for number in found.unjudged)
             typer.echo(f"Redis was not compared in shard {numbers}: it has no archive there yet, or not for all of it")

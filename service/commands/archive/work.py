@@ -26,7 +26,6 @@ from store.backup.upkeep.erasing import Erased, OnHold, clear, forget_all
 from store.backup.upkeep.exporting import Export, Exported
 from store.backup.upkeep.faults import Verified
 from store.backup.upkeep.looking import Stored, Waiting, stored, waiting
-from store.backup.upkeep.memory import Memory
 from store.backup.upkeep.places import Alone, Both
 from store.backup.upkeep.refilling import Refilled, refill
 from store.backup.upkeep.verifying import Verify
@@ -144,8 +143,7 @@ def verify(
             )
 
     def compared(both: Both) -> Awaitable[Verified]:
-        memory = Memory(both.store.server, both.store.keyspace, turns_per_second)
-        return check(Verify(both.archive, memory))
+        return check(Verify(both.archive, both.store, turns_per_second=turns_per_second))
 
     if alone:
         return on_archive(settings, lambda alone: check(Verify(alone.archive, None)))

@@ -25,7 +25,10 @@ MEANINGS = {
     "not-archived": Meaning(
         "a turn in Redis is not in the archive as it is, and isn't noted to be", "noted: the service archives it"
     ),
-    "gone-readable": Meaning("the archive says that a turn was deleted, and Redis still has it"),
+    "gone-readable": Meaning(
+        "the archive says that a turn was deleted, or an item of it erased, and Redis has that: it went back in time",
+        "deleted there again, unless a response is under way in it",
+    ),
 }
 """By the words of the faults."""
 

@@ -15,8 +15,10 @@ from store.backup.archiving.parts import Part, decoded, encoded, folder_of
 from store.backup.upkeep.erasing import DAMAGED
 from store.backup.upkeep.faults import ArchiveFault, Verified
 from store.backup.upkeep.memory import Held, Memory
+from store.backup.upkeep.reconciling import Gone, Reconciler, Returned
 from store.backup.upkeep.walking import Listed, listed_at, sample, trees
 from store.errors import ArchiveDamaged, NewerFormat
+from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 
 DIGEST_BYTES = 8
@@ -27,17 +29,27 @@ class Known(msgspec.Struct):
 
     turns: dict[str, Held] = {}
     parents: dict[str, str | None] = {}
-    gone: frozenset[str] = frozenset()
+    gone: Gone = msgspec.field(default_factory=Gone)
     values: int = 0
     uncounted: int = 0
     faults: list[ArchiveFault] = []
 
 
 class Verify:
-    """Checks an archive. `memory` is what it is compared with; None leaves that out."""
+    """Checks an archive. `store` is what it is compared with; None leaves that out."""
 
-    def __init__(self, archive: Archive, memory: Memory | None, choose: random.Random | None = None) -> None:
-        self._archive, self._memory = archive, memory
+    def __init__(
+        self,
+        archive: Archive,
+        store: ConversationHistoryStore | None,
+        choose: random.Random | None = None,
+        *,
+        turns_per_second: float = 0.0,
+    ) -> None:
+        """`turns_per_second` is the pace at which the store is read; 0 is as fast as it answers."""
+        self._archive = archive
+        self._memory = None if store is None else Memory(store.server, store.keyspace, turns_per_second)
+        self._reconciler = None if store is None else Reconciler(store, archive)
         self._choose = choose or random.Random()
 
     async def run(self, *, most: int | None, repair: bool) -> AsyncGenerator[Verified]:
@@ -77,15 +89,18 @@ class Verify:
         report.values += known.values
         report.uncounted += known.uncounted
         report.turns += len(known.turns)
-        first = {*known.faults, *_holes(tree, known), *await self._readable(tree, known)}
-        again = await listed_at(self._archive, tree.folder) if first else None
+        first = {*known.faults, *_holes(tree, known)}
+        returned = await self._returned(tree, known)
+        again = await listed_at(self._archive, tree.folder) if first or returned else None
         if again is None:
             return
         known = await self._read(again)
-        faults = [*known.faults, *_holes(again, known), *await self._readable(again, known)]
-        for fault in dict.fromkeys(faults):
+        for fault in dict.fromkeys([*known.faults, *_holes(again, known)]):
             if fault in first:
                 report.add(fault, repair and await self._repaired(fault))
+        for fault, what in (await self._returned(again, known)).items():
+            if fault in returned:
+                report.add(fault, repair and self._reconciler is not None and await self._reconciler.delete(what))
 
     async def _read(self, tree: Listed) -> Known:
         """All parts of a tree, one at a time."""
@@ -108,13 +123,13 @@ class Verify:
                 continue
             if number == 0:
                 counted = max(counted, part.parts)
-                known.gone = frozenset(map(digits_of, (*part.gone, *part.gone_trees)))
             elif number >= counted:
                 known.uncounted += 1
                 continue
+            known.gone.add(part)
             for turn in part.turns:
                 digits = digits_of(turn.id)
-                deleted = turn.deleted or digits in known.gone
+                deleted = turn.deleted or digits in known.gone.turns
                 known.turns.setdefault(digits, Held(digits, turn.digest, deleted))
                 known.parents.setdefault(digits, turn.parent)
         for number in range(counted):
@@ -122,16 +137,13 @@ class Verify:
                 known.faults.append(ArchiveFault("no-part", tree.tenant, f"{tree.folder}{number}"))
         return known
 
-    async def _readable(self, tree: Listed, known: Known) -> list[ArchiveFault]:
+    async def _returned(self, tree: Listed, known: Known) -> dict[ArchiveFault, Returned]:
         """What is gone in the archive and not in Redis."""
-        if self._memory is None or not known.gone:
-            return []
-        held = await self._memory.held(tree.tenant, sorted(known.gone))
-        return [
-            ArchiveFault("gone-readable", tree.tenant, f"{tree.folder}0", id_of(each.digits))
-            for each in held.values()
-            if not each.deleted
-        ]
+        if self._reconciler is None:
+            return {}
+        found = await self._reconciler.found(tree.tenant, known.gone)
+        key = f"{tree.folder}0"
+        return {ArchiveFault("gone-readable", tree.tenant, key, id_of(each.digits)): each for each in found}
 
     async def _compare(self, memory: Memory, tenant: str, root: str, report: Verified, repair: bool) -> None:
         """Compare a tree of Redis with what the archive has of it. Redis is read first, as it is never behind."""
@@ -139,6 +151,8 @@ class Verify:
         known: Known | None = None
         async for some in memory.turns(tenant, root):
             known = known or await self._known_at(tenant, root)
+            if root in known.gone.trees:  # which is a fault of the archive's tree
+                return
             lacking = [turn for turn in some if not _has(known, turn)]
             unnoted = [turn for turn in lacking if not await memory.noted(tenant, root, turn.digits)]
             if not unnoted:
@@ -195,5 +209,5 @@ def _has(known: Known, turn: Held) -> bool:
     """Whether the archive has a turn as Redis has it, or knows that it is gone."""
     there = known.turns.get(turn.digits)
     if there is None:
-        return turn.digits in known.gone
+        return turn.digits in known.gone.turns
     return there.deleted or (there.digest == turn.digest and not turn.deleted)

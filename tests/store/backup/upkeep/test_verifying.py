@@ -2,19 +2,21 @@
 
 import random
 
+import pytest
 from msgspec.structs import replace
 
 from store.backup.archiving.parts import Part, decoded, encoded
 from store.backup.upkeep.erasing import DAMAGED
 from store.backup.upkeep.faults import MEANINGS, Verified
 from store.backup.upkeep.verifying import Verify
+from store.errors import NotFound
 from tests.support.archive.kept import Kept
 from tests.support.store.sample import TENANT, grow
 
 
 async def verified(both: Kept, *, repair: bool = False, most: int | None = None, memory: bool = True) -> Verified:
     """What a check comes to."""
-    verify = Verify(both.archive, both.memory if memory else None, random.Random(7))
+    verify = Verify(both.archive, both.store if memory else None, random.Random(7))
     return [report async for report in verify.run(most=most, repair=repair)][-1]
 
 
@@ -143,6 +145,10 @@ async def test_what_is_gone_and_readable_in_redis_is_told(both: Kept) -> None:
     await write(both, key, encoded(Part(gone={id: False})))
     assert await whats(both) == ["gone-readable"]
     assert await whats(both, memory=False) == []
+    assert (await verified(both, repair=True)).left == 0
+    with pytest.raises(NotFound):
+        await both.store.get(TENANT, id)
+    assert await whats(both) == []
 
 
 async def test_a_sample_looks_at_so_many_at_most(both: Kept) -> None:

@@ -1,0 +1,220 @@
+"""Reconciling: what was deleted, and Redis has again as it went back in time, is deleted there once more.
+
+The archive keeps the ids of what was deleted for as long as a tree lives, so it knows better than a server that was
+restored from an old backup. Nothing else is changed: what such a server lacks comes back from the archive when it is
+asked for.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from store.archive.archive import Archive
+from store.backup.archiving.marks import Marks
+from store.backup.archiving.parts import Part, decoded, key_of
+from store.backup.nodes import Node
+from store.backup.reading import TURNS, ShardReader
+from store.backup.records import Saved
+from store.backup.upkeep.memory import Memory
+from store.errors import ArchiveDamaged, NewerFormat, NotFound, NotTerminal
+from store.history.delete import forget, forget_tree
+from store.history.history import ConversationHistoryStore
+from store.keys import digits_of, id_of, shard_of
+from store.states import TERMINAL
+from store.turn import Messages
+
+AT_ONCE = 16
+"""How many trees are looked at side by side."""
+
+
+class Gone(msgspec.Struct):
+    """What an archive says is gone of a tree: turns by their digits, and whether their messages were erased; roots of
+    trees that were deleted whole; and turns of which items were erased, as they are now.
+    """
+
+    turns: dict[str, bool] = {}
+    trees: set[str] = set()
+    cut: dict[str, Saved] = {}
+
+    def add(self, part: Part) -> None:
+        """What one of its parts says."""
+        self.turns.update({digits_of(id): erased for id, erased in part.gone.items()})
+        self.trees.update(map(digits_of, part.gone_trees))
+        for turn in part.turns:
+            if turn.deleted:
+                digits = digits_of(turn.id)
+                self.turns[digits] = self.turns.get(digits, False) or turn.erased is not None
+            elif turn.erased is not None:
+                self.cut[digits_of(turn.id)] = turn
+
+
+class Returned(NamedTuple):
+    """What Redis has again of a tenant: a turn by its digits, or with `whole` the tree of that root; with `erase` its
+    messages go too, and with `cut` only those items that the archive's turn lacks.
+    """
+
+    tenant: str
+    digits: str
+    whole: bool = False
+    erase: bool = False
+    cut: Saved | None = None
+
+
+class Reconciled(msgspec.Struct):
+    """What became of a shard: how many trees were looked at, how many turns and trees deleted again, and what is under
+    way and stays for now; and how many trees the archive can't be read of.
+    """
+
+    trees: int = 0
+    deleted: int = 0
+    unreadable: int = 0
+    under_way: list[Returned] = []
+
+
+class Reconciler:
+    """Finds and deletes what a store has again. All raise StoreUnavailable and ArchiveUnavailable."""
+
+    def __init__(self, history: ConversationHistoryStore, archive: Archive) -> None:
+        self._history, self._archive = history, archive
+        self._marks = Marks(archive)
+        self._memory = Memory(history.server, history.keyspace)
+
+    async def shard(self, number: int) -> Reconciled:
+        """Delete again what a shard should not have: a read of the archive for each part of each of its trees."""
+        done, some = Reconciled(), list[tuple[str, str]]()
+        async for tree in self._memory.trees(number):
+            some.append(tree)
+            if len(some) == AT_ONCE:
+                await asyncio.gather(*(self._tree(*each, done) for each in some))
+                some.clear()
+        await asyncio.gather(*(self._tree(*each, done) for each in some))
+        return done
+
+    async def again(self, left: Sequence[Returned]) -> list[Returned]:
+        """Try again what was under way; what still is."""
+        return [each for each in left if not await self.delete(each)]
+
+    async def found(self, tenant: str, gone: Gone) -> list[Returned]:
+        """What Redis has of what is gone of a tree, or of several that share their place."""
+        trees = [digits for digits in sorted(gone.trees) if await self._has_tree(tenant, digits)]
+        returned = [Returned(tenant, digits, whole=True) for digits in trees]
+        nodes = await self._nodes(tenant, [*gone.turns, *gone.cut])
+        for digits, node in nodes.items():
+            if node.root in gone.trees:
+                continue
+            if digits not in gone.turns:
+                if await self._lacks_cut(tenant, node, gone.cut[digits]):
+                    returned.append(Returned(tenant, digits, cut=gone.cut[digits]))
+            elif not node.deleted or (gone.turns[digits] and node.erased is None):
+                returned.append(Returned(tenant, digits, erase=gone.turns[digits]))
+        return returned
+
+    async def delete(self, returned: Returned) -> bool:
+        """Delete it as a user would; False where it is under way."""
+        try:
+            if returned.cut is not None:
+                await self._cut(returned.tenant, returned.cut)
+            elif returned.whole:
+                await self._forget_tree(returned.tenant, returned.digits)
+            else:
+                await self._forget(returned)
+        except NotTerminal:
+            return False
+        except NotFound:  # it went by itself, or a call before this one was cut short
+            pass
+        return True
+
+    async def _tree(self, tenant: str, root: str, done: Reconciled) -> None:
+        done.trees += 1
+        gone = await self._gone(tenant, root)
+        if gone is None:
+            done.unreadable += 1
+            return
+        for returned in await self.found(tenant, gone):
+            if await self.delete(returned):
+                done.deleted += 1
+            else:
+                done.under_way.append(returned)
+
+    async def _gone(self, tenant: str, root: str) -> Gone | None:
+        """What the archive says is gone of a tree of Redis; None where it can't be read."""
+        gone = Gone()
+        if erased := await self._marks.erased(tenant):
+            nodes = await self._nodes(tenant, [root])
+            if root in nodes and nodes[root].created <= erased:
+                gone.trees.add(root)
+                return gone
+        number, parts = 0, 1
+        while number < parts:
+            stored = await self._archive.get(key_of(tenant, root, number))
+            try:
+                part = Part() if stored is None else decoded(stored.value)
+            except (ArchiveDamaged, NewerFormat):  # which `verify` tells of
+                return None
+            parts = part.parts if number == 0 else parts
+            gone.add(part)
+            number += 1
+        return gone
+
+    async def _nodes(self, tenant: str, digits: Sequence[str]) -> dict[str, Node]:
+        """Those of some turns of one shard that are there."""
+        if not digits or shard_of(digits[0]) >= self._history.keyspace.shards:
+            return {}
+        reader = ShardReader(self._history.server, self._history.keyspace.shard(digits[0]), 0)
+        found: dict[str, Node] = {}
+        for at in range(0, len(digits), TURNS):
+            for path in await reader.describe([f"{tenant}/{each}" for each in digits[at : at + TURNS]], 0, 0):
+                if path:
+                    found[path[0].digits] = path[0]
+        return found
+
+    async def _has_tree(self, tenant: str, root: str) -> bool:
+        """Whether a tree is known."""
+        if shard_of(root) >= self._history.keyspace.shards:
+            return False
+        shard = self._history.keyspace.shard(root)
+        async with self._history.server.operation() as operation:
+            return float(await operation.command("ZSCORE", shard.trees, f"{tenant}/{root}") or 0) > 0
+
+    async def _lacks_cut(self, tenant: str, node: Node, turn: Saved) -> bool:
+        """Whether a turn of Redis has what was taken out of it; not where that has yet to be archived."""
+        if node.deleted or node.status not in TERMINAL:
+            return False
+        if node.erased is None:
+            return True
+        reader = ShardReader(self._history.server, self._history.keyspace.shard(node.digits), 0)
+        here = await reader.turn(tenant, node)
+        differs = here is not None and (here.messages, here.items) != (turn.messages, turn.items)
+        return differs and not await self._memory.noted(tenant, node.root, node.digits)
+
+    async def _forget(self, returned: Returned) -> None:
+        keys = self._history.keyspace.keys(returned.tenant, returned.digits)
+        async with self._history.server.operation() as operation:
+            await forget(operation, keys, token=self._history.token(), idle_us=0, erase=returned.erase)
+
+    async def _forget_tree(self, tenant: str, root: str) -> None:
+        """Delete a tree by its root, or where that was deleted by another turn of it."""
+        try:
+            await self._forget_tree_of(tenant, root)
+        except NotFound:
+            async for turns in self._memory.turns(tenant, root):
+                for turn in turns:
+                    if not turn.deleted:
+                        await self._forget_tree_of(tenant, turn.digits)
+                        return
+
+    async def _forget_tree_of(self, tenant: str, digits: str) -> None:
+        history = self._history
+        async with history.server.operation() as operation:
+            keys = history.keyspace.keys(tenant, digits)
+            await forget_tree(operation, keys, token=history.token(), caps=history.caps)
+
+    async def _cut(self, tenant: str, turn: Saved) -> None:
+        """Have a turn say what it says in the archive."""
+
+        def edit(*_: object) -> tuple[Messages, bytes, bytes]:
+            return turn.messages, turn.response or b"", turn.items or b"[]"
+
+        await self._history.redact(tenant, id_of(digits_of(turn.id)), edit)
