@@ -93,22 +93,32 @@ class StoreArchive:
         history.elsewhere = self.turns
         self._owner = history.token()
         self._leads = False
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Task[None] | None = None
         self._secret: bytes | None = None
         self.warnings: Sequence[str] = ()
         """What an operator should know of the archive, once it is open."""
 
     async def open(self) -> None:
-        """Prove that the archive keeps its promises and is the store's. Once that is done, it costs nothing.
+        """Prove that the archive keeps its promises and is the store's. Once that is done, it costs nothing; who comes
+        meanwhile waits for the same proof, and fails with it.
 
         Raises ArchiveUnfit, ArchiveForeign.
         """
         if self._secret is not None:
             return
-        async with self._opening:
-            if self._secret is None:
-                self.warnings = await self.archive.probe()
-                self._secret = await self._joined()
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(self._opened)
+        await asyncio.shield(self._opening)
+
+    async def _open(self) -> None:
+        self.warnings = await self.archive.probe()
+        self._secret = await self._joined()
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self._opening = None
+        if not task.cancelled():
+            task.exception()  # nobody may be left who waits for it
 
     async def secret(self) -> bytes:
         """The store's secret. Where the archive is away, it is the one that the store has; without any that raises
@@ -216,6 +226,8 @@ class StoreArchive:
 
     async def close(self) -> None:
         """Let others archive, and give back what is held, once nobody asks any more."""
+        if self._opening is not None:
+            self._opening.cancel()
         with suppress(StoreUnavailable):  # they may in LEASE_SECONDS
             for shard in self._keyspace.all_shards() if self._leads else ():
                 async with self._server.operation() as operation:
