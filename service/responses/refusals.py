@@ -18,7 +18,9 @@ from service.errors import (
 )
 from store.errors import (
     ArchiveDamaged,
+    ArchiveForeign,
     ArchiveUnavailable,
+    ArchiveUnfit,
     ChainTooLong,
     Conflict,
     ConversationHeld,
@@ -130,7 +132,7 @@ def store_refusal(error: StoreError) -> ApiError:
             "What this needs was stored by a later release than the one that answers, which can't read it. Upgrade "
             "this service to the release of those that share its store."
         )
-    if isinstance(error, ArchiveUnavailable):
+    if isinstance(error, ArchiveUnavailable | ArchiveUnfit | ArchiveForeign):
         return ApiError(
             503,
             "What this names is not in memory, and the archive does not answer. It is not known to be gone: try again "

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from service.responses.output.items.emitter import Seal
 from service.responses.rules import Rules
 from service.responses.sealed import MAX_PAYLOAD_BYTES, REASONING, TooLong, Unsealable
-from store.errors import StoreUnavailable
+from store.errors import ArchiveUnavailable, StoreUnavailable
 
 __all__ = ["MAX_PAYLOAD_BYTES", "Sealer", "Seals", "Unsealable"]
 
@@ -112,21 +112,27 @@ class Seals:
         """`keys` as set; where there are none, `fetch` gets the one that the store keeps, once for all."""
         self._keys = tuple(key.encode() for key in keys)
         self._fetch = fetch
-        self._fetching = asyncio.Lock()
+        self._fetching: asyncio.Task[None] | None = None
         self._sealer = lru_cache(MAX_TENANTS)(Sealer)
 
     async def of(self, tenant: str) -> Sealer:
-        """The tenant's sealer. If the store has the key and doesn't answer, it is one that raises StoreUnavailable when
-        it is used, and the next call asks again: a request without anything sealed needs no key.
+        """The tenant's sealer. If the store has the key and doesn't answer, or the archive that may have it, it is one
+        that raises StoreUnavailable when it is used, and the next call asks again: a request without anything sealed
+        needs no key. Who comes while it is asked for waits for the same answer.
         """
         if not self._keys:
-            async with self._fetching:
-                if not self._keys:
-                    try:
-                        self._keys = (await self._fetch(),)
-                    except StoreUnavailable:
-                        return Sealer(tenant, ())
-        return self._sealer(tenant, self._keys)
+            if self._fetching is None:
+                self._fetching = asyncio.create_task(self._fetched())
+            await asyncio.shield(self._fetching)
+        return self._sealer(tenant, self._keys) if self._keys else Sealer(tenant, ())
+
+    async def _fetched(self) -> None:
+        try:
+            self._keys = (await self._fetch(),)
+        except (StoreUnavailable, ArchiveUnavailable):
+            pass  # it is asked for again
+        finally:
+            self._fetching = None
 
 
 def _derived(tenant: str, key: bytes) -> _Key:

@@ -310,6 +310,7 @@ async def start_service(service: Service) -> None:
     with suppress(StoreUnavailable, ArchiveUnavailable):  # every sweep tries again
         await know_ids(service)
         if service.archive is not None:
+            await service.archive.open()
             for warning in service.archive.warnings:
                 event(logger, logging.WARNING, "the archive may keep what is erased", reason=warning)
     await service.engine.start()

@@ -20,7 +20,7 @@ from service.responses.seal import (
     Unsealable,
 )
 from service.responses.sealed import TooLong
-from store.errors import StoreUnavailable
+from store.errors import ArchiveUnavailable, StoreUnavailable
 
 OLD, NEW = b"o" * 32, b"n" * 32
 PAYLOAD = b"The user wants a joke."
@@ -151,12 +151,13 @@ async def test_without_keys_the_store_is_asked_once_by_however_many() -> None:
     assert found[1].seal("r", b"") == sealer("other").seal("r", b"")
 
 
-async def test_a_store_that_is_down_harms_those_alone_who_need_a_key_and_is_asked_again() -> None:
+@pytest.mark.parametrize("away", [StoreUnavailable, ArchiveUnavailable])
+async def test_a_store_that_is_down_harms_those_alone_who_need_a_key_and_is_asked_again(away: type[Exception]) -> None:
     answers: list[bytes] = []
 
     async def fetch() -> bytes:
         if not answers:
-            raise StoreUnavailable("down")
+            raise away("down")
         return answers.pop()
 
     seals = Seals([], fetch)
@@ -166,6 +167,19 @@ async def test_a_store_that_is_down_harms_those_alone_who_need_a_key_and_is_aske
             use()
     answers.append(OLD)
     assert (await seals.of("acme")).open(sealer().seal("r", b"x")) == ("r", b"x")
+
+
+async def test_all_who_wait_for_a_key_in_vain_are_told_at_the_same_time() -> None:
+    asked: list[int] = []
+
+    async def fetch() -> bytes:
+        asked.append(1)
+        await asyncio.sleep(0)
+        raise ArchiveUnavailable("down")
+
+    seals = Seals([], fetch)
+    await asyncio.gather(*(seals.of("acme") for _ in range(10)))
+    assert len(asked) == 1
 
 
 async def test_only_so_many_tenants_are_remembered() -> None:

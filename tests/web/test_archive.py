@@ -13,8 +13,9 @@ from openai import APIStatusError, AsyncOpenAI
 from redis.asyncio import Redis
 
 from service.commands.joining import join
+from service.responses.refusals import store_refusal
 from service.settings.settings import Settings
-from store.errors import Unsupported
+from store.errors import ArchiveForeign, ArchiveUnavailable, ArchiveUnfit, StoreError, Unsupported
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL, free_port
 from tests.support.waiting import until
@@ -215,6 +216,20 @@ async def test_an_archive_that_is_away_is_no_reason_to_say_that_nothing_is_there
             assert "retry-after" in refused.value.response.headers
         assert await say(ada, "Count to 2.")
     await stored.ada.responses.retrieve(away[1])
+
+
+async def test_a_store_without_anything_takes_conversations_while_its_archive_is_away(settings: Settings) -> None:
+    nowhere = settings.model_copy(update={"archive_url": f"postgresql://nobody@127.0.0.1:{free_port()}/none"})
+    async with serving(nowhere) as blind, blind.client(KEYS[0][1]) as ada:
+        first = await say(ada, "My name is Ada.")
+        answer = await ada.responses.create(model=MODEL, input="What is my name?", previous_response_id=first)
+        assert answer.output_text == "Your name is Ada."
+
+
+@pytest.mark.parametrize("error", [ArchiveUnavailable("down"), ArchiveUnfit("it forgets"), ArchiveForeign()])
+def test_nobody_knows_what_is_in_an_archive_that_can_not_be_asked(error: StoreError) -> None:
+    refused = store_refusal(error)
+    assert (refused.status, refused.code, refused.retry_after) == (503, "archive_unavailable", 1)
 
 
 async def test_memory_that_is_full_of_what_the_archive_lacks_takes_no_more_and_loses_nothing(

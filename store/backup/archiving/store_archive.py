@@ -121,17 +121,15 @@ class StoreArchive:
             task.exception()  # nobody may be left who waits for it
 
     async def secret(self) -> bytes:
-        """The store's secret. Where the archive is away, it is the one that the store has; without any that raises
-        ArchiveUnavailable, as there may be one in the archive.
+        """The store's secret. Without any that raises ArchiveUnavailable where the archive is away, as there may be one
+        in that, and what `open` does; else nobody waits for the archive.
         """
-        try:
-            await self.open()
-        except ArchiveUnavailable:
+        if self._secret is None:
             async with self._server.operation() as operation:
                 there = await operation.command("GET", self._keyspace.all_shards()[0].secret)
-            if there is None:
-                raise
-            return await shared_secret(self.history)
+            if there is not None:
+                return await shared_secret(self.history)
+            await self.open()
         assert self._secret is not None
         return self._secret
 

@@ -11,6 +11,7 @@ from store.backup.archiving.store_archive import StoreArchive
 from store.errors import ArchiveUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
+from store.secret import shared_secret
 from tests.support.store.sample import TENANT
 from tests.support.waiting import until
 
@@ -56,6 +57,13 @@ async def test_all_who_wait_for_an_archive_that_does_not_answer_are_told_at_the_
     with pytest.raises(ArchiveUnavailable):
         await archive.open()
     assert len(silent.asked) == 2, "who comes later tries again"
+
+
+async def test_nobody_waits_for_an_archive_to_know_a_secret_that_the_store_has(store: ConversationHistoryStore) -> None:
+    silent, known = Silent(), await shared_secret(store)
+    archive = StoreArchive(store, Archive(silent))
+    assert await archive.secret() == known
+    assert silent.asked == set()
 
 
 async def test_who_waits_for_an_archive_that_is_closed_waits_no_more(store: ConversationHistoryStore) -> None:
