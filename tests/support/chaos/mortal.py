@@ -30,6 +30,7 @@ from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
 from service.web import app
 from store.history.notes.idempotency import KeyedRequests
+from tests.support.chaos.archive_steps import ARCHIVING, ASKING, NOTING, tell_of_steps
 from tests.support.chaos.inside import CARD, queue, respond
 from tests.support.chaos.watched import watched
 from tests.support.service.inside import serving
@@ -124,6 +125,7 @@ AT_THE_END = {
     *("finishing", "finished", "using up", "used up", "adding", "added"),
     *("appending", "appended", "appending again", "appended again", "counting", "counted"),
     *("ending", "ended", "settling", "settled"),
+    *(ARCHIVING, NOTING, ASKING),
 }
 UNHURRIED_TOKENS_PER_SECOND = 5
 """How quickly one answers that dies before its end, however long a busy machine holds it up."""
@@ -148,10 +150,10 @@ def die() -> None:
 class Death:
     """The step at which this process dies."""
 
-    def __init__(self, step: str, after: float) -> None:
-        """It dies within so many seconds after the step."""
+    def __init__(self, step: str, after: float, times: int = 1) -> None:
+        """It dies within so many seconds after the step, when it comes to that for the time with this number."""
         self._step = step.removesuffix(" again")
-        self._left = 2 if step.endswith(" again") else 1
+        self._left = 2 if step.endswith(" again") else times
         self._after = after
         self._hands_back = step.startswith("hand")
         self.leave = asyncio.Event()
@@ -234,8 +236,10 @@ async def carry_out(order: dict[str, Any]) -> None:
     settings, step, about = load_settings(**order["settings"]), order["step"], order["about"]
     hurries = not step or step in AT_THE_END
     speed = settings.demo_tokens_per_second if hurries else UNHURRIED_TOKENS_PER_SECOND
-    death, engine = Death(step, order["after"]), PoisonedEngine(CARD, speed)
+    death, engine = Death(step, order["after"], order["times"]), PoisonedEngine(CARD, speed)
     service = watched(open_service(settings, engine), death.at)
+    if service.archive is not None:
+        tell_of_steps(service.archive, death.at)
     await engine.start()
     deeds: dict[str, Callable[[], Awaitable[object]]] = {
         "work": lambda: work(service, death),
@@ -249,9 +253,14 @@ async def carry_out(order: dict[str, Any]) -> None:
         "add what can't be": lambda: add(service, about, {"type": "compaction_trigger"}),
         "omit": lambda: omit(service, about),
         "fork": lambda: fork(service, about),
+        "read": lambda: service.store.chain(DEFAULT_TENANT, about),
+        "forget": lambda: service.store.forget(DEFAULT_TENANT, about),
+        "forget a tree": lambda: service.store.forget_tree(DEFAULT_TENANT, about),
         "serve": lambda: serve(settings, int(about), engine, death),
     }
     await deeds[order["deed"]]()
+    if order["times"] > 1:  # it came to the step less often: to die when all is done is to die after the last one
+        die()
     await asyncio.Event().wait()  # it dies soon, or whoever ordered it waits in vain
 
 

@@ -22,13 +22,21 @@ class Mortals:
         self._turn = asyncio.Lock()
 
     async def begin(
-        self, settings: Settings, step: str = "", deed: str = "work", about: str = "", *, after: float = 0.0
+        self,
+        settings: Settings,
+        step: str = "",
+        deed: str = "work",
+        about: str = "",
+        *,
+        after: float = 0.0,
+        times: int = 1,
     ) -> int:
         """Begin a process that does a deed and dies at a step of it, or within `after` seconds of that; its id. `about`
-        is the id of what the deed is about.
+        is the id of what the deed is about; it survives the step until it comes to it for the time with the number
+        `times`, or to the end of its deed.
         """
         given = {name: getattr(settings, name) for name in settings.model_fields_set}
-        order = {"settings": given, "step": step, "deed": deed, "about": about, "after": after}
+        order = {"settings": given, "step": step, "deed": deed, "about": about, "after": after, "times": times}
         async with self._turn:
             self._stdin.write(json.dumps(order).encode() + b"\n")
             return int(await self._stdout.readline())

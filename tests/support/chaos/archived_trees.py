@@ -1,0 +1,153 @@
+"""Trees of which an archive has a part, and what has to be true of them when somebody has died."""
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from redis.asyncio import Redis
+
+from service.settings.core import DEFAULT_TENANT
+from store.archive.archive import Archive
+from store.backup.archiving.retrieving import Retriever
+from store.backup.archiving.store_archive import StoreArchive
+from store.backup.upkeep.verifying import Verify
+from store.errors import ArchiveUnavailable, StoreUnavailable
+from store.history.history import ConversationHistoryStore
+from store.keys import digits_of
+from store.redis.connection import connect
+from tests.support.archive.stored import lose
+from tests.support.chaos.archive_steps import tell_of_steps
+from tests.support.chaos.watched import At
+from tests.support.store.sample import grow, turn
+from tests.support.store.verdict import faults
+from tests.support.waiting import until
+
+SECONDS = 60.0
+ROOM_SECONDS = 15.0
+"""How long an operation may take with many others on the same cores."""
+
+
+class Trees:
+    """A store, its archive, and what a tenant knows of its conversations."""
+
+    def __init__(self, url: str, prefix: str, archive: Archive) -> None:
+        self.url, self.prefix = url, prefix
+        self.history = ConversationHistoryStore(connect(url), prefix=prefix, timeout_seconds=ROOM_SECONDS)
+        self.archive = StoreArchive(self.history, archive, after_seconds=0)
+        redis = connect(url)
+        assert isinstance(redis, Redis)
+        self.redis = redis
+        self.paths: dict[str, list[str]] = {}
+        """The path to each turn that is there."""
+        self.gone: set[str] = set()
+
+    async def begin(self) -> None:
+        """Grow conversations, archive them, and change them."""
+        await self.archive.note()
+        for number in range(2):
+            await self._grow(None, f"kept {number}", "two", "three")
+        self.forked, self.cut, self.dropped = [await self._grow(None, "one", "two", "three") for _ in range(3)]
+        older = f"resp_00{secrets.token_hex(23)}"  # as releases made ids that didn't say which tree they are in
+        await self.history.append(DEFAULT_TENANT, turn(older))
+        self.paths[older] = [older]
+        await self.archive_all()
+        await self._grow(self.forked[0], "a fork", "of two")
+        await self._grow(older, "behind an older id")
+        await self._grow(None, "new", "and its answer")
+        await self.forget(self.forked[2])
+        await self.forget(self.cut[1])  # which its child continues
+        await self.history.forget_tree(DEFAULT_TENANT, self.dropped[2])
+        for id in self.dropped:
+            self.is_gone(id)
+
+    async def begin_before(self) -> None:
+        """Grow conversations in a store that nobody has told of its archive."""
+        for number in range(3):
+            one, *_ = await self._grow(None, f"one {number}", "two", "three")
+            await self._grow(one, "a fork")
+        await self.forget(one)
+
+    async def _grow(self, parent: str | None, *names: str) -> list[str]:
+        ids = await grow(self.history, *names, parent=parent, tenant=DEFAULT_TENANT)
+        path = self.paths[parent] if parent else []
+        for number, id in enumerate(ids, 1):
+            self.paths[id] = [*path, *ids[:number]]
+        return ids
+
+    async def forget(self, id: str) -> None:
+        """Delete a turn, and know of it."""
+        await self.history.forget(DEFAULT_TENANT, id)
+        self.is_gone(id)
+
+    def is_gone(self, id: str) -> None:
+        """Somebody has deleted it."""
+        del self.paths[id]
+        self.gone.add(id)
+
+    def tree_of(self, id: str) -> list[str]:
+        """All turns that are there of the tree of one."""
+        return [each for each, path in self.paths.items() if path[0] == self.paths[id][0]]
+
+    async def end_lease(self) -> None:
+        """It is long ago that anybody said that it archives."""
+        await self.redis.delete(f"{self.prefix}:{{00}}:archiver")
+
+    async def archive_all(self) -> None:
+        """Archive until nothing waits any more, whoever died with a lease or is away for now."""
+        await self.end_lease()
+        while await self.archive.note():
+            pass
+
+        async def all_archived() -> bool:
+            left = await self.archive.archive_due()
+            return not left.trees
+
+        await until(all_archived, SECONDS, "some are not archived", passing=(ArchiveUnavailable, StoreUnavailable))
+
+    @asynccontextmanager
+    async def another(self, archive: Archive, at: At) -> AsyncIterator[StoreArchive]:
+        """What another process has of the same store and `archive`, and tells of each of its steps."""
+        history = ConversationHistoryStore(connect(self.url), prefix=self.prefix, timeout_seconds=ROOM_SECONDS)
+        made = StoreArchive(history, archive, after_seconds=0)
+        tell_of_steps(made, at)
+        try:
+            yield made
+        finally:
+            await made.close()
+            await history.close()
+
+    async def leave_memory(self) -> None:
+        """Have all that is archived leave Redis, as the least used does."""
+        await lose(self.redis, self.prefix)
+
+    async def check(self) -> None:
+        """Both have what they should, and the archive alone has every turn that is there, and none that was deleted."""
+        assert await faults(self.redis, self.url, self.prefix, restarted=True) == []
+        verify = Verify(self.archive.archive, self.history)
+        report = [each async for each in verify.run(most=None, repair=False)][-1]
+        assert report.found == 0, report.faults
+        await self.leave_memory()
+        retriever = Retriever(self.history.server, self.history.keyspace, self.archive.archive)
+        for id, path in self.paths.items():
+            way = await retriever.way(DEFAULT_TENANT, digits_of(id))
+            assert way is not None, id
+            assert [each.id for each in way.turns] == path
+        for id in self.gone:
+            assert await retriever.way(DEFAULT_TENANT, digits_of(id)) is None
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self.archive.close()
+        await self.history.close()
+        await self.redis.aclose()
+
+
+@asynccontextmanager
+async def trees(url: str, prefix: str, archive: Archive, *, older: bool = False) -> AsyncIterator[Trees]:
+    """Trees of which a part has changed since they were archived; `older` ones were there before the archive."""
+    made = Trees(url, prefix, archive)
+    try:
+        await (made.begin_before() if older else made.begin())
+        yield made
+    finally:
+        await made.close()
