@@ -74,6 +74,8 @@ class ShardFile:
         self._busy_seconds = busy_seconds
         self._waiting = SimpleQueue[_Call[Any] | None]()
         self._opened: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        """The file that was opened last, as the system knows it."""
         self._thread = threading.Thread(target=self._serve, name=f"archive {path.name}", daemon=True)
         self._thread.start()
 
@@ -123,6 +125,7 @@ class ShardFile:
     def _carry_out(self, calls: list[_Call[Any]]) -> None:
         """Answer some calls: one that reads, or all that write, which happen together or not at all."""
         try:
+            self._find_again()
             results = self._written(self._file(), calls) if calls[0].writes else [self._read(calls[0])]
         except Exception as error:  # whoever asked gets it; it must not end the thread
             self._forget()  # what comes next opens the file anew
@@ -142,9 +145,24 @@ class ShardFile:
             file.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")  # `execute` would free one page
         return results
 
+    def _find_again(self) -> None:
+        """Make sure that the file which was opened is still the one that others find. SQLite goes on with one that was
+        removed, and what is written there is lost. Raises ArchiveRefused.
+        """
+        if self._identity is None:
+            return
+        try:
+            found = _identity_of(self._path)
+        except FileNotFoundError as error:
+            told = f"{self._path} was removed while it was in use; put it back, or restart the service to begin a new one"
+            raise ArchiveRefused(told) from error
+        if found != self._identity:
+            self._forget()
+
     def _file(self) -> sqlite3.Connection:
         if self._opened is None:
             self._opened = _opened(self._path, self._busy_seconds)
+            self._identity = _identity_of(self._path)
         return self._opened
 
     def _forget(self) -> None:
@@ -181,6 +199,11 @@ def _opened(path: Path, busy_seconds: float) -> sqlite3.Connection:
             file.close()
             raise
     return file
+
+
+def _identity_of(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 class _Descriptor:

@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,36 @@ async def test_a_broken_file_is_told_and_others_go_on(archive: Archive, folder: 
     assert await archive.put("v1/0b/default/1/0", b"x", only_if=None)
     (folder / "0a.db").unlink()
     assert await archive.put(KEY, b"x", only_if=None), "it is opened anew"
+
+
+async def test_nothing_is_written_to_a_file_that_was_removed_while_it_was_in_use(archive: Archive, folder: Path) -> None:
+    await archive.put(KEY, b"x", only_if=None)
+    away = folder.with_name("away")
+    folder.rename(away)
+    for attempt in (archive.put("v1/0a/default/1/0", b"y", only_if=None), archive.get(KEY), archive.delete(KEY)):
+        with pytest.raises(ArchiveRefused, match="was removed while it was in use"):
+            await attempt
+    assert not folder.exists()
+    away.rename(folder)
+    assert await archive.put("v1/0a/default/1/0", b"y", only_if=None) is not None
+    assert (await archive.list(""))[0].key == "v1/0a/default/00ff/0"
+
+
+async def test_another_file_in_its_place_is_the_one_that_is_used(archive: Archive, folder: Path) -> None:
+    await archive.put(KEY, b"before", only_if=None)
+    saved = folder / "saved"
+    with closing(sqlite3.connect(folder / "0a.db")) as file, closing(sqlite3.connect(saved)) as copy:
+        file.backup(copy)
+    await archive.put("v1/0a/default/1/0", b"later", only_if=None)
+    for name in ("0a.db-wal", "0a.db-shm"):
+        (folder / name).unlink()
+    saved.rename(folder / "0a.db")
+    found = await archive.get(KEY)
+    assert found is not None and found.value == b"before"
+    assert await archive.get("v1/0a/default/1/0") is None
+    assert await archive.put("v1/0a/default/1/0", b"again", only_if=None) is not None
+    async with opened(Place("sqlite", f"sqlite://{folder}")) as another:
+        assert await another.get("v1/0a/default/1/0") is not None
 
 
 async def test_a_file_of_a_newer_release_is_left_alone(archive: Archive, folder: Path) -> None:
