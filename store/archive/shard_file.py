@@ -154,7 +154,9 @@ class ShardFile:
         try:
             found = _identity_of(self._path)
         except FileNotFoundError as error:
-            told = f"{self._path} was removed while it was in use; put it back, or restart the service to begin a new one"
+            told = (
+                f"{self._path} was removed while it was in use; put it back, or restart the service to begin a new one"
+            )
             raise ArchiveRefused(told) from error
         if found != self._identity:
             self._forget()

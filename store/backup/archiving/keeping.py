@@ -20,6 +20,9 @@ from store.errors import ArchiveContended
 TRIES = 8
 """How often a look or a change begins again because somebody else has changed the same tree."""
 
+THREAD_FROM_TURNS = 10_000
+"""From how many turns of a tree on news are merged by a thread, as it takes more than two milliseconds."""
+
 T = TypeVar("T")
 
 
@@ -71,7 +74,7 @@ class Keeping:
         await scan.all(least)
         told = await news(scan.index)
         stored = len(scan.etags)
-        merge = Merge(scan.index, told, self._part_bytes)
+        merge = await _merged(scan.index, told, self._part_bytes)
         for number in merge.numbers:
             try:
                 before = await scan.part(number) if number < stored else None
@@ -94,6 +97,12 @@ class Keeping:
 
 def _contended() -> ArchiveContended:
     return ArchiveContended(f"others have changed the same tree {TRIES} times meanwhile")
+
+
+async def _merged(index: Index, news: News, part_bytes: int) -> Merge:
+    if len(index.entries) > THREAD_FROM_TURNS:
+        return await asyncio.to_thread(Merge, index, news, part_bytes)
+    return Merge(index, news, part_bytes)
 
 
 async def _encoded(part: Part) -> bytes:

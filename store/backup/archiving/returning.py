@@ -4,8 +4,10 @@ What comes back is in the archive, so it may leave again at once, and nothing ha
 way are stored one after the other, and each only if nobody has deleted it since the archive was asked.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from redis.exceptions import NoScriptError
 
@@ -15,6 +17,7 @@ from store.backup.archiving.shards import begin_archive_in
 from store.backup.records import Saved
 from store.backup.restore import WAIT_MS, arguments_of
 from store.backup.turns import NOW, Archived, Outdated, bring_back
+from store.codec import THREAD_FROM_BYTES
 from store.errors import ArchiveContended, ParentNotFound
 from store.history.history import ConversationHistoryStore
 from store.redis import scripts
@@ -24,8 +27,8 @@ TRIES = 3
 """How often the archive is asked anew because something of a way was deleted or evicted meanwhile."""
 
 AT_ONCE = 100
-"""How many turns are stored in one row: some milliseconds of the server's time."""
-
+ROW_BYTES = 1 << 20
+"""How many turns are stored in one row, and how many bytes of them, or one: some milliseconds of the server's time."""
 
 THERE = (b"ok", b"kept", b"deleted")
 """The words of a turn that is in the store now; a deleted one as others continue it."""
@@ -64,13 +67,30 @@ class Returner:
         archived = Archived(str(way.asked_ms), self._retriever.fence_ms)
         at = 0
         while at < len(way.turns):
-            at += await self._at_once(tenant, way.turns[at : at + AT_ONCE], archived)
-            if at < len(way.turns):  # there was no room for this one, or the server didn't have the script
+            row = _row(way.turns, at)
+            stored = await self._at_once(tenant, row, archived)
+            at += stored
+            if stored < len(row):  # there was no room for this one, or the server didn't have the script
                 await bring_back(self._history, tenant, way.turns[at], archived)
                 at += 1
 
     async def _at_once(self, tenant: str, turns: Sequence[Saved], archived: Archived) -> int:
         """Store turns in one row; how many of them are there, before the first that isn't."""
+        history = self._history
+        large = sum(turn.payload for turn in turns) > THREAD_FROM_BYTES
+        told = partial(self._commands, tenant, turns, archived)
+        commands = await asyncio.to_thread(told) if large else told()
+        shard = history.keyspace.turn(tenant, turns[0].id).shard
+        async with history.server.operation() as operation:
+            try:
+                replies = await operation.row(*commands, at=shard.clock)
+            except NoScriptError:  # whoever stores the first one by itself brings it along
+                return 0
+            operation.wrote = True
+        return next((at for at, (word, *_) in enumerate(replies) if word not in THERE), len(turns))
+
+    def _commands(self, tenant: str, turns: Sequence[Saved], archived: Archived) -> list[tuple[Argument, ...]]:
+        """What stores each of these turns."""
         history, caps = self._history, self._history.caps
         commands: list[tuple[Argument, ...]] = []
         for turn in turns:
@@ -93,11 +113,12 @@ class Returner:
                     max_bytes=caps.bytes,
                 )
             )
-        shard = history.keyspace.turn(tenant, turns[0].id).shard
-        async with history.server.operation() as operation:
-            try:
-                replies = await operation.row(*commands, at=shard.clock)
-            except NoScriptError:  # whoever stores the first one by itself brings it along
-                return 0
-            operation.wrote = True
-        return next((at for at, (word, *_) in enumerate(replies) if word not in THERE), len(turns))
+        return commands
+
+
+def _row(turns: Sequence[Saved], at: int) -> Sequence[Saved]:
+    """The turns from a place on that are stored in one row."""
+    end, size = at + 1, turns[at].payload
+    while end < min(len(turns), at + AT_ONCE) and (size := size + turns[end].payload) <= ROW_BYTES:
+        end += 1
+    return turns[at:end]

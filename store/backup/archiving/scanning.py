@@ -126,4 +126,4 @@ class Scan:
 
 
 async def _in_thread(read: Callable[[bytes], T], value: bytes) -> T:
-    return await asyncio.to_thread(read, value) if len(value) > THREAD_FROM_BYTES else read(value)
+    return await asyncio.to_thread(read, value) if bytes_to_read(value) > THREAD_FROM_BYTES else read(value)

@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 
@@ -95,3 +96,13 @@ async def busy() -> AsyncIterator[None]:
         yield
     finally:
         burning.cancel()
+
+
+async def longest_work(until: "asyncio.Future[Any]") -> float:
+    """The most processor time that a turn of the loop took, in seconds, which other programs don't change."""
+    longest = 0.0
+    while not until.done():
+        began = time.thread_time()
+        await asyncio.sleep(0)
+        longest = max(longest, time.thread_time() - began)
+    return longest

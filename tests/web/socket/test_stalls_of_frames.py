@@ -15,7 +15,7 @@ from service.web.socket.frames import MAX_NAME_BYTES, read_envelope
 from tests.support.bad.frames import TEXT, raw
 from tests.support.bad.table import LIMIT
 from tests.support.service.inside import serving
-from tests.support.service.lag import STALL_SECONDS
+from tests.support.service.lag import STALL_SECONDS, longest_work
 from tests.support.service.sockets import SECONDS, UPGRADE
 
 ATTEMPTS = 5
@@ -81,16 +81,6 @@ def one_pass(frame: bytes) -> float:
     with suppress(InvalidRequest):
         read_envelope(frame)
     return time.thread_time() - began
-
-
-async def longest_work(until: "asyncio.Future[bytes]") -> float:
-    """The most processor time that a turn of the loop took, in seconds, which other programs don't change."""
-    longest = 0.0
-    while not until.done():
-        began = time.thread_time()
-        await asyncio.sleep(0)
-        longest = max(longest, time.thread_time() - began)
-    return longest
 
 
 @pytest.mark.parametrize("name", ["type", "response_id"])
