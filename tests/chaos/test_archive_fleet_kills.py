@@ -176,7 +176,7 @@ async def check(fleet: Fleet, clients: Clients, watch: Watch) -> None:
         await member.ready()
     aftermath = Aftermath(fleet.settings)
     try:
-        await until(lambda: _over(aftermath), SECONDS, "jobs are left")
+        await until(lambda: aftermath.left_over(timed=False), SECONDS, "jobs are left", wanted=lambda left: left == [])
         await until(watch.all_archived, SECONDS, "some are not archived")
         assert await aftermath.complaints() == []
     finally:
@@ -190,10 +190,6 @@ async def check(fleet: Fleet, clients: Clients, watch: Watch) -> None:
         for id in clients.deleted:
             assert (await watch.told(id))[0] == 404
     assert all("Traceback" not in member.log for member in fleet.members)
-
-
-async def _over(aftermath: Aftermath) -> bool:
-    return await aftermath.left_over() == []
 
 
 @pytest.mark.parametrize(

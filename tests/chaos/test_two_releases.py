@@ -4,11 +4,9 @@ The older one is taken out of the repository's history. It is the last whose que
 """
 
 import asyncio
-import io
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
@@ -28,6 +26,7 @@ from tests.support import ROOT
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.fleet import Fleet, Member, running
 from tests.support.chaos.follower import Follower
+from tests.support.chaos.releases import extracted
 from tests.support.chaos.storm import SETTINGS
 from tests.support.oracles.event_grammar import Json
 from tests.support.service.process import MODEL
@@ -108,16 +107,6 @@ def before_shares(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def before_dictionaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same of the last release that reads no response with a dictionary."""
     return extracted(BEFORE_DICTIONARIES, tmp_path_factory.mktemp("before-dictionaries"))
-
-
-def extracted(commit: str, folder: Path) -> Path:
-    """The folder, with the packages of a commit."""
-    archive = subprocess.run(["git", "archive", commit, "service", "store"], cwd=ROOT, capture_output=True, check=False)
-    if archive.returncode:
-        pytest.skip(f"this copy has no history that goes back to {commit}")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
-        tar.extractall(folder, filter="data")
-    return folder
 
 
 async def created(api: Member, **body: Any) -> Json:
