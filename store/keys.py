@@ -44,6 +44,7 @@
     PREFIX:{SHARD}:older                   string, the last use up to which trees from before an archive are noted
     PREFIX:{SHARD}:archiver                string, who archives the shard for now; expires
     PREFIX:{SHARD}:archive-swept           string, that what is too old has gone from the archive; expires
+    PREFIX:{SHARD}:archive-deletions       string, how often deletions were archived (backup/deletions.py)
     PREFIX:{SHARD}:archive-away            string, that what an archive lacks may be evicted; expires
     PREFIX:{SHARD}:fence:TENANT/DIGITS     string, that a turn was deleted and the archive knows; expires
     PREFIX:{SHARD}:fence:TENANT/*ROOT      string, the same of a tree; expires
@@ -141,6 +142,7 @@ class ShardKeys:
     reservations: Key
     archive: Key
     archive_away: Key
+    archive_deletions: Key
     archiver: Key
     archive_swept: Key
     unarchived: Key

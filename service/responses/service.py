@@ -49,6 +49,7 @@ from store.archive.port import Bounds
 from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.daily import expire_daily
+from store.backup.upkeep.reconciling import Reconciled, Reconciler
 from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.caps import Caps
 from store.history.conversations import Conversations
@@ -424,12 +425,29 @@ def open_store_archive(settings: Settings, store: ConversationHistoryStore) -> S
     archive = open_archive(settings)
     if archive is None:
         return None
+    reconciler = Reconciler(store, archive)
+    reconciler.reconciled = _tell_of_going_back
     return StoreArchive(
         store,
         archive,
+        reconcile=reconciler.shard,
         after_seconds=settings.archive_after_seconds,
         evicts=settings.archive_when_down == "evict",
         concurrency=settings.archive_concurrency,
+    )
+
+
+def _tell_of_going_back(number: int, done: Reconciled) -> None:
+    """Say that what was deleted was there again."""
+    event(
+        logger,
+        logging.WARNING,
+        "Redis went back in time: what was deleted since is deleted again",
+        shard=f"{number:02x}",
+        conversations=done.trees,
+        deleted=done.deleted,
+        under_way=len(done.under_way),
+        unreadable=done.unreadable,
     )
 
 

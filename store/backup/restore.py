@@ -8,6 +8,9 @@ replaced.
 A conversation's last use decides when it is evicted, and when it expires. Restored, all have the order that they had;
 and none is idle for longer than half of what it may be: from a backup older than that the ages of all are scaled down.
 Else the first sweep could delete what was restored.
+
+An archive may know that something of a file was deleted since. So the shards fall behind it, and whoever archives in
+them deletes that again.
 """
 
 import asyncio
@@ -22,6 +25,7 @@ from redis.exceptions import OutOfMemoryError
 
 from store import codec
 from store.backup.contents import Contents, Entry, Tally, Wanted, all_of_it
+from store.backup.deletions import fall_behind
 from store.backup.reading import GONE_TOO, patient
 from store.backup.records import End, Header, Saved, Tree
 from store.errors import DoesNotFit, NewerFormat, NotFound, StoreFull
@@ -164,9 +168,11 @@ class Restore:
             ages = Ages(contents.tally, await self._now(), self._bounds.idle_us)
             secret = await self._secret(contents.secret)
             again = Contents(file, wanted)
+            await fall_behind(self._server, self._keyspace)
             for found in again.blocks():
                 await self._store([each for each in found if isinstance(each, Entry)], ages)
                 yield Done(again.place.at, again.place.of, False)
+            await fall_behind(self._server, self._keyspace)  # it may have caught up, and had more restored since
         yield Restored(
             checked=checked,
             restored=self._words[b"ok"],

@@ -28,7 +28,7 @@ READINGS = 3
 """How often counters are read that are moved meanwhile."""
 
 KINDS = {
-    **dict.fromkeys(("clock", "logged", "looked", "secret", "archive", "older"), "string"),
+    **dict.fromkeys(("clock", "logged", "looked", "secret", "archive", "archive-deletions", "older"), "string"),
     **dict.fromkeys(
         ("leaves", "tombstones", "trees", "leases", "logs", "outbox", "outbox-ages", "reservations", "unarchived"),
         "zset",

@@ -447,9 +447,10 @@ class ConversationHistoryStore:
         Raises what `edit` raises, NotFound, NotTerminal, StoreUnavailable.
         """
         keys = self.keyspace.turn(tenant, id)
-        await self.at_hand(keys, lambda: self._redact(keys, id, edit))
+        await self.at_hand(keys, lambda: self.redact_here(keys, id, edit))
 
-    async def _redact(self, keys: TurnKeys, id: str, edit: Edit) -> None:
+    async def redact_here(self, keys: TurnKeys, id: str, edit: Edit) -> None:
+        """What `redact` says, of a turn that has not left the store."""
         for _ in range(REDACTIONS_AT_ONCE):
             async with self.server.operation() as operation:
                 redactions = await operation.command("HGET", keys.key("node"), "redactions")

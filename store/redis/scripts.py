@@ -405,6 +405,10 @@ def archived(turn: TurnKeys, *, done: str, fence_ms: int) -> None: ...
 def begin_archive(shard: ShardKeys, *, after_ms: int) -> None: ...
 
 
+@script("archive_deletions", "clock", out_of_memory=True)
+def count_deletions(shard: ShardKeys, *, more: int) -> None: ...
+
+
 @script("clock trees", "clock", "unarchived", out_of_memory=True)
 def note_older(shard: ShardKeys, *, tree: str, members: str) -> None: ...
 
@@ -728,7 +732,7 @@ def refit(
 ALL: tuple[Script[Any, ...], ...] = (
     *(chain, lineage, touch, look, prove, mark, append, unpin),
     *(hold, advance, amend, page),
-    *(archived, begin_archive, note_older, pass_older, end_archive),
+    *(archived, begin_archive, count_deletions, note_older, pass_older, end_archive),
     *(sum_up, tips, climb, jobs_of),
     *(ask, use_up),
     *(forget, redact, abandon, prune, sweep, evict),

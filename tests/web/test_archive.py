@@ -16,8 +16,10 @@ from service.commands.joining import join
 from service.responses.refusals import store_refusal
 from service.settings.settings import Settings
 from store.errors import ArchiveForeign, ArchiveUnavailable, ArchiveUnfit, StoreError, Unsupported
+from tests.support.archive.back import gone_back, remembered
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL, free_port
+from tests.support.store.backups import back_up, bring_back
 from tests.support.waiting import until
 
 KEYS = (("ada", "key-of-ada"), ("bob", "key-of-bob"))
@@ -171,6 +173,60 @@ async def test_an_empty_redis_serves_all_that_its_archive_has(
         answer = await ada.responses.create(model=MODEL, input="What is my name?", previous_response_id=away[1])
         assert answer.output_text == "Your name is Ada."
     assert await redis.get(f"{prefix}:{{00}}:secret") == secret
+
+
+async def test_what_was_deleted_is_not_told_by_a_redis_that_went_back_in_time(
+    settings: Settings, redis: Redis, prefix: str
+) -> None:
+    await asyncio.to_thread(join, settings)
+    async with serving(settings) as inside:
+        stored = Stored(inside, redis, prefix)
+        async with stored.ada, stored.bob:
+            first = await say(stored.ada, "My name is Ada.")
+            second = await say(stored.ada, "Count to 2.", first)
+            other = await say(stored.ada, "Count to 3.")
+            await stored.all_archived()
+            before = await remembered(redis, prefix)
+            await stored.ada.responses.delete(first)
+            await stored.ada.responses.delete(other)
+            await stored.all_archived()
+    await gone_back(redis, prefix, before)
+    await asyncio.to_thread(join, settings)
+    async with serving(settings) as again, again.client(KEYS[0][1]) as ada:
+        for id in (first, other):
+            await gone(ada, id)
+        answer = await ada.responses.create(model=MODEL, input="What is my name?", previous_response_id=second)
+        assert answer.output_text == "Your name is Ada."
+
+
+async def test_a_service_notices_itself_that_its_redis_went_back(stored: Stored, redis: Redis, prefix: str) -> None:
+    id = await say(stored.ada, "My name is Ada.")
+    await stored.all_archived()
+    before = await remembered(redis, prefix)
+    await stored.ada.responses.delete(id)
+    await stored.all_archived()
+    await gone_back(redis, prefix, before)
+    await until(lambda: _is_gone(stored.ada, id), 30)
+    await stored.all_archived()
+    await gone(stored.ada, id)
+    assert await say(stored.ada, "Count to 2.")
+    await stored.all_archived()
+
+
+async def test_what_was_deleted_since_a_backup_is_deleted_again_when_that_is_restored(
+    stored: Stored, settings: Settings, prefix: str, tmp_path: Path
+) -> None:
+    id = await say(stored.ada, "My name is Ada.")
+    other = await say(stored.ada, "Count to 2.")
+    url, file = str(settings.redis_url), tmp_path / "backup.hm"
+    await back_up(url, prefix, file)
+    await stored.ada.responses.delete(id)
+    await stored.all_archived()
+    assert (await bring_back(url, prefix, file)).restored == 1
+    await until(lambda: _is_gone(stored.ada, id), 30)
+    await stored.all_archived()
+    await gone(stored.ada, id)
+    assert await stored.ada.responses.retrieve(other)
 
 
 async def test_a_conversation_by_its_id_comes_back(stored: Stored) -> None:

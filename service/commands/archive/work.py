@@ -22,6 +22,7 @@ from service.settings.settings import Settings
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
+from store.backup.deletions import Deletions
 from store.backup.upkeep.erasing import Erased, OnHold, clear, forget_all
 from store.backup.upkeep.exporting import Export, Exported
 from store.backup.upkeep.faults import Verified
@@ -198,6 +199,7 @@ def erase(settings: Settings, tenant: str) -> Gone:
             raise OnHold(tenant)
         await marks.erase(tenant, at)
         trees, under_way = await forget_all(store, tenant)
+        await Deletions(store.server, store.keyspace, archive).count_everywhere()
         return Gone(await clear(archive, tenant, at), trees, under_way)
 
     return on_both(settings, go)

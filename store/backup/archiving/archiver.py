@@ -15,10 +15,11 @@ from store.backup.archiving.merging import News
 from store.backup.archiving.parts import PART_BYTES, Index
 from store.backup.archiving.passes import PASS_BYTES, Pass, Taken
 from store.backup.archiving.shards import begin_archive
+from store.backup.deletions import Deletions
 from store.backup.reading import ShardReader
 from store.backup.records import Saved
 from store.ids import tree_of
-from store.keys import Keyspace, ShardKeys, digits_of, id_of
+from store.keys import Keyspace, ShardKeys, digits_of, id_of, shard_of
 from store.redis import scripts
 from store.redis.connection import Server
 
@@ -46,8 +47,9 @@ class Due(NamedTuple):
 
 
 class Archiver:
-    """Archives what is new in a store. All raise StoreUnavailable and ArchiveUnavailable; about one tree also
-    ArchiveDamaged and NewerFormat, where what is archived of it can't be read.
+    """Archives what is new in a store. All raise StoreUnavailable and ArchiveUnavailable, also where something was
+    deleted and the shard went back in time before; about one tree also ArchiveDamaged and NewerFormat, where what is
+    archived of it can't be read.
     """
 
     def __init__(
@@ -61,7 +63,10 @@ class Archiver:
         part_bytes: int = PART_BYTES,
         pass_bytes: int = PASS_BYTES,
         passes: int = PASSES,
+        deletions: Deletions | None = None,
     ) -> None:
+        """`deletions` counts what was deleted."""
+        self._deletions = deletions or Deletions(server, keyspace, archive)
         self._pass_bytes, self._passes = pass_bytes, passes
         self._server, self._keyspace = server, keyspace
         self._keeping, self._marks = Keeping(archive, part_bytes), Marks(archive)
@@ -113,7 +118,10 @@ class Archiver:
             erased = await self._marks.erased(tree.tenant)
             made = Pass(reader, tree.tenant, index, self._pass_bytes, before=before, erased=erased)
             taken = await made.take(_here(changes))
-            return News(taken.turns, *_gone(changes))
+            news = News(taken.turns, *_gone(changes))
+            if news.takes_away:
+                await self._deletions.count(shard_of(tree.root))
+            return news
 
         await self._keeping.change(tree.tenant, tree.root, news)
         await self._lead_there(tree, taken.turns)

@@ -30,6 +30,11 @@ class News(msgspec.Struct, frozen=True):
     gone_trees: Sequence[str] = ()
     elsewhere: Sequence[str] = ()
 
+    @property
+    def takes_away(self) -> bool:
+        """Whether something was deleted or erased."""
+        return bool(self.gone or self.gone_trees) or any(turn.deleted or turn.erased for turn in self.turns)
+
 
 class Merge:
     """What news make of the parts that an index is of, all of them. It takes the index, which says afterwards what will

@@ -16,6 +16,7 @@ from store.backup.archiving.reading_through import CONCURRENCY, ArchivedTurns
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
 from store.backup.archiving.shards import begin_archive, begin_archive_in, note_older, tell_away
+from store.backup.deletions import Deletions
 from store.errors import (
     ArchiveContended,
     ArchiveDamaged,
@@ -50,6 +51,9 @@ AWAY_SECONDS = 30.0
 """For how long the shards know that the archive was away, where that lets them evict what it lacks."""
 
 
+Reconcile = Callable[[int], Awaitable[bool]]
+
+
 class Waiting(NamedTuple):
     """What a shard has that the archive lacks: how many trees, and for how many seconds the first one has been due."""
 
@@ -65,14 +69,16 @@ class StoreArchive:
         history: ConversationHistoryStore,
         archive: Archive,
         *,
+        reconcile: Reconcile,
         after_seconds: float = AFTER_SECONDS,
         evicts: bool = False,
         concurrency: int = CONCURRENCY,
         lease_seconds: float = LEASE_SECONDS,
         later_seconds: float = LATER_SECONDS,
     ) -> None:
-        """Trees are archived `after_seconds`. With `evicts` the store may evict what the archive lacks while that is
-        away. `concurrency` is how many turns are looked for at once. The history asks it from now on.
+        """Of a shard that went back in time, `reconcile` deletes again what was deleted since, and says whether nothing
+        of that is left. Trees are archived `after_seconds`. With `evicts` the store may evict what the archive lacks
+        while that is away. `concurrency` is how many turns are looked for at once. The history asks it from now on.
         """
         self.archive = archive
         self.archived: Callable[[int], None] = lambda trees: None
@@ -82,7 +88,10 @@ class StoreArchive:
         self.history, self._server, self._keyspace = history, history.server, history.keyspace
         self._after_seconds, self._evicts = after_seconds, evicts
         self._lease_ms, self._later_seconds = round(lease_seconds * 1000), later_seconds
-        self._archiver = Archiver(self._server, self._keyspace, archive, after_seconds=after_seconds)
+        self._reconcile, self._deletions = reconcile, Deletions(self._server, self._keyspace, archive)
+        self._archiver = Archiver(
+            self._server, self._keyspace, archive, after_seconds=after_seconds, deletions=self._deletions
+        )
         retriever = Retriever(
             *(self._server, self._keyspace, archive),
             max_depth=history.max_depth,
@@ -99,8 +108,9 @@ class StoreArchive:
         """What an operator should know of the archive, once it is open."""
 
     async def open(self) -> None:
-        """Prove that the archive keeps its promises and is the store's. Once that is done, it costs nothing; who comes
-        meanwhile waits for the same proof, and fails with it.
+        """Prove that the archive keeps its promises and is the store's, and delete again what was deleted after a
+        moment to which a shard went back. Once that is done, it costs nothing; who comes meanwhile waits for the same
+        proof, and fails with it.
 
         Raises ArchiveUnfit, ArchiveForeign.
         """
@@ -113,7 +123,10 @@ class StoreArchive:
 
     async def _open(self) -> None:
         self.warnings = await self.archive.probe()
-        self._secret = await self._joined()
+        secret = await self._joined()
+        for number in range(self._keyspace.shards):
+            await self._catch_up(number)
+        self._secret = secret
 
     def _opened(self, task: asyncio.Task[None]) -> None:
         self._opening = None
@@ -161,17 +174,20 @@ class StoreArchive:
         """
         try:
             await self.open()
-            left = [await self._archive_shard(shard) for shard in self._keyspace.all_shards()]
+            left = [await self._archive_shard(number) for number in range(self._keyspace.shards)]
         except ArchiveUnavailable:
             if self._evicts:
                 await tell_away(self._server, self._keyspace, AWAY_SECONDS)
             raise
         return Waiting(sum(each.trees for each in left), max(each.seconds for each in left))
 
-    async def _archive_shard(self, shard: ShardKeys) -> Waiting:
+    async def _archive_shard(self, number: int) -> Waiting:
+        shard = self._keyspace.all_shards()[number]
         for _ in range(BATCHES):
-            if not await self._holds(shard):
+            if not await self._holds(number):
                 return Waiting()
+            if not await self._catch_up(number):
+                break
             due = await self._archiver.due(shard, TREES)
             if not due:
                 break
@@ -202,8 +218,17 @@ class StoreArchive:
             at = await _now_ms(operation.command, shard) + round(self._later_seconds * 1000)
             await operation.command("ZADD", shard.unarchived, "XX", at, f"{tree.tenant}/{tree.root}")
 
-    async def _holds(self, shard: ShardKeys) -> bool:
+    async def _catch_up(self, number: int) -> bool:
+        """Whether a shard has nothing of what was deleted, as far as the archive was told of that."""
+        if await self._deletions.is_behind(number):
+            if not await self._reconcile(number):
+                return False
+            await self._deletions.catch_up(number)
+        return True
+
+    async def _holds(self, number: int) -> bool:
         """Whether this process archives a shard, for a while from now."""
+        shard = self._keyspace.all_shards()[number]
         async with self._server.operation() as operation:
             new = await operation.command("SET", shard.archiver, self._owner, "NX", "PX", self._lease_ms)
             if not new and await operation.command("GET", shard.archiver) != self._owner.encode():
@@ -212,6 +237,7 @@ class StoreArchive:
         self._leads = True
         if new:  # the server may have lost what it knew
             await begin_archive_in(self._server, shard, self._after_seconds)
+            await self._deletions.read(number)  # who archived before has counted, too
         return True
 
     async def _waiting(self, shard: ShardKeys) -> Waiting:

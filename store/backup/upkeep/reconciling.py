@@ -6,7 +6,7 @@ asked for.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +21,7 @@ from store.backup.upkeep.memory import Memory
 from store.errors import ArchiveDamaged, NewerFormat, NotFound, NotTerminal
 from store.history.delete import forget, forget_tree
 from store.history.history import ConversationHistoryStore
-from store.keys import digits_of, id_of, shard_of
+from store.keys import digits_of, shard_of
 from store.states import TERMINAL
 from store.turn import Messages
 
@@ -80,21 +80,23 @@ class Reconciler:
         self._history, self._archive = history, archive
         self._marks = Marks(archive)
         self._memory = Memory(history.server, history.keyspace)
+        self._under_way: dict[int, list[Returned]] = {}
+        self.reconciled: Callable[[int, Reconciled], None] = lambda number, done: None
+        """Called with what became of a shard."""
 
-    async def shard(self, number: int) -> Reconciled:
-        """Delete again what a shard should not have: a read of the archive for each part of each of its trees."""
-        done, some = Reconciled(), list[tuple[str, str]]()
-        async for tree in self._memory.trees(number):
-            some.append(tree)
-            if len(some) == AT_ONCE:
-                await asyncio.gather(*(self._tree(*each, done) for each in some))
-                some.clear()
-        await asyncio.gather(*(self._tree(*each, done) for each in some))
-        return done
-
-    async def again(self, left: Sequence[Returned]) -> list[Returned]:
-        """Try again what was under way; what still is."""
-        return [each for each in left if not await self.delete(each)]
+    async def shard(self, number: int) -> bool:
+        """Delete again what a shard should not have: a read of the archive for each part of each of its trees. Where
+        something of that is under way, it is tried again with the next call; whether nothing is left.
+        """
+        if number not in self._under_way:
+            done = await self._all_of(number)
+            self.reconciled(number, done)
+            self._under_way[number] = done.under_way
+        left = [each for each in self._under_way[number] if not await self.delete(each)]
+        self._under_way[number] = left
+        if not left:
+            del self._under_way[number]
+        return not left
 
     async def found(self, tenant: str, gone: Gone) -> list[Returned]:
         """What Redis has of what is gone of a tree, or of several that share their place."""
@@ -125,6 +127,16 @@ class Reconciler:
         except NotFound:  # it went by itself, or a call before this one was cut short
             pass
         return True
+
+    async def _all_of(self, number: int) -> Reconciled:
+        done, some = Reconciled(), list[tuple[str, str]]()
+        async for tree in self._memory.trees(number):
+            some.append(tree)
+            if len(some) == AT_ONCE:
+                await asyncio.gather(*(self._tree(*each, done) for each in some))
+                some.clear()
+        await asyncio.gather(*(self._tree(*each, done) for each in some))
+        return done
 
     async def _tree(self, tenant: str, root: str, done: Reconciled) -> None:
         done.trees += 1
@@ -217,4 +229,4 @@ class Reconciler:
         def edit(*_: object) -> tuple[Messages, bytes, bytes]:
             return turn.messages, turn.response or b"", turn.items or b"[]"
 
-        await self._history.redact(tenant, id_of(digits_of(turn.id)), edit)
+        await self._history.redact_here(self._history.keyspace.turn(tenant, turn.id), turn.id, edit)

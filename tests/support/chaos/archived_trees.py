@@ -10,6 +10,7 @@ from service.settings.core import DEFAULT_TENANT
 from store.archive.archive import Archive
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.store_archive import StoreArchive
+from store.backup.upkeep.reconciling import Reconciler
 from store.backup.upkeep.verifying import Verify
 from store.errors import ArchiveUnavailable, StoreUnavailable
 from store.history.history import ConversationHistoryStore
@@ -33,7 +34,9 @@ class Trees:
     def __init__(self, url: str, prefix: str, archive: Archive) -> None:
         self.url, self.prefix = url, prefix
         self.history = ConversationHistoryStore(connect(url), prefix=prefix, timeout_seconds=ROOM_SECONDS)
-        self.archive = StoreArchive(self.history, archive, after_seconds=0)
+        self.archive = StoreArchive(
+            self.history, archive, reconcile=Reconciler(self.history, archive).shard, after_seconds=0
+        )
         redis = connect(url)
         assert isinstance(redis, Redis)
         self.redis = redis
@@ -108,7 +111,7 @@ class Trees:
     async def another(self, archive: Archive, at: At) -> AsyncIterator[StoreArchive]:
         """What another process has of the same store and `archive`, and tells of each of its steps."""
         history = ConversationHistoryStore(connect(self.url), prefix=self.prefix, timeout_seconds=ROOM_SECONDS)
-        made = StoreArchive(history, archive, after_seconds=0)
+        made = StoreArchive(history, archive, reconcile=Reconciler(history, archive).shard, after_seconds=0)
         tell_of_steps(made, at)
         try:
             yield made

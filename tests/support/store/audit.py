@@ -30,6 +30,7 @@ SINGLES = {
     "audit-shares",
     "reservations",
     "archive",
+    "archive-deletions",
     "older",
     "unarchived",
 }

@@ -8,6 +8,7 @@ import pytest
 from store.archive.archive import Archive
 from store.archive.port import Bounds, Entry, Stored
 from store.backup.archiving.store_archive import StoreArchive
+from store.backup.upkeep.reconciling import Reconciler
 from store.errors import ArchiveUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
@@ -45,11 +46,15 @@ class Silent:
         pass
 
 
+def opened(store: ConversationHistoryStore, archive: Archive) -> StoreArchive:
+    return StoreArchive(store, archive, reconcile=Reconciler(store, archive).shard)
+
+
 async def test_all_who_wait_for_an_archive_that_does_not_answer_are_told_at_the_same_time(
     store: ConversationHistoryStore,
 ) -> None:
     silent = Silent()
-    archive = StoreArchive(store, Archive(silent, Bounds(total_seconds=SECONDS, request_seconds=SECONDS)))
+    archive = opened(store, Archive(silent, Bounds(total_seconds=SECONDS, request_seconds=SECONDS)))
     asked = (archive.turns.find(TENANT, digits_of(store.new_id())) for _ in range(MANY))
     told = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(each) for each in told] == [ArchiveUnavailable] * MANY
@@ -61,14 +66,14 @@ async def test_all_who_wait_for_an_archive_that_does_not_answer_are_told_at_the_
 
 async def test_nobody_waits_for_an_archive_to_know_a_secret_that_the_store_has(store: ConversationHistoryStore) -> None:
     silent, known = Silent(), await shared_secret(store)
-    archive = StoreArchive(store, Archive(silent))
+    archive = opened(store, Archive(silent))
     assert await archive.secret() == known
     assert silent.asked == set()
 
 
 async def test_who_waits_for_an_archive_that_is_closed_waits_no_more(store: ConversationHistoryStore) -> None:
     silent = Silent()
-    archive = StoreArchive(store, Archive(silent, Bounds(total_seconds=60, request_seconds=60)))
+    archive = opened(store, Archive(silent, Bounds(total_seconds=60, request_seconds=60)))
     opening = asyncio.create_task(archive.open())
     await until(lambda: silent.asked)
     await archive.close()
