@@ -41,6 +41,7 @@
     PREFIX:{SHARD}:archive                 string, the ms after which a changed tree is archived; only with an archive
     PREFIX:{SHARD}:unarchived              zset TENANT/ROOT of trees to be archived, as they changed, by the ms when due
     PREFIX:{SHARD}:changes:TENANT/ROOT     zset, what the archive lacks of one tree (lua/unarchived.lua)
+    PREFIX:{SHARD}:archive-failed          hash, why a tree could not be archived as it is, by TENANT/ROOT
     PREFIX:{SHARD}:older                   string, the last use up to which trees from before an archive are noted
     PREFIX:{SHARD}:archiver                string, who archives the shard for now; expires
     PREFIX:{SHARD}:archive-swept           string, that what is too old has gone from the archive; expires
@@ -143,6 +144,7 @@ class ShardKeys:
     archive: Key
     archive_away: Key
     archive_deletions: Key
+    archive_failed: Key
     archiver: Key
     archive_swept: Key
     unarchived: Key
@@ -160,8 +162,13 @@ class ShardKeys:
 
     def fences_of(self, tenant: str, digits: str, root: str) -> tuple[Key, Key]:
         """That a tenant's turn was deleted a moment ago, or its tree."""
-        fence = f"{self.turns.removesuffix('t:')}fence:{checked_tenant(tenant)}/"
+        fence = f"{self.all_fences}{checked_tenant(tenant)}/"
         return Key(fence + digits), Key(f"{fence}*{root}")
+
+    @property
+    def all_fences(self) -> str:
+        """What all of those begin with."""
+        return f"{self.turns.removesuffix('t:')}fence:"
 
     def conversations_of(self, tenant: str) -> Key:
         """The list of a tenant's conversations; ValueError for a malformed tenant."""

@@ -185,8 +185,9 @@ class Metrics:
     )
     turns_removed: Counter = metric(
         "turns_removed_total",
-        "Turns of conversations that nobody deleted and that went: evicted for MAX_RESPONSES, MAX_TREES, MAX_BYTES or "
-        "the server's memory, or unused for IDLE_DAYS.",
+        "Turns of conversations that nobody deleted and that left memory: evicted for MAX_RESPONSES, MAX_TREES, "
+        "MAX_BYTES or the server's memory, or unused for IDLE_DAYS. Without an archive they are lost; with one they "
+        "are there, but for what ARCHIVE_WHEN_DOWN=evict takes while it is away.",
         reason=REMOVALS,
     )
     expiry_doubted: Counter = metric(

@@ -36,7 +36,7 @@ KINDS = {
     **dict.fromkeys((f"usage:{field}" for field in COUNTERS), "zset"),
     **dict.fromkeys((f"{name}:{level}" for name in ("queued", "turn") for level in range(LEVELS)), "zset"),
     **dict.fromkeys(("usage", "sweeps", "waiting-bytes", "outbox-tries", "store"), "hash"),
-    **dict.fromkeys(("registry", "registry-used"), "hash"),
+    **dict.fromkeys(("registry", "registry-used", "archive-failed"), "hash"),
     **dict.fromkeys(("audit-entries", "audit-shares"), "zset"),
 }
 """What all trees of a shard share, by the names of the keys, and which types of value they hold."""

@@ -39,7 +39,9 @@ def status(
 ) -> None:
     """Where the archive is, whether it can be used, what waits to be archived, and how much is in it.
 
-    Its store is probed with a value of its own. Counting lists all keys: a request for each thousand.
+    Its store is probed with a value of its own. Counting lists all keys: a request for each thousand, and looks at all
+    keys of Redis for what was deleted within the last minute, which nobody brings back. Trees that could not be
+    archived are named, with why.
 
     The exit status is 0 where it can be used, 1 where the store can't be an archive, 2 where nothing could be asked.
     """
@@ -58,6 +60,7 @@ def status(
             "warnings": found.warnings,
             "redis": found.unreached,
             "shards": shards,
+            "failed": [each._asdict() for each in found.failed],
             "stored": None if kept is None else _row(kept),
         }
         typer.echo(json.dumps(told, indent=2))
@@ -68,6 +71,8 @@ def status(
             typer.echo(f"warning: {warning}")
         for line in _waiting(found.waiting, found.unreached):
             typer.echo(line)
+        for each in found.failed:
+            typer.echo(f"not archived: tenant {each.tenant}, {each.root}: {each.reason}")
         if kept is not None:
             typer.echo(f"in the archive: {kept.trees:,} trees, {kept.values:,} values, {kept.bytes:,} bytes")
     raise typer.Exit(EXIT_WHOLE if found.unfit is None else EXIT_FAULTS)
@@ -258,10 +263,17 @@ def _waiting(shards: list[Any], unreached: str | None) -> list[str]:
         if not each.noted:
             lines.append(f"shard {each.shard:02x}: no service has told it of an archive yet")
         elif each.trees:
-            lines.append(
-                f"shard {each.shard:02x}: {each.trees:,} trees wait, the oldest for {each.oldest_seconds:,.0f} s"
-            )
-    return lines or [f"nothing waits to be archived, in {len(shards)} shard{'' if len(shards) == 1 else 's'}"]
+            waits = f"{each.trees:,} trees wait, the oldest for {each.oldest_seconds:,.0f} s"
+            failed = f", {each.failed:,} of them could not be archived" if each.failed else ""
+            lines.append(f"shard {each.shard:02x}: {waits}{failed}")
+        if each.behind:
+            lines.append(f"shard {each.shard:02x}: it went back in time, and has what was deleted since")
+        if each.fences:
+            lines.append(f"shard {each.shard:02x}: {each.fences:,} deletions were archived within the last minute")
+    where = f"{len(shards)} shard{'' if len(shards) == 1 else 's'}"
+    if not any(each.trees or not each.noted for each in shards):
+        lines.insert(0, f"nothing waits to be archived, in {where}")
+    return lines
 
 
 def _row(value: Any) -> dict[str, Any]:

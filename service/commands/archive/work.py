@@ -26,7 +26,7 @@ from store.backup.deletions import Deletions
 from store.backup.upkeep.erasing import Erased, OnHold, clear, forget_all
 from store.backup.upkeep.exporting import Export, Exported
 from store.backup.upkeep.faults import Verified
-from store.backup.upkeep.looking import Stored, Waiting, stored, waiting
+from store.backup.upkeep.looking import Failed, Stored, Waiting, failed, stored, waiting
 from store.backup.upkeep.places import Alone, Both
 from store.backup.upkeep.refilling import Refilled, refill
 from store.backup.upkeep.verifying import Verify
@@ -34,6 +34,10 @@ from store.errors import ArchiveUnfit, StoreError, StoreUnavailable
 from store.keys import checked_tenant, digits_of
 
 ZST = ".zst"
+
+FAILED = 100
+"""How many of the trees that could not be archived are named."""
+
 T = TypeVar("T")
 
 
@@ -45,13 +49,14 @@ class NoArchive(StoreError):
 
 
 class Status(NamedTuple):
-    """What an archive is like: its warnings, or why it can't be used; what waits in Redis, or why that isn't known; and
-    what it has, unless that was not asked for.
+    """What an archive is like: its warnings, or why it can't be used; what waits in Redis, with some of what could not
+    be archived, or why that isn't known; and what it has, unless that was not asked for.
     """
 
     warnings: list[str]
     unfit: str | None
     waiting: list[Waiting]
+    failed: list[Failed]
     unreached: str | None
     stored: Stored | None
 
@@ -120,14 +125,17 @@ def status(settings: Settings, progress: Console, *, quick: bool) -> Status:
             return [], str(error), None
         return warnings, None, None if quick else await _counted(alone, progress)
 
-    async def wait(both: Both) -> list[Waiting]:
-        return await waiting(both.store.server, both.store.keyspace)
+    async def wait(both: Both) -> tuple[list[Waiting], list[Failed]]:
+        server, keyspace = both.store.server, both.store.keyspace
+        deletions = Deletions(server, keyspace, both.archive) if unfit is None else None
+        here = await waiting(server, keyspace, deletions, fences=not quick)
+        return here, await failed(server, keyspace, FAILED)
 
     warnings, unfit, found = on_archive(settings, look)
     try:
-        return Status(warnings, unfit, on_both(settings, wait), None, found)
+        return Status(warnings, unfit, *on_both(settings, wait), None, found)
     except (StoreUnavailable, OSError) as error:
-        return Status(warnings, unfit, [], str(error), found)
+        return Status(warnings, unfit, [], [], str(error), found)
 
 
 def verify(

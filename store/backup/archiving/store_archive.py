@@ -47,6 +47,9 @@ LEASE_SECONDS = 5.0
 LATER_SECONDS = 600.0
 """After how long a tree is tried again that can't be archived as it is."""
 
+REASON = 200
+"""How many characters of the reason for that are kept."""
+
 AWAY_SECONDS = 30.0
 """For how long the shards know that the archive was away, where that lets them evict what it lacks."""
 
@@ -208,15 +211,16 @@ class StoreArchive:
                     left = fewer
             except (ArchiveContended, ArchiveDamaged, NewerFormat) as error:
                 self.failed(id_of(tree.root), str(error))
-                await self._put_off(tree)
+                await self._put_off(tree, str(error))
                 return False
         return True
 
-    async def _put_off(self, tree: Due) -> None:
+    async def _put_off(self, tree: Due, reason: str) -> None:
         shard = self._keyspace.keys(tree.tenant, tree.root).shard
         async with self._server.operation() as operation:
             at = await _now_ms(operation.command, shard) + round(self._later_seconds * 1000)
             await operation.command("ZADD", shard.unarchived, "XX", at, f"{tree.tenant}/{tree.root}")
+            await operation.command("HSET", shard.archive_failed, f"{tree.tenant}/{tree.root}", reason[:REASON])
 
     async def _catch_up(self, number: int) -> bool:
         """Whether a shard has nothing of what was deleted, as far as the archive was told of that."""

@@ -1,28 +1,40 @@
 """Looking: what an archive has, and what of a store it still lacks."""
 
 from collections.abc import AsyncGenerator
+from typing import NamedTuple
 
 import msgspec
 
 from store.archive.archive import Archive
+from store.backup.deletions import Deletions
 from store.backup.upkeep.walking import Listed, trees
-from store.keys import Keyspace, ShardKeys
+from store.keys import Keyspace, ShardKeys, id_of
 from store.redis.connection import Server
 
 HEARD = 1_000
 """After how many values a caller hears how far it is."""
 
 
+SCANNED = 1_000
+"""How many keys of a server one call looks at: about a millisecond."""
+
+
 class Waiting(msgspec.Struct, frozen=True):
     """What waits in a shard to be archived: how many trees, and for how many seconds the one that waits longest has.
 
-    With no archive `noted` is false: nothing waits, and nothing will.
+    With no archive `noted` is false: nothing waits, and nothing will. `failed` is how many of the trees could not be
+    archived as they are, and are tried again later. `behind` is whether the shard went back in time, and may have what
+    was deleted; None where that was not asked. `fences` is how many turns and trees were deleted within the last minute
+    and are gone from the archive; None where they were not counted.
     """
 
     shard: int
     noted: bool
     trees: int = 0
     oldest_seconds: float = 0.0
+    failed: int = 0
+    fences: int | None = None
+    behind: bool | None = None
 
 
 class Stored(msgspec.Struct):
@@ -34,9 +46,45 @@ class Stored(msgspec.Struct):
     other: int = 0
 
 
-async def waiting(server: Server, keyspace: Keyspace) -> list[Waiting]:
-    """What waits in each shard. Raises StoreUnavailable."""
-    return [await _waiting(server, shard, number) for number, shard in enumerate(keyspace.all_shards())]
+class Failed(NamedTuple):
+    """A tree that could not be archived as it is, and why."""
+
+    tenant: str
+    root: str
+    reason: str
+
+
+async def waiting(
+    server: Server, keyspace: Keyspace, deletions: Deletions | None = None, *, fences: bool = False
+) -> list[Waiting]:
+    """What waits in each shard; also whether that is behind, where the counts of `deletions` are given. To count the
+    `fences` all keys of a server are looked at. Raises StoreUnavailable, ArchiveUnavailable.
+    """
+    found: list[Waiting] = []
+    for number, shard in enumerate(keyspace.all_shards()):
+        here = await _waiting(server, shard, number)
+        found.append(
+            msgspec.structs.replace(
+                here,
+                behind=None if deletions is None else await deletions.is_behind(number),
+                fences=await _fences(server, shard) if fences else None,
+            )
+        )
+    return found
+
+
+async def failed(server: Server, keyspace: Keyspace, most: int) -> list[Failed]:
+    """Some of the trees that could not be archived. Raises StoreUnavailable."""
+    found: list[Failed] = []
+    for shard in keyspace.all_shards():
+        cursor: bytes | int = 0
+        while cursor != b"0" and len(found) < most:
+            async with server.operation() as operation:
+                cursor, some = await operation.command("HSCAN", shard.archive_failed, cursor, "COUNT", most)
+            for member, reason in zip(some[::2], some[1::2], strict=True):
+                tenant, _, root = member.decode().partition("/")
+                found.append(Failed(tenant, id_of(root), reason.decode()))
+    return found[:most]
 
 
 async def stored(archive: Archive) -> AsyncGenerator[Stored]:
@@ -69,6 +117,17 @@ async def _waiting(server: Server, shard: ShardKeys, number: int) -> Waiting:
         # one that was moved to the front to make room has 0 for its time
         args = ("ZRANGE", shard.unarchived, 1, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
         first = await operation.command(*args)
+        failures = await operation.command("HLEN", shard.archive_failed)
     now = int(time[0]) * 1000 + int(time[1]) // 1000
     lag = max(0.0, (now - (float(first[1]) - int(after))) / 1000) if first else 0.0
-    return Waiting(number, True, int(count), round(lag, 3))
+    return Waiting(number, True, int(count), round(lag, 3), int(failures))
+
+
+async def _fences(server: Server, shard: ShardKeys) -> int:
+    cursor, count = b"", 0
+    while cursor != b"0":
+        async with server.operation() as operation:
+            args = ("SCAN", cursor or 0, "MATCH", f"{shard.all_fences}*", "COUNT", SCANNED)
+            cursor, found = await operation.command(*args, at=shard.clock)
+        count += len(found)
+    return count

@@ -17,6 +17,7 @@ for member, score in string.gmatch(done, '(%S+)=(%S+)') do
   end
 end
 local left = redis.call('ZCARD', own)
+redis.call('HDEL', shard_key('archive-failed'), tenant .. '/' .. digits)
 if left == 0 then
   redis.call('ZREM', shard_key('unarchived'), tenant .. '/' .. digits)
 else

@@ -31,6 +31,7 @@ SINGLES = {
     "reservations",
     "archive",
     "archive-deletions",
+    "archive-failed",
     "older",
     "unarchived",
 }

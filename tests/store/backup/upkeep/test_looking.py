@@ -4,11 +4,15 @@ import json
 
 from redis.asyncio import Redis
 
+from store.backup.archiving.parts import key_of
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
+from store.backup.archiving.store_archive import StoreArchive
+from store.backup.deletions import Deletions
 from store.backup.upkeep.erasing import erase
 from store.backup.upkeep.exporting import Export, Exported
-from store.backup.upkeep.looking import Stored, stored, waiting
+from store.backup.upkeep.looking import Failed, Stored, failed, stored, waiting
+from store.backup.upkeep.reconciling import Reconciler
 from store.backup.upkeep.refilling import Refilled, refill
 from store.history.caps import Caps
 from store.keys import digits_of
@@ -43,6 +47,39 @@ async def test_what_waits_is_counted_with_its_age(both: Kept) -> None:
         await operation.command("DEL", both.store.keyspace.all_shards()[0].archive)
     (none,) = await waiting(both.store.server, both.store.keyspace)
     assert not none.noted
+
+
+async def test_a_tree_that_cannot_be_archived_is_named_until_it_can(both: Kept) -> None:
+    server, keyspace = both.store.server, both.store.keyspace
+    archive = StoreArchive(
+        both.store, both.archive, reconcile=Reconciler(both.store, both.archive).shard, after_seconds=0, later_seconds=0
+    )
+    (id,) = await grow(both.store, "one")
+    key = key_of(TENANT, digits_of(id))
+    await both.archive.put(key, b"damaged", only_if=None)
+    await archive.archive_due()
+    (shard,) = await waiting(server, keyspace)
+    assert (shard.trees, shard.failed) == (1, 1)
+    assert await failed(server, keyspace, 10) == [
+        Failed(TENANT, id, "what the archive has of a tree is damaged: it is no part of a tree")
+    ]
+    await both.archive.delete(key)
+    await archive.archive_due()
+    (shard,) = await waiting(server, keyspace)
+    assert (shard.trees, shard.failed, await failed(server, keyspace, 10)) == (0, 0, [])
+
+
+async def test_deletions_of_the_last_minute_and_a_shard_that_is_behind_are_told(both: Kept, redis: Redis) -> None:
+    server, keyspace = both.store.server, both.store.keyspace
+    (id,) = await grow(both.store, "one")
+    await both.store.forget(TENANT, id)
+    await both.archive_all()
+    deletions = Deletions(server, keyspace, both.archive)
+    (shard,) = await waiting(server, keyspace, deletions, fences=True)
+    assert (shard.fences, shard.behind) == (1, False)
+    await redis.delete(keyspace.all_shards()[0].archive_deletions)
+    (shard,) = await waiting(server, keyspace, deletions)
+    assert (shard.fences, shard.behind) == (None, True)
 
 
 async def test_what_is_stored_is_counted(both: Kept) -> None:
