@@ -94,10 +94,15 @@ class Pass:
         return set()
 
     async def _choose_way(self, node: Node) -> bool:
-        """Choose a turn and what the archive lacks above it; False where there is more of that than a pass takes."""
+        """Choose a turn and what the archive lacks above it; False where there is more of that than a pass takes.
+
+        A turn that has changed is chosen, too, where one below it was chosen first: what the archive has of it is old.
+        """
         way: dict[str, None] = {}
         at: str | None = node.digits
         self._above[node.digits] = node
+        if node.digits not in self._chosen:
+            self._whole.discard(node.digits)
         while at is not None and at not in self._whole and at not in way:
             way[at] = None
             if at in self._chosen:

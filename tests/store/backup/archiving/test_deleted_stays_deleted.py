@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from store.backup.archiving.shards import end_archive, note_older
 from store.history.caps import Caps
 from store.keys import digits_of
 from tests.support.archive.stored import Archived, lose, opened
@@ -54,6 +55,39 @@ async def test_of_a_long_way_any_turn_may_have_been_deleted(archived: Archived, 
     assert await archived.returner.bring_back(TENANT, digits_of(ids[-1]))
     left = [f"turn {at}" for at in range(300) if at not in (290, 140, 3)]
     assert await said(archived.store, ids[-1]) == left
+
+
+async def test_what_was_erased_from_a_turn_is_archived_whatever_came_below_it_first(
+    archived: Archived, redis: Redis, prefix: str
+) -> None:
+    (one,) = await grow(archived.store, "one")
+    await archived.archive_all()
+    two, three = await grow(archived.store, "two", "three", parent=one)
+    await archived.store.redact(TENANT, one, lambda messages, response, items: ((), b'{"text":""}', b"[]"))
+    await archived.archive_all()
+    await lose(redis, prefix)
+    for id in (one, two, three):
+        way = await archived.retriever.way(TENANT, digits_of(id))
+        assert way is not None
+        assert [turn.items for turn in way.turns] == [b"[]", b'["two"]', b'["three"]'][: len(way.turns)]
+        assert way.turns[0].messages == ()
+
+
+async def test_what_was_deleted_without_an_archive_is_told_to_it_as_long_as_it_is_known(
+    archived: Archived, redis: Redis, prefix: str
+) -> None:
+    one, two = await grow(archived.store, "one", "two")
+    await archived.archive_all()
+    await end_archive(archived.store.server, archived.store.keyspace)
+    await archived.store.forget(TENANT, one)
+    await archived.archiver.begin()
+    while await note_older(archived.store.server, archived.store.keyspace):
+        pass
+    await archived.archive_all()
+    assert await archived.ids(one) is None
+    assert await archived.ids(two) == [one, two]
+    await lose(redis, prefix)
+    assert await archived.ids(one) is None
 
 
 async def test_a_server_that_lost_even_that_there_is_an_archive_notes_what_is_deleted_next(
