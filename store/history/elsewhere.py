@@ -39,6 +39,10 @@ class Elsewhere(Protocol):
         """Have a turn in the store again with all above it; whether it was there. Raises StoreFull, too."""
         ...
 
+    async def bring_remains(self, tenant: str, digits: str) -> bool:
+        """The same of a turn that was deleted and that others continue: what is left of it is in the store again."""
+        ...
+
 
 class Nowhere:
     """What leaves the store is gone."""
@@ -52,6 +56,10 @@ class Nowhere:
         return None
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
+        """Nothing."""
+        return False
+
+    async def bring_remains(self, tenant: str, digits: str) -> bool:
         """Nothing."""
         return False
 

@@ -438,7 +438,12 @@ class ConversationHistoryStore:
             async with self.server.operation() as operation:
                 await forget(operation, keys, token=self.token(), idle_us=self.caps.idle_us, erase=erase)
 
-        await self.at_hand(keys, attempt)
+        try:
+            await self.at_hand(keys, attempt)
+        except NotFound:
+            if not erase or not await self.elsewhere.bring_remains(keys.tenant, keys.digits):
+                raise
+            await attempt()
 
     async def redact(self, tenant: str, id: str, edit: Edit) -> None:
         """Take something out of a turn for good, for all who continue it: `edit` makes of its messages, its response

@@ -194,12 +194,12 @@ class Index:
             filled += turn.payload
         self.filled.append(filled)
 
-    def path(self, id: str) -> list[str] | None:
-        """The ids from a root to a turn that is there and not deleted; None where there is no such turn, or one above
-        it is missing.
+    def path(self, id: str, *, remains: bool = False) -> list[str] | None:
+        """The ids from a root to a turn that is there and not deleted, or with `remains` to a deleted one, too; None
+        where there is no such turn, or one above it is missing.
         """
         entry = self.entries.get(id)
-        if entry is None or self.is_gone(id):
+        if entry is None or (self.is_gone(id) and not remains):
             return None
         path = [id]
         while entry.parent is not None:

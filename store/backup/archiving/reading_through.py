@@ -9,8 +9,9 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
@@ -29,8 +30,13 @@ HIT, MISS, FAILED, REFUSED = "hit", "miss", "failed", "refused"
 
 T = TypeVar("T")
 
-Question = tuple[str, str]
-"""A tenant, and the digits of a turn."""
+
+class Question(NamedTuple):
+    """A tenant, and the digits of a turn; whether its remains will do, if it was deleted."""
+
+    tenant: str
+    digits: str
+    remains: bool = False
 
 
 async def _is_ready() -> None:
@@ -66,28 +72,30 @@ class ArchivedTurns:
 
     async def find(self, tenant: str, digits: str) -> Kept | None:
         """What the history asks for (store/history/elsewhere.py)."""
-        turn = await self._once("find", tenant, digits, self._retriever.found)
+        turn = await self._once("find", Question(tenant, digits), self._retriever.found)
         if turn is None or turn.response is None:
             return None
         return Kept(turn.status, turn.response, turn.items or b"[]", turn.messages, turn.background)
 
     async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
         """What the history asks for."""
-        way = await self._once("way", tenant, digits, self._retriever.way)
+        way = await self._once("way", Question(tenant, digits), self._retriever.way)
         return None if way is None else [turn.id for turn in way.turns]
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """What the history asks for."""
-        return bool(await self._once("bring back", tenant, digits, self._brought_back))
+        return bool(await self._once("bring back", Question(tenant, digits), self._brought_back))
 
-    async def _brought_back(self, tenant: str, digits: str) -> bool | None:
-        return await self._returner.bring_back(tenant, digits) or None
+    async def bring_remains(self, tenant: str, digits: str) -> bool:
+        """What the history asks for."""
+        question = Question(tenant, digits, remains=True)
+        return bool(await self._once("bring back", question, partial(self._brought_back, remains=True)))
 
-    async def _once(
-        self, what: str, tenant: str, digits: str, ask: Callable[[str, str], Awaitable[T | None]]
-    ) -> T | None:
+    async def _brought_back(self, tenant: str, digits: str, remains: bool = False) -> bool | None:
+        return await self._returner.bring_back(tenant, digits, remains=remains) or None
+
+    async def _once(self, what: str, question: Question, ask: Callable[[str, str], Awaitable[T | None]]) -> T | None:
         """What `ask` returns, for all who ask for the same meanwhile; None also where that was so a moment ago."""
-        question = (tenant, digits)
         if self._is_unknown(question):
             return None
         key = (what, question)
@@ -107,9 +115,9 @@ class ArchivedTurns:
         """Ask, where there is a place for that. Raises ArchiveBusy."""
         outcome = FAILED
         try:
-            async with self._place(question[0]):
+            async with self._place(question.tenant):
                 await self._ready()
-                found = await ask(*question)
+                found = await ask(question.tenant, question.digits)
             outcome = MISS if found is None else HIT
         except ArchiveBusy:
             outcome = REFUSED

@@ -73,34 +73,36 @@ class Retriever:
         self.fence_ms = round(fence_seconds * 1000)
         self._max_depth, self._max_chain_bytes = max_depth, max_chain_bytes
 
-    async def way(self, tenant: str, digits: str) -> Way | None:
+    async def way(self, tenant: str, digits: str, *, remains: bool = False) -> Way | None:
         """The way to the turn with these digits; None where it isn't there, was deleted, or is in no tree that is
-        whole. Raises also ChainTooLong for one that is longer than any that the store continues.
+        whole. With `remains` a deleted one will do that others continue. Raises also ChainTooLong for one that is
+        longer than any that the store continues.
         """
-        return await self._asked(tenant, digits, self._way)
+        return await self._asked(tenant, digits, self._way, remains)
 
     async def found(self, tenant: str, digits: str) -> Saved | None:
         """The turn with these digits alone; None as from `way`. Of what is above it nothing is held but the ids."""
         asked = await self._asked(tenant, digits, self._alone)
         return asked.turns[0] if asked else None
 
-    async def _asked(self, tenant: str, digits: str, turns: _Reading) -> Way | None:
+    async def _asked(self, tenant: str, digits: str, turns: _Reading, remains: bool = False) -> Way | None:
         keys = self._keyspace.keys(tenant, digits)
         async with self._server.operation() as operation:
             asked_ms = _ms(await operation.command("TIME", at=keys.shard.clock))
-        look = await self._looked_up(tenant, digits, turns)
+        look = await self._looked_up(tenant, digits, turns, remains)
         erased = await self._marks.erased(tenant) if look.turns else 0
         if any(turn.created <= erased for turn in look.turns):
             return None
-        if not look.turns or await self._is_gone(keys, digits_of(look.root), asked_ms):
+        if not look.turns or await self._is_gone(keys, digits_of(look.root), asked_ms, remains):
             return None
-        return Way(await self._as_noted(keys, digits_of(look.root), look.turns), asked_ms)
+        doubted = len(look.turns) - (0 if remains else 1)
+        return Way(await self._as_noted(keys, digits_of(look.root), look.turns, doubted), asked_ms)
 
-    async def _as_noted(self, keys: TurnKeys, root: str, turns: Sequence[Saved]) -> Sequence[Saved]:
-        """The turns of a way without what was deleted above its end, and is not archived as such yet."""
+    async def _as_noted(self, keys: TurnKeys, root: str, turns: Sequence[Saved], doubted: int) -> Sequence[Saved]:
+        """The turns of a way, the first so many without what was deleted of them and is not archived as such yet."""
         noted, told = keys.shard.changes_of(keys.tenant, root), list(turns)
-        for at in range(0, len(turns) - 1, ASKED_AT_ONCE):
-            places = range(at, min(at + ASKED_AT_ONCE, len(turns) - 1))
+        for at in range(0, doubted, ASKED_AT_ONCE):
+            places = range(at, min(at + ASKED_AT_ONCE, doubted))
             members = [word + digits_of(turns[place].id) for place in places for word in (FORGOTTEN, ERASED)]
             async with self._server.operation() as operation:
                 if not await operation.command("EXISTS", noted):
@@ -111,9 +113,9 @@ class Retriever:
                     told[place] = as_gone(turns[place], erased is not None)
         return told
 
-    async def _looked_up(self, tenant: str, digits: str, turns: _Reading) -> _Look:
+    async def _looked_up(self, tenant: str, digits: str, turns: _Reading, remains: bool) -> _Look:
         async def look(scan: Scan) -> _Look:
-            path = await scan.path(id_of(digits))
+            path = await scan.path(id_of(digits), remains=remains)
             if path is None:
                 return _Look("", (), scan.index.elsewhere)
             return _Look(path[0], await turns(scan, path), ())
@@ -146,11 +148,15 @@ class Retriever:
         part = await scan.part(scan.index.entries[path[-1]].number)
         return [next(turn for turn in part.turns if turn.id == path[-1])]
 
-    async def _is_gone(self, keys: TurnKeys, root: str, asked_ms: int) -> bool:
-        """Whether a turn, or its tree, was deleted, and the archive may not have known it when it was asked."""
+    async def _is_gone(self, keys: TurnKeys, root: str, asked_ms: int, remains: bool) -> bool:
+        """Whether a turn, or its tree, was deleted, and the archive may not have known it when it was asked; where its
+        `remains` will do, whether its tree was.
+        """
         shard, tenant = keys.shard, keys.tenant
         noted, fences = shard.changes_of(tenant, root), shard.fences_of(tenant, keys.digits, root)
-        members = (FORGOTTEN + keys.digits, ERASED + keys.digits, TREE + root)
+        members = (TREE + root, FORGOTTEN + keys.digits, ERASED + keys.digits)
+        if remains:
+            fences, members = fences[1:], members[:1]
         async with self._server.operation() as operation:
             now, fenced, *scores = await operation.row(
                 ("TIME",), ("EXISTS", *fences), *(("ZSCORE", noted, member) for member in members), at=noted

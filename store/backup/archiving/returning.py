@@ -43,14 +43,15 @@ class Returner:
         """`after_seconds` is what the archiver has."""
         self._history, self._retriever, self._after_seconds = history, retriever, after_seconds
 
-    async def bring_back(self, tenant: str, digits: str) -> bool:
+    async def bring_back(self, tenant: str, digits: str, *, remains: bool = False) -> bool:
         """Have the turn with these digits in the store, with all above it; False where the archive has no such turn.
+        With `remains` a deleted one will do that others continue.
 
         What was used least makes room. Raises StoreFull, Conflict, ChainTooLong, StoreUnavailable,
         ArchiveUnavailable, ArchiveDamaged, NewerFormat, and ValueError for a malformed tenant.
         """
         for _ in range(TRIES):
-            way = await self._retriever.way(tenant, digits)
+            way = await self._retriever.way(tenant, digits, remains=remains)
             if way is None:
                 return False
             with suppress(ParentNotFound):

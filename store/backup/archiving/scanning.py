@@ -52,10 +52,10 @@ class Scan:
         while await self._next(least):
             pass
 
-    async def path(self, id: str) -> list[str] | None:
+    async def path(self, id: str, *, remains: bool = False) -> list[str] | None:
         """The ids from a root to a turn, from no more parts than it takes; None as in `Index.path`."""
-        while (path := self.index.path(id)) is None and await self._next(1):
-            if self.index.is_gone(id):
+        while (path := self.index.path(id, remains=remains)) is None and await self._next(1):
+            if self.index.is_gone(id) and not remains:
                 return None
         return path
 

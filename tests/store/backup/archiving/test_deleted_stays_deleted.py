@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from store.backup.archiving.reading_through import ArchivedTurns
 from store.backup.archiving.shards import end_archive, note_older
+from store.errors import NotFound
 from store.history.caps import Caps
 from store.keys import digits_of
 from tests.support.archive.stored import Archived, lose, opened
@@ -43,6 +45,31 @@ async def test_what_is_below_a_turn_that_was_just_deleted_comes_back_at_once(
     assert await archived.ids(two) is None
     assert await archived.returner.bring_back(TENANT, digits_of(three))
     assert await said(archived.store, three) == ["one", *([] if erase else ["two"]), "three"]
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_what_was_deleted_can_be_erased_later_also_where_the_archive_alone_has_it(
+    archived: Archived, redis: Redis, prefix: str, known: bool
+) -> None:
+    store = archived.store
+    store.elsewhere = ArchivedTurns(archived.retriever, archived.returner)
+    _, two, three = await grow(store, "one", "two", "three")
+    if known:
+        await store.forget(TENANT, two)
+    await archived.archive_all()
+    await leave(redis, prefix)
+    if not known:  # the deletion is noted, and not archived yet
+        await store.forget(TENANT, two)
+    for _ in range(2):  # the second time there is nothing more to erase
+        with pytest.raises(NotFound):
+            await store.get(TENANT, two)
+        with pytest.raises(NotFound):
+            await store.forget(TENANT, two, erase=True)
+        assert await said(store, three) == ["one", "three"]
+        await archived.archive_all()
+        await leave(redis, prefix)
+    with pytest.raises(NotFound):
+        await store.forget(TENANT, store.new_id(three), erase=True)
 
 
 async def test_of_a_long_way_any_turn_may_have_been_deleted(archived: Archived, redis: Redis, prefix: str) -> None:
@@ -106,3 +133,9 @@ async def test_a_server_that_lost_even_that_there_is_an_archive_notes_what_is_de
     await lose(redis, prefix)
     assert await archived.ids(two) is None
     assert await archived.ids(one) == [one]
+
+
+async def leave(redis: Redis, prefix: str) -> None:
+    """All turns leave memory, and all that is noted of deletions is known."""
+    keys = [key async for key in redis.scan_iter(f"{prefix}:*") if b"}:archive" not in key]
+    await redis.delete(*keys)
