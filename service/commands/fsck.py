@@ -20,19 +20,17 @@ from rich.text import Text
 
 from service.commands.archive.command_line import SAMPLE
 from service.commands.archive.shown import lines_of, object_of
-from service.commands.archive.work import verify
+from service.commands.archive.work import add_to_log, verify
 from service.commands.doctor import server_url, with_archive
-from service.responses.service import open_directory, open_store
 from service.settings.archive import SQLITE
 from service.settings.settings import Settings
-from service.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
+from service.tenants.audit import AuditEvent
 from store.backup.upkeep.faults import Verified
 from store.embedded import ARCHIVE
 from store.errors import StoreError
 from store.fsck.check import Fsck, Progress, Report
 from store.fsck.faults import MEANINGS
 from store.redis.connection import connect
-from store.registry.registry import ADMINISTRATORS
 
 SHOWN = 100
 """The most faults that are shown one by one; JSON has them all."""
@@ -178,14 +176,8 @@ async def _check(
 async def _note(settings: Settings, report: Report) -> None:
     """Have the audit log say that the store was repaired, and how many faults of each kind it had."""
     kinds = Counter(fault.what for fault, repaired in report.faults.items() if repaired)
-    repaired = AuditEvent(
-        "store.fsck_repaired", settings.key_prefix, data={"repaired": dict(kinds), "left": report.left}
-    )
-    store = open_store(settings)
-    try:
-        await note(open_directory(settings, store).registry, ADMINISTRATORS, Actor(COMMAND_LINE), repaired)
-    finally:
-        await store.close()
+    data = {"repaired": dict(kinds), "left": report.left}
+    await add_to_log(settings, AuditEvent("store.fsck_repaired", settings.key_prefix, data=data))
 
 
 def _bar(console: Console) -> Bar:

@@ -229,3 +229,31 @@ def test_the_doctor_probes_the_archive_that_is_there(ids: list[str], monkeypatch
     assert (found()["level"], found()["now"]) == ("ok", "sqlite: its store is fit for it")
     monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "postgresql://me:hunter2@127.0.0.1:1/db")
     assert (found()["level"], "hunter2" in str(found())) == ("unsafe", False)
+
+
+def test_what_is_erased_held_and_repaired_is_in_the_audit_log(ids: list[str], folder: Path) -> None:
+    for arguments in (("hold",), ("hold",), ("hold", "--release"), ("hold", "--release"), ("erase", "--yes")):
+        assert told(*arguments, "--tenant", TENANT).exit_code == 0
+    in_archive(folder, harm=True)
+    assert told("verify", "--all", "--repair").exit_code == 0
+    assert told("verify", "--all", "--repair").exit_code == 0
+    logged = CliRunner().invoke(app, ["audit", "--json"]).stdout
+    entries = [json.loads(line) for line in logged.splitlines()]
+    assert [(each["type"], each[each["type"]]["id"]) for each in entries] == [
+        ("archive.repaired", PREFIX),
+        ("archive.erased", TENANT),
+        ("archive.released", TENANT),
+        ("archive.held", TENANT),
+    ]
+    assert entries[1]["archive.erased"]["data"] == {"trees": 1, "values": 1, "under_way": 0}
+    assert entries[0]["archive.repaired"]["data"]["left"] == 0
+    assert {each["actor"]["api_key"]["id"] for each in entries} == {"command-line"}
+    assert WORDS not in logged
+
+
+def test_a_hold_needs_no_redis(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("HARMONIUM_REDIS_URL", "redis://127.0.0.1:1")
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "sqlite")
+    held = told("hold", "--tenant", TENANT)
+    assert held.exit_code == 0, held.output
+    assert in_archive(folder) == [key_of("hold", TENANT)]

@@ -25,6 +25,10 @@ const TYPES = [
   "item.erased",
   "login.failed",
   "store.fsck_repaired",
+  "archive.repaired",
+  "archive.erased",
+  "archive.held",
+  "archive.released",
 ];
 
 export function Audit() {

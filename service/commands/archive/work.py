@@ -5,7 +5,9 @@ asked, or the embedded server, which may run.
 """
 
 import asyncio
+import logging
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -17,8 +19,10 @@ from rich.progress import MofNCompleteColumn, TextColumn
 
 from service.commands.backup import bar_on
 from service.commands.doctor import server_url, with_archive
-from service.responses.service import open_archive, open_layout, open_store
+from service.logs import event
+from service.responses.service import open_archive, open_directory, open_layout, open_store
 from service.settings.settings import Settings
+from service.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
@@ -32,6 +36,9 @@ from store.backup.upkeep.refilling import Refilled, refill
 from store.backup.upkeep.verifying import Verify
 from store.errors import ArchiveUnfit, StoreError, StoreUnavailable
 from store.keys import checked_tenant, digits_of
+from store.registry.registry import ADMINISTRATORS
+
+logger = logging.getLogger(__name__)
 
 ZST = ".zst"
 
@@ -154,9 +161,16 @@ def verify(
     def compared(both: Both) -> Awaitable[Verified]:
         return check(Verify(both.archive, both.store, turns_per_second=turns_per_second))
 
-    if alone:
-        return on_archive(settings, lambda alone: check(Verify(alone.archive, None)))
-    return on_both(settings, compared)
+    found = (
+        on_archive(settings, lambda alone: check(Verify(alone.archive, None))) if alone else on_both(settings, compared)
+    )
+    repaired = Counter(fault.what for fault, done in found.faults.items() if done)
+    if repaired:
+        _note(
+            settings,
+            AuditEvent("archive.repaired", settings.key_prefix, data={"repaired": dict(repaired), "left": found.left}),
+        )
+    return found
 
 
 def export(settings: Settings, file: IO[bytes], tenant: str, tree: str | None, progress: Console) -> Exported:
@@ -210,7 +224,10 @@ def erase(settings: Settings, tenant: str) -> Gone:
         await Deletions(store.server, store.keyspace, archive).count_everywhere()
         return Gone(await clear(archive, tenant, at), trees, under_way)
 
-    return on_both(settings, go)
+    gone = on_both(settings, go)
+    done = {"trees": gone.trees, "values": gone.archive.deleted, "under_way": gone.under_way}
+    _note(settings, AuditEvent("archive.erased", tenant, data=done))
+    return gone
 
 
 def hold(settings: Settings, tenant: str, *, release: bool) -> bool:
@@ -224,7 +241,29 @@ def hold(settings: Settings, tenant: str, *, release: bool) -> bool:
             return before
         return not await marks.hold(tenant, round(time.time() * 1e6))
 
-    return on_archive(settings, mark)
+    before = on_archive(settings, mark)
+    if before == release:
+        _note(settings, AuditEvent("archive.released" if release else "archive.held", tenant))
+    return before
+
+
+async def add_to_log(settings: Settings, happened: AuditEvent) -> None:
+    """Have the audit log of the settings' Redis say what somebody has done on the command line."""
+    store = open_store(settings)
+    try:
+        await note(open_directory(settings, store).registry, ADMINISTRATORS, Actor(COMMAND_LINE), happened)
+    finally:
+        await store.close()
+
+
+def _note(settings: Settings, happened: AuditEvent) -> None:
+    """The same, of what was done all the same where Redis can't be reached; that is logged."""
+    try:
+        with server_url(settings) as url:
+            asyncio.run(add_to_log(settings.model_copy(update={"redis_url": url}), happened))
+    except OSError as error:
+        why = {"type": happened.type, "id": happened.id, "reason": str(error)}
+        event(logger, logging.WARNING, "no entry was made in the audit log", **why)
 
 
 async def _counted(alone: Alone, progress: Console) -> Stored:
