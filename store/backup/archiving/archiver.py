@@ -76,12 +76,18 @@ class Archiver:
         """From now on, what changes is noted in every shard."""
         await begin_archive(self._server, self._keyspace, self._after_seconds)
 
-    async def due(self, shard: ShardKeys, most: int) -> list[Due]:
-        """The trees of a shard that are to be archived by now, the one that has waited longest first."""
+    async def due(self, shard: ShardKeys, most: int, *, early: bool = False) -> list[Due]:
+        """The trees of a shard that are to be archived by now, the one that has waited longest first; with `early` also
+        those that will be, but not those that could not be archived before.
+        """
         async with self._server.operation() as operation:
             seconds, micros = await operation.command("TIME", at=shard.clock)
             now = int(seconds) * 1000 + int(micros) // 1000
-            found = await operation.command("ZRANGE", shard.unarchived, "-inf", now, "BYSCORE", "LIMIT", 0, most)
+            until = "+inf" if early else now
+            found = await operation.command("ZRANGE", shard.unarchived, "-inf", until, "BYSCORE", "LIMIT", 0, most)
+            if early and found:
+                failed = await operation.command("HMGET", shard.archive_failed, *found)
+                found = [member for member, reason in zip(found, failed, strict=True) if reason is None]
         return [Due(*member.decode().split("/")) for member in found]
 
     async def archive(self, tree: Due) -> int:

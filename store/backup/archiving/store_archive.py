@@ -41,6 +41,14 @@ AT_ONCE = 16
 BATCHES = 50
 """After how many such looks another shard has its turn."""
 
+NEARLY_FULL = 0.9
+"""From which part of a cap on there is little room."""
+
+MOST_LACKED = 0.25
+"""Which part of the trees of such a shard may lack in the archive: with more, all are archived before they are due. A
+full shard is nothing special, as memory is there to be used; one from which little may go refuses turns soon.
+"""
+
 LEASE_SECONDS = 5.0
 """For how long one process archives a shard after it has said so."""
 
@@ -192,6 +200,8 @@ class StoreArchive:
             if not await self._catch_up(number):
                 break
             due = await self._archiver.due(shard, TREES)
+            if not due and await self._is_crowded(shard):
+                due = await self._archiver.due(shard, TREES, early=True)
             if not due:
                 break
             places = asyncio.Semaphore(AT_ONCE)
@@ -243,6 +253,17 @@ class StoreArchive:
             await begin_archive_in(self._server, shard, self._after_seconds)
             await self._deletions.read(number)  # who archived before has counted, too
         return True
+
+    async def _is_crowded(self, shard: ShardKeys) -> bool:
+        """Whether a shard is nearly full, and too little of it may leave memory."""
+        caps = self.history.caps
+        async with self._server.operation() as operation:
+            stored = await operation.command("HMGET", shard.usage, "responses", "trees", "bytes")
+            lacked = await operation.command("ZCARD", shard.unarchived)
+        responses, trees, size = (int(each or 0) for each in stored)
+        limits = ((responses, caps.responses), (trees, caps.trees), (size, caps.bytes))
+        nearly_full = any(most and number >= NEARLY_FULL * most for number, most in limits)
+        return nearly_full and lacked > MOST_LACKED * trees
 
     async def _waiting(self, shard: ShardKeys) -> Waiting:
         async with self._server.operation() as operation:

@@ -1,0 +1,74 @@
+"""A shard that is nearly full of what the archive lacks is archived before it refuses turns."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.archive.opening import open_archive
+from store.backup.archiving.parts import key_of
+from store.backup.archiving.store_archive import StoreArchive
+from store.backup.upkeep.reconciling import Reconciler
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.keys import digits_of
+from store.redis.connection import connect
+from tests.support.store.sample import TENANT, grow
+
+TEN = 10
+
+
+@pytest.fixture(params=[Caps(responses=TEN), Caps(trees=TEN)], ids=["responses", "trees"])
+async def archive(
+    request: pytest.FixtureRequest, server_url: str, prefix: str, tmp_path: Path
+) -> AsyncIterator[StoreArchive]:
+    """A store with little room, and an archive that takes what changed an hour ago."""
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=request.param, timeout_seconds=15)
+    opened = open_archive("sqlite", tmp_path)
+    made = StoreArchive(store, opened, reconcile=Reconciler(store, opened).shard, after_seconds=3600)
+    await made.note()
+    yield made
+    await made.close()
+    await store.close()
+
+
+async def lacked(redis: Redis, prefix: str) -> int:
+    return await redis.zcard(f"{prefix}:{{00}}:unarchived")
+
+
+async def test_from_nine_tenths_of_a_cap_on_all_is_archived_before_it_is_due(
+    archive: StoreArchive, redis: Redis, prefix: str
+) -> None:
+    for number in range(8):
+        await grow(archive.history, str(number))
+    await archive.archive_due()
+    assert await lacked(redis, prefix) == 8
+    await grow(archive.history, "nine")
+    await archive.archive_due()
+    assert await lacked(redis, prefix) == 0
+    for number in range(8):  # which evict what is archived
+        await grow(archive.history, f"again {number}")
+
+
+async def test_a_full_shard_of_which_most_may_go_archives_nothing_before_it_is_due(
+    archive: StoreArchive, redis: Redis, prefix: str
+) -> None:
+    for number in range(9):
+        await grow(archive.history, str(number))
+    await archive.archive_due()
+    await grow(archive.history, "ten")
+    await grow(archive.history, "eleven")
+    await archive.archive_due()
+    assert await lacked(redis, prefix) == 2
+
+
+async def test_what_could_not_be_archived_waits_for_its_time(archive: StoreArchive, redis: Redis, prefix: str) -> None:
+    failures: list[str] = []
+    archive.failed = lambda root, reason: failures.append(root)
+    ids = [(await grow(archive.history, str(number)))[0] for number in range(9)]
+    for id in ids[:4]:
+        await archive.archive.put(key_of(TENANT, digits_of(id)), b"damaged", only_if=None)
+    for _ in range(2):
+        await archive.archive_due()
+    assert (await lacked(redis, prefix), sorted(failures)) == (4, sorted(ids[:4]))
