@@ -2,20 +2,34 @@
 
     python -m bench._bucket PORT
 
-It keeps values in memory, by path, and its only condition is If-None-Match. Never use it but to be out of the way.
+It keeps values in memory, by path, and lists nothing. Never use it but to be out of the way.
 """
 
 import asyncio
+import re
 import sys
+from typing import NamedTuple
 
 HEAD_END = b"\r\n\r\n"
 WRITTEN = b"Mon, 23 Nov 2026 08:00:00 GMT"
+KEY = re.compile(rb"<Key>(.*?)</Key>")
+
+
+class Kept(NamedTuple):
+    """A value and its etag."""
+
+    value: bytes
+    etag: bytes
+
+
+NOTHING = Kept(b"", b'"0"')
 
 
 class Bucket(asyncio.Protocol):
     """One connection."""
 
-    values: dict[bytes, bytes] = {}
+    values: dict[bytes, Kept] = {}
+    puts = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -36,19 +50,28 @@ class Bucket(asyncio.Protocol):
 
     def answer(self, verb: bytes, path: bytes, head: bytes, value: bytes) -> bytes:
         """What a request gets."""
+        if verb == b"POST":  # a deletion of many
+            keys = KEY.findall(value)
+            for key in keys:
+                self.values.pop(b"%b/%b" % (path.partition(b"?")[0].rstrip(b"/"), key), None)
+            told = b"".join(b"<Deleted><Key>%b</Key></Deleted>" % key for key in keys)
+            return answered(b"200 OK", Kept(b"<DeleteResult>%b</DeleteResult>" % told, NOTHING.etag))
         there = self.values.get(path)
-        if verb == b"PUT":
-            if there is not None and b"\r\nif-none-match: *" in head:
-                return answered(b"412 Precondition Failed", b"")
-            self.values[path] = value
-            return answered(b"200 OK", b"")
-        return answered(b"404 Not Found", b"") if there is None else answered(b"200 OK", there)
+        if verb != b"PUT":
+            return answered(b"404 Not Found") if there is None else answered(b"200 OK", there)
+        wanted = head.partition(b"\r\nif-match: ")[2].partition(b"\r\n")[0]
+        fits = (there is not None and there.etag == wanted) if wanted else there is None
+        if not fits and (wanted or b"\r\nif-none-match: *" in head):
+            return answered(b"412 Precondition Failed")
+        Bucket.puts += 1
+        kept = self.values[path] = Kept(value, b'"%d"' % self.puts)
+        return answered(b"200 OK", Kept(b"", kept.etag))
 
 
-def answered(status: bytes, body: bytes) -> bytes:
+def answered(status: bytes, kept: Kept = NOTHING) -> bytes:
     """An answer as HTTP has it."""
-    fields = b'etag: "1"\r\nlast-modified: %b\r\ncontent-length: %d' % (WRITTEN, len(body))
-    return b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, fields, body)
+    fields = b"etag: %b\r\nlast-modified: %b\r\ncontent-length: %d" % (kept.etag, WRITTEN, len(kept.value))
+    return b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, fields, kept.value)
 
 
 async def main(port: int) -> None:

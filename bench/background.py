@@ -11,31 +11,20 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import uvloop
 from rich.progress import Progress
 
 from bench._background import cancel, claim, follow, log, plots, rate, rescue, retrieve
-from bench._background.processes import Bench, Target
+from bench._background.processes import Bench
+from bench._told import Figures, report
 from service.commands.serve import allow_files
 
 PLOTS = Path(__file__).resolve().parent.parent / "docs" / "plots"
-
-
-class Figures(Protocol):
-    """What a part measured: a dataclass."""
-
-    def targets(self) -> list[Target]:
-        """What is judged."""
-        ...
-
-    def lines(self) -> list[str]:
-        """What is told."""
-        ...
 
 
 PARTS: dict[str, Callable[[Bench], Coroutine[Any, Any, Figures]]] = {
@@ -48,16 +37,6 @@ PARTS: dict[str, Callable[[Bench], Coroutine[Any, Any, Figures]]] = {
     "cancel": cancel.measure,
 }
 """In the order in which they run, each on a loop of its own."""
-
-
-def report(found: Mapping[str, Figures], judged: Sequence[Target]) -> None:
-    """Print what each part has to tell, and the targets."""
-    for name, figures in found.items():
-        print(f"\n{name}\n", *figures.lines(), sep="\n")
-    print()
-    for each in judged:
-        verdict, sign = "met" if each.met else "missed", ">=" if each.least else "<="
-        print(f"{verdict}: {each.what}: {each.value:.2f} (target {sign} {each.limit:g})")
 
 
 def main() -> int:

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench._background.processes import LONG, PATH, WAIT_SECONDS, Bench, Follower, Spread, Target, api, table, variables
+from bench._background.processes import LONG, PATH, WAIT_SECONDS, Bench, Follower, Spread, api, variables
 from bench._harness import Client, Server
 from bench._rig import running
+from bench._told import Target, table
 
 ROOT = Path(__file__).resolve().parents[2]
 

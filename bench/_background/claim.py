@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from bench._background.processes import PATH, Bench, Spread, Target, api, body, table, until, worker
+from bench._background.processes import PATH, Bench, Spread, api, body, until, worker
 from bench._harness import connected
 from bench._rig import Server, running
+from bench._told import Target, table
 
 TARGET_MS = 5.0
 """From submit to claim, p50."""

@@ -17,17 +17,16 @@ from bench._background.processes import (
     LONG,
     Bench,
     Spread,
-    Target,
     api,
     opened,
     submitted,
-    table,
     until,
     worker,
 )
 from bench._harness import Server
 from bench._rig import Server as Redis
 from bench._rig import running
+from bench._told import Target, table
 from service.api.events import Event, OutputTextDelta
 from service.responses.output.journal import Batch, encode_batch
 from service.responses.service import Service

@@ -9,9 +9,10 @@ import asyncio
 from dataclasses import dataclass
 from statistics import median
 
-from bench._background.processes import TENANT, Bench, Target, opened, submit, table
+from bench._background.processes import TENANT, Bench, opened, submit
 from bench._background.writing import Growing
 from bench._rig import Commands, Server, recorded, running
+from bench._told import Target, table
 from service.api.events import Event, OutputTextDelta
 from service.responses.output.journal import Batch, encode_batch
 from store.history.history import ConversationHistoryStore

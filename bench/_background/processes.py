@@ -6,7 +6,7 @@ API and workers are processes of their own, started as anybody would. Nothing he
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from statistics import median, quantiles
@@ -54,20 +54,6 @@ class Bench(NamedTuple):
     def few(self, many: int, few: int) -> int:
         """One or the other."""
         return few if self.quick else many
-
-
-class Target(NamedTuple):
-    """A figure that is judged: what it is, its value, and its limit, which is the least where `least`."""
-
-    what: str
-    value: float
-    limit: float
-    least: bool = False
-
-    @property
-    def met(self) -> bool:
-        """Whether it is."""
-        return self.value >= self.limit if self.least else self.value <= self.limit
 
 
 @dataclass(frozen=True)
@@ -227,14 +213,3 @@ class Follower(asyncio.Protocol):
             if not promise.done():
                 promise.set_exception(ConnectionError("the stream was broken off"))
                 return
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Lines of a table, its columns as wide as they need."""
-    cells = [list(columns), *([_cell(each) for each in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-
-
-def _cell(value: object) -> str:
-    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

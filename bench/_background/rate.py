@@ -19,8 +19,9 @@ from typing import Any
 
 import msgspec
 
-from bench._background.processes import TENANT, WAIT_SECONDS, Bench, Target, opened, submitted, table, until, worker
+from bench._background.processes import TENANT, WAIT_SECONDS, Bench, opened, submitted, until, worker
 from bench._rig import Server, running
+from bench._told import Target, table
 from service.background.snapshot import find
 from service.responses.service import Service
 from service.settings.settings import Settings

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import ge
 
-from bench._background.processes import LONG, Bench, Follower, Target, api, table, until, worker
+from bench._background.processes import LONG, Bench, Follower, api, until, worker
 from bench._harness import Server
 from bench._rig import running
+from bench._told import Target, table
 
 GRACE_SECONDS = 2.0
 """By how much a pause may be longer than the lease."""

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from bench._background.processes import PATH, Bench, Spread, Target, api, opened, table
+from bench._background.processes import PATH, Bench, Spread, api, opened
 from bench._background.writing import Growing
 from bench._harness import HOST, Client, Server, connected
 from bench._rig import running
+from bench._told import Target, table
 
 TARGET_MS = 20.0
 """GET of a response of TOKENS tokens, the median of its worst shape."""

@@ -145,18 +145,19 @@ class Operation:
                 await asyncio.sleep(self.backoff.compute(failures))
         return await self._attempt(args, at)
 
-    async def row(self, *commands: tuple[Argument, ...], at: Argument) -> list[Any]:
+    async def row(self, *commands: tuple[Argument, ...], at: Argument, ahead: bool = False) -> list[Any]:
         """The replies to commands that go over one connection, one after the other, to the node that has the key `at`.
 
-        All of it is sent again over another one where that breaks, so all of it must be harmless to retry. Raises
+        With `ahead` all are sent at once, and one that is refused doesn't keep the others from being carried out. All
+        of it is sent again over another one where that breaks, so all of it must be harmless to retry. Raises
         redis-py's errors.
         """
         for failures in range(self._attempts - 1):
             try:
-                return await self._in_room(lambda: self._link.row(commands, at))
+                return await self._in_room(lambda: self._link.row(commands, at, ahead=ahead))
             except (redis_errors.ConnectionError, redis_errors.TimeoutError):
                 await asyncio.sleep(self.backoff.compute(failures))
-        return await self._in_room(lambda: self._link.row(commands, at))
+        return await self._in_room(lambda: self._link.row(commands, at, ahead=ahead))
 
     async def _attempt(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
         return await self._in_room(lambda: self._link.ask(args, at))

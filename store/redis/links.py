@@ -73,8 +73,12 @@ class Link(Protocol):
         """
         ...
 
-    async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument) -> list[Any]:
-        """The replies to commands that go over one connection to the node that has the key `at`. Raises the same."""
+    async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument, *, ahead: bool) -> list[Any]:
+        """The replies to commands that go over one connection to the node that has the key `at`. Raises the same.
+
+        Without `ahead` each is sent when the one before has its reply, and an error ends the row. With it all are sent
+        at once, and what is raised is the first error of them.
+        """
         ...
 
     async def close(self) -> None:
@@ -97,12 +101,19 @@ class PooledLink:
 
     async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
         """The reply; one server has all keys. Raises NotPrimary where it must not be asked any more."""
+        (reply,) = await self._replies((pack(args),), ahead=False)
+        return reply
+
+    async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument, *, ahead: bool) -> list[Any]:
+        """The replies; whatever breaks the connection ends the row, too. Raises the same."""
+        return await self._replies(tuple(map(pack, commands)), ahead=ahead)
+
+    async def _replies(self, commands: tuple[bytes, ...], *, ahead: bool) -> list[Any]:
         if self._connection is None:
             self._doubts = self._pool.doubts
             self._connection = await self._pool.get_connection()
         try:
-            await self._connection.send_packed_command(pack(args))
-            return await self._connection.read_response()
+            return await _replies(self._connection, commands, ahead=ahead)
         except (redis_errors.ConnectionError, redis_errors.TimeoutError):
             await self.close()  # a connection reconnects to where it was; the pool asks the Sentinels anew
             raise
@@ -113,10 +124,6 @@ class PooledLink:
                 self._pool.replace()
             await self.close()  # which disconnects what is doubted
             raise NotPrimary(str(refusal)) from refusal
-
-    async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument) -> list[Any]:
-        """The replies; whatever breaks the connection ends the row, too."""
-        return [await self.ask(each, at) for each in commands]
 
     async def close(self) -> None:
         """Return the connection to its pool."""
@@ -143,15 +150,15 @@ class ClusterLink:
         """The reply of the key's node, also when its slot has moved; without any key, of one that stays the same."""
         return (await self._replies((pack(args),), _key(args) if at is None else at))[-1]
 
-    async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument) -> list[Any]:
+    async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument, *, ahead: bool) -> list[Any]:
         """The replies of the key's node, also when its slot has moved: the first command has to have a key."""
-        return await self._replies(tuple(map(pack, commands)), at)
+        return await self._replies(tuple(map(pack, commands)), at, ahead=ahead)
 
-    async def _replies(self, commands: tuple[bytes, ...], key: Argument | None) -> list[Any]:
+    async def _replies(self, commands: tuple[bytes, ...], key: Argument | None, *, ahead: bool = False) -> list[Any]:
         for _ in range(MAX_REDIRECTS):
             self._node = await self._nodes.of(key)
             try:
-                return await _exchange(self._node, *commands)
+                return await _exchange(self._node, *commands, ahead=ahead)
             except redis_errors.MovedError as moved:
                 await self._nodes.move(moved)
             except redis_errors.AskError as elsewhere:  # the slot is moving, and these keys have moved
@@ -244,15 +251,30 @@ def _key(args: tuple[Argument, ...]) -> Argument | None:
     return args[at] if len(args) > at else None
 
 
-async def _exchange(node: Node, *commands: bytes) -> list[Any]:
+async def _exchange(node: Node, *commands: bytes, ahead: bool = False) -> list[Any]:
     """The replies to commands that belong on one connection."""
     connection = node.acquire_connection()
     try:
         await node.disconnect_if_needed(connection)
-        replies: list[Any] = []
+        return await _replies(connection, commands, ahead=ahead)
+    finally:
+        node.release(connection)
+
+
+async def _replies(connection: Connection, commands: tuple[bytes, ...], *, ahead: bool) -> list[Any]:
+    replies: list[Any] = []
+    if not ahead:
         for command in commands:
             await connection.send_packed_command(command)
             replies.append(await connection.read_response())
         return replies
-    finally:
-        node.release(connection)
+    await connection.send_packed_command(b"".join(commands))
+    refusals: list[redis_errors.ResponseError] = []
+    for _ in commands:
+        try:
+            replies.append(await connection.read_response())
+        except redis_errors.ResponseError as refusal:  # the replies behind it are there, too
+            refusals.append(refusal)
+    if refusals:
+        raise refusals[0]
+    return replies

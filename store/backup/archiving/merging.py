@@ -84,9 +84,10 @@ class Merge:
         if entry is not None and entry.erased and not turn.erased:
             return
         number = NOWHERE if entry is None else entry.number
-        messages = sum(message.size for message in turn.messages) or len(turn.messages)
+        said = sum(message.size for message in turn.messages)
+        payload = said + len(turn.response or b"") + len(turn.items or b"")
         self._entries[turn.id] = Entry(
-            number, turn.parent, messages, turn.payload, turn.deleted, turn.erased is not None
+            number, turn.parent, said or len(turn.messages), payload, turn.deleted, turn.erased is not None
         )
         self._news[turn.id] = turn
         self._changed.add(number)
@@ -113,7 +114,7 @@ class Merge:
             if full >= part_bytes:
                 number, full = number + 1, 0
             places.setdefault(number, []).append(turn)
-            full += turn.payload
+            full += entry.payload
         return places
 
     def _stays(self, id: str, number: int) -> bool:

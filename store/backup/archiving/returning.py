@@ -84,7 +84,7 @@ class Returner:
         shard = history.keyspace.turn(tenant, turns[0].id).shard
         async with history.server.operation() as operation:
             try:
-                replies = await operation.row(*commands, at=shard.clock)
+                replies = await operation.row(*commands, at=shard.clock, ahead=True)
             except NoScriptError:  # whoever stores the first one by itself brings it along
                 return 0
             operation.wrote = True

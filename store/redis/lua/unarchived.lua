@@ -25,8 +25,12 @@ end
 
 local function note_unarchived(tenant, root, member, score)
   local after = redis.call('GET', shard_key('archive'))
-  if after then
-    redis.call('ZADD', changes_of(tenant, root), score, member)
+  if not after then
+    return
+  end
+  local changes = changes_of(tenant, root)
+  -- a tree that has changes is among those of the shard already: to ask for that costs half of saying it again
+  if redis.call('ZADD', changes, score, member) == 1 and redis.call('ZCARD', changes) == 1 then
     redis.call('ZADD', shard_key('unarchived'), 'NX', exact(math.floor(now_us() / 1000) + after), tenant .. '/' .. root)
   end
 end

@@ -68,6 +68,20 @@ async def test_waiters_that_are_cancelled_take_nobody_s_turn(
     await narrow.close()
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_a_row_that_is_refused_leaves_no_reply_to_the_next_one(server_url: str, prefix: str, ahead: bool) -> None:
+    first, second = f"{prefix}:{{00}}:first", f"{prefix}:{{00}}:second"
+    narrow = ConversationHistoryStore(connect(server_url, max_connections=1), prefix=prefix)
+    async with narrow.server.operation() as operation:
+        assert await operation.row(("SET", first, "a"), ("GET", first), at=first, ahead=ahead) == [b"OK", b"a"]
+        with pytest.raises(redis_errors.ResponseError, match="not an integer"):
+            await operation.row(("SET", first, "b"), ("INCR", first), ("SET", second, "c"), at=first, ahead=ahead)
+    async with narrow.server.operation() as operation:
+        assert await operation.command("GET", first) == b"b"
+        assert await operation.command("GET", second) == (b"c" if ahead else None)
+    await narrow.close()
+
+
 async def test_more_readers_than_connections_wait_for_their_turn(
     server_url: str, store: ConversationHistoryStore, prefix: str
 ) -> None:

@@ -1,0 +1,157 @@
+"""Turns as the service stores them, to fill a store with: responses of a service, with other texts and other ids.
+
+The demo engine repeats itself, so their texts are those of the project's documents, of which none comes twice. They are
+stored in any number of conversations all the same: an archive compresses each tree by itself, so that others are alike
+takes nothing away from what it comes to.
+"""
+
+import asyncio
+import itertools
+import json
+import random
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench._harness import Server, connected
+from bench.capacity import PATH, body
+from service.harmony import tokens
+from store.embedded import EmbeddedServer
+from store.history.history import ConversationHistoryStore
+from store.keys import digits_of
+from store.redis.connection import connect
+from store.turn import Status, StoredMessage, Turn
+
+TENANT = "default"
+CONVERSATIONS, DEPTH = 4, 50
+TOKENS = 100
+"""Of the answers that the service makes: so many that each has a reasoning and a message."""
+
+CHARS = {"user": 300, "analysis": 400, "final": 900}
+"""The most characters of what a user says, of the reasoning, and of the answer; the fewest are a third."""
+
+DOCUMENTS = Path(__file__).resolve().parent.parent.parent / "docs"
+AT_ONCE = 32
+
+
+class Stored(NamedTuple):
+    """A turn of a conversation as it was stored first, with the digits of the one that it continues."""
+
+    turn: Turn
+    above: str
+
+
+class Conversations:
+    """Conversations to store, any number of them, each with as many turns as wanted up to DEPTH."""
+
+    def __init__(self, made: Sequence[Sequence[Stored]]) -> None:
+        self._next = itertools.cycle(made)
+
+    def turns(self, store: ConversationHistoryStore, depth: int) -> Iterator[Turn]:
+        """The turns of the next conversation, as a store is given them."""
+        parent: str | None = None
+        for turn, above in itertools.islice(next(self._next), depth):
+            id = store.new_id(parent)
+            response = turn.response.replace(digits_of(turn.id).encode(), digits_of(id).encode())
+            if parent is not None:
+                response = response.replace(above.encode(), digits_of(parent).encode())
+            yield Turn(id, parent, turn.status, turn.messages, response, turn.items)
+            parent = id
+
+    async def append(self, store: ConversationHistoryStore, depth: int) -> str:
+        """Store a conversation; the id of its last turn."""
+        id = ""
+        for turn in self.turns(store, depth):
+            await store.append(TENANT, turn)
+            id = turn.id
+        return id
+
+    async def fill(self, store: ConversationHistoryStore, count: int, depth: int) -> list[str]:
+        """Store so many conversations, AT_ONCE of them at the same time; the ids of their last turns."""
+        left = iter(range(count))
+
+        async def some() -> list[str]:
+            return [await self.append(store, depth) for _ in left]
+
+        return list(itertools.chain(*await asyncio.gather(*(some() for _ in range(AT_ONCE)))))
+
+
+class Prose:
+    """English, from the documents' paragraphs, from the first to the last."""
+
+    def __init__(self) -> None:
+        texts = (file.read_text() for file in sorted(DOCUMENTS.rglob("*.md")))
+        paragraphs = (part for text in texts for part in text.split("\n\n") if part[:1].isalpha())
+        self._text = re.sub(r"\s+", " ", " ".join(paragraphs))
+        self._chance, self._at = random.Random(1), 0
+
+    def next(self, most: int) -> str:
+        """The next so many characters, or fewer. Raises RuntimeError where there are no more."""
+        start, self._at = self._at, self._at + self._chance.randint(most // 3, most)
+        if self._at > len(self._text):
+            raise RuntimeError("the documents are too short for so many turns")
+        return self._text[start : self._at]
+
+    def told(self, stored: Stored) -> Stored:
+        """A turn in which all that is said is replaced."""
+        turn = stored.turn
+        said = {channel: self.next(most) for channel, most in CHARS.items()}
+        response, items = json.loads(turn.response), json.loads(turn.items)
+        items[0]["content"][0]["text"] = said["user"]
+        for item in response["output"]:
+            item["content"][0]["text"] = said["analysis" if item["type"] == "reasoning" else "final"]
+        messages = tuple(_saying(each, said[each.channel or each.role]) for each in turn.messages)
+        written = Turn(turn.id, None, turn.status, messages, _json(response), _json(items))
+        return Stored(written, stored.above)
+
+
+def _saying(message: StoredMessage, text: str) -> StoredMessage:
+    """A message that says something else."""
+    ids = tokens.unpack(message.tokens)
+    head = ids[: ids.index(tokens.MESSAGE) + 1]
+    packed = tokens.pack([*head, *tokens.encode(text), ids[-1]])
+    return StoredMessage(message.role, packed, message.channel, item=message.item)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+async def conversations(depth: int = DEPTH) -> Conversations:
+    """Have a service make conversations with so many turns."""
+    with tempfile.TemporaryDirectory() as folder, EmbeddedServer(Path(folder)) as redis:
+        with Server(["-m", "service", "serve"], settings={"HARMONIUM_REDIS_URL": redis.url}) as server:
+            tips = await _made(server.port, depth)
+        prose = Prose()
+        return Conversations([[prose.told(each) for each in turns] for turns in await _read(redis.url, tips)])
+
+
+async def _made(port: int, depth: int) -> list[list[str]]:
+    async with connected(port, 1) as (client,):
+        await client.get("/ready")
+        found: list[list[str]] = []
+        for number in range(CONVERSATIONS):
+            ids: list[str] = []
+            for turn in range(depth):
+                above = {"previous_response_id": ids[-1]} if ids else {}
+                answer = await client.post(PATH, body(depth * number + turn, TOKENS, **above))
+                ids.append(json.loads(answer)["id"])
+            found.append(ids)
+    return found
+
+
+async def _read(url: str, conversations: Sequence[Sequence[str]]) -> list[list[Stored]]:
+    store = ConversationHistoryStore(connect(url))
+    found: list[list[Stored]] = []
+    for ids in conversations:
+        chain = await store.chain(TENANT, ids[-1])
+        stored: list[Stored] = []
+        for id, messages in zip(ids, chain.turns, strict=True):
+            ((response, items),) = await store.items(TENANT, [id])
+            turn = Turn(id, None, Status.INCOMPLETE, messages, response, items)
+            stored.append(Stored(turn, digits_of(stored[-1].turn.id) if stored else ""))
+        found.append(stored)
+    await store.close()
+    return found
