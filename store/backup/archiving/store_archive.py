@@ -270,8 +270,8 @@ class StoreArchive:
             now = await _now_ms(operation.command, shard)
             trees = await operation.command("ZCARD", shard.unarchived)
             first = await operation.command("ZRANGE", shard.unarchived, 0, 0, "WITHSCORES")
-        seconds = (now - float(first[1])) / 1000 if first else 0.0
-        return Waiting(int(trees), max(0.0, seconds) if first and float(first[1]) else 0.0)
+        due = float(first[1]) if first else now
+        return Waiting(int(trees), max(0.0, now - due) / 1000 if due > 0 else 0.0)  # below 0 it isn't late, but needed
 
     async def close(self) -> None:
         """Let others archive, and give back what is held, once nobody asks any more."""

@@ -2,9 +2,14 @@
 -- (eviction.lua). Most calls don't get here, so all this is defined only once it is needed (scripts.py).
 -- Invariant: that of eviction.lua.
 
+-- Of LOOKS, how many it takes to pass over what the archive lacks and has soon. What was used later is hardly there before,
+-- so a few of these are enough to know that there is no room yet; else a full shard would be looked through for each turn.
+local LOOKS_OF_UNARCHIVED = 20
+
 -- A function that says what goes next, for a turn of the tree `root`; it updates `stays`.
 local function choosing(root, stays)
   local kept, kept_tree = tenant .. '/' .. parent, tenant .. '/' .. root
+  local is_behind = false -- whether an archive has to be waited for
 
   -- The tree that goes next: its tenant and its digits, and the rank from which the search goes on. One that is unknown
   -- already stands before all others. Neither digits nor a rank where there is none.
@@ -15,13 +20,23 @@ local function choosing(root, stays)
       return name, root, tree_rank
     end
 
+    local looks = LOOKS
     local function may_go(name, root)
-      return name .. '/' .. root ~= kept_tree and not held_for_a_run('runs', name, root) and not has_jobs(name, root)
-        and not has_unarchived(name, root)
+      if name .. '/' .. root == kept_tree or held_for_a_run('runs', name, root) or has_jobs(name, root) then
+        return false
+      end
+      local lacks, soon = has_unarchived(name, root)
+      if lacks and soon then
+        is_behind, looks = true, looks - LOOKS_OF_UNARCHIVED
+      end
+      return not lacks
     end
 
     local own
     for rank = tree_rank, tree_rank + LOOKS do
+      if looks <= 0 then
+        return tenant, own, own and tree_rank
+      end
       member = redis.call('ZRANGE', trees, rank, rank)[1]
       if not member then
         return tenant, own, own and tree_rank
@@ -58,9 +73,16 @@ local function choosing(root, stays)
         displace_leaf(name, found)
       elseif turn.touched ~= score then
         redis.call('ZADD', own, turn.touched, found)
-      elseif name .. '/' .. found ~= kept and not is_held(name, found, turn) then
-        return found, turn, looks
       else
+        local held, soon = name .. '/' .. found == kept, false
+        if not held then
+          held, soon = is_held(name, found, turn)
+        end
+        if not held then
+          return found, turn, looks
+        elseif soon then
+          is_behind, looks = true, looks - LOOKS_OF_UNARCHIVED
+        end
         rank = rank + 1
         stays[name] = rank
       end
@@ -68,7 +90,7 @@ local function choosing(root, stays)
     return nil, nil, 0
   end
 
-  -- The leaf that goes next: its tenant, its digits and its turn. Without one, whether that takes another call.
+  -- The leaf that goes next: its tenant, its digits and its turn. Without one, whether another call may find one.
   local function next_leaf(giver, is_over)
     local name, found, turn, looks = nil, nil, nil, LOOKS
     if former_leaves() > 0 then
@@ -81,7 +103,7 @@ local function choosing(root, stays)
       end
       found, turn, looks = oldest_leaf(name, looks)
     end
-    return found and name, found or true, turn
+    return found and name, found or not is_behind, turn
   end
 
   -- The turn that goes next: its tenant, its digits, what is known of it, and the rank of the next tree to look at. Instead

@@ -10,10 +10,13 @@ local function held_for_a_run(family, tenant, digits)
   return redis.call('EXISTS', pins) == 1 and pinned(pins)
 end
 
--- Whether a run holds a leaf of which this is known, a job is to be added to it, or the archive lacks it.
+-- Whether a run holds a leaf of which this is known, a job is to be added to it, or the archive lacks it; and whether it will
+-- have it soon.
 local function is_held(tenant, digits, turn)
-  return held_for_a_run('pins', tenant, digits) or (turn.awaits and awaited(tenant, digits))
-    or is_unarchived(tenant, turn.root, digits)
+  if held_for_a_run('pins', tenant, digits) or (turn.awaits and awaited(tenant, digits)) then
+    return true
+  end
+  return is_unarchived(tenant, turn.root, digits, turn.touched)
 end
 
 -- A turn loses a child, used last at `touched`; whether nothing needs it any more.

@@ -5,7 +5,7 @@
 -- `archive` has the ms after which a changed tree is archived; without it nothing is noted. A member is a word and digits:
 -- '+' for a turn as it is now, '-' for one that was deleted, 'x' for one whose messages were erased, '*' for the root of a
 -- tree that was deleted. Its score is that of the change, which no other has: so who has archived what it was then can say so,
--- and a later change stays. The shard's are by the ms when they are due.
+-- and a later change stays. The shard's are by the ms when they are due, or below 0 where room is needed.
 --
 -- `older` is there as long as not all trees from before the archive are noted: the score of the last use up to which they are.
 -- `archive-away` is there as long as what the archive lacks may be evicted all the same.
@@ -45,12 +45,22 @@ local function may_lack()
   return redis.call('EXISTS', shard_key('archive-away')) == 1
 end
 
-local function archive_next(tenant, root)
-  redis.call('ZADD', shard_key('unarchived'), 'XX', '0', tenant .. '/' .. root)
+local AT_ONCE_MS = 10000000000000 -- taken from the ms of a last use: due before all that nobody waits for, in the order of uses
+
+-- Have a tree archived before all that was used later, in ms; whether that will be soon. One that can't be archived as it is
+-- was put off, and stays so.
+local function archive_next(tenant, root, used)
+  local member = tenant .. '/' .. root
+  local due = tonumber(redis.call('ZSCORE', shard_key('unarchived'), member) or 0)
+  if due > now_us() / 1000 + (redis.call('GET', shard_key('archive')) or 0) then
+    return false
+  end
+  redis.call('ZADD', shard_key('unarchived'), 'XX', 'LT', exact(used - AT_ONCE_MS), member)
+  return true
 end
 
--- Whether a turn has to stay, as the archive lacks it; then its tree is next.
-local function is_unarchived(tenant, root, digits)
+-- Whether a turn that was used last then, in µs, has to stay, as the archive lacks it, and whether that won't be long.
+local function is_unarchived(tenant, root, digits, touched)
   local lacks = redis.call('ZSCORE', changes_of(tenant, root), '+' .. digits)
   local older = not lacks and is_older(tenant, root)
   if not (lacks or older) or may_lack() then
@@ -59,22 +69,22 @@ local function is_unarchived(tenant, root, digits)
   if older then
     note_unarchived(tenant, root, '+' .. digits, next_score(shard_key('clock')))
   end
-  archive_next(tenant, root)
-  return true
+  return true, archive_next(tenant, root, math.floor(touched / 1000))
 end
 
--- Whether the archive lacks something of a tree; then that is next.
+-- Whether the archive lacks something of a tree, and whether that won't be long.
 local function is_unarchived_tree(tenant, root)
   if redis.call('EXISTS', changes_of(tenant, root)) == 1 then
-    archive_next(tenant, root)
-    return true
+    local used = redis.call('ZSCORE', shard_key('trees'), tenant .. '/' .. root) or 0
+    return true, archive_next(tenant, root, math.floor(used / 1000))
   end
-  return is_older(tenant, root)
+  return is_older(tenant, root), true
 end
 
--- Whether a tree has to stay for that.
+-- Whether a tree has to stay for that, and whether that won't be long.
 local function has_unarchived(tenant, root)
-  return is_unarchived_tree(tenant, root) and not may_lack()
+  local lacks, soon = is_unarchived_tree(tenant, root)
+  return lacks and not may_lack(), soon
 end
 
 -- Whether a turn, or its tree, was deleted, and an archive that was asked before may not have known it.
