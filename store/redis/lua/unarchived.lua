@@ -45,9 +45,9 @@ local function may_lack()
   return redis.call('EXISTS', shard_key('archive-away')) == 1
 end
 
-local AT_ONCE_MS = 10000000000000 -- taken from the ms of a last use: due before all that nobody waits for, in the order of uses
+local AT_ONCE_US = 9000000000000000 -- taken from the µs of a last use: due before all that nobody waits for, in the order of uses
 
--- Have a tree archived before all that was used later, in ms; whether that will be soon. One that can't be archived as it is
+-- Have a tree archived before all that was used later, in µs; whether that will be soon. One that can't be archived as it is
 -- was put off, and stays so.
 local function archive_next(tenant, root, used)
   local member = tenant .. '/' .. root
@@ -55,7 +55,7 @@ local function archive_next(tenant, root, used)
   if due > now_us() / 1000 + (redis.call('GET', shard_key('archive')) or 0) then
     return false
   end
-  redis.call('ZADD', shard_key('unarchived'), 'XX', 'LT', exact(used - AT_ONCE_MS), member)
+  redis.call('ZADD', shard_key('unarchived'), 'XX', 'LT', exact(used - AT_ONCE_US), member)
   return true
 end
 
@@ -69,14 +69,14 @@ local function is_unarchived(tenant, root, digits, touched)
   if older then
     note_unarchived(tenant, root, '+' .. digits, next_score(shard_key('clock')))
   end
-  return true, archive_next(tenant, root, math.floor(touched / 1000))
+  return true, archive_next(tenant, root, touched)
 end
 
 -- Whether the archive lacks something of a tree, and whether that won't be long.
 local function is_unarchived_tree(tenant, root)
   if redis.call('EXISTS', changes_of(tenant, root)) == 1 then
     local used = redis.call('ZSCORE', shard_key('trees'), tenant .. '/' .. root) or 0
-    return true, archive_next(tenant, root, math.floor(used / 1000))
+    return true, archive_next(tenant, root, used)
   end
   return is_older(tenant, root), true
 end

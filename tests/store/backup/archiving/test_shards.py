@@ -17,7 +17,7 @@ from store.history.caps import Caps, room
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.keys import digits_of
+from store.keys import digits_of, id_of
 from store.redis.connection import connect
 from tests.support.archive.stored import Archived, opened
 from tests.support.store.audit import TREE_BYTES, complaints
@@ -290,6 +290,53 @@ async def test_while_the_archive_is_away_what_it_lacks_may_be_evicted_and_is_los
     assert await made.archive_all() == 4
     assert [await made.ids(id) for id in ids] == [None, [ids[1]], [ids[2]], [ids[3]]]
     assert await made.archive_all() == 0
+
+
+@pytest.mark.parametrize("caps", [Caps(responses=300), Caps(trees=300)], ids=["responses", "trees"])
+async def test_a_shard_full_of_what_the_archive_lacks_is_not_looked_through_for_each_turn(
+    begin: Open, redis: Redis, caps: Caps
+) -> None:
+    made = await begin(caps)
+    for at in range(300):
+        await grow(made.store, f"{at}")
+    await redis.config_resetstat()
+    with pytest.raises(StoreFull):
+        await grow(made.store, "more")
+    calls = await redis.info("commandstats")
+    assert calls["cmdstat_zadd"]["calls"] < 60
+    assert await made.archive_all()
+    await grow(made.store, "more")
+
+
+async def test_what_room_waits_for_is_archived_first_the_one_first_that_was_used_least(
+    begin: Open, server_url: str, prefix: str
+) -> None:
+    made = await begin(Caps(responses=4))
+    ids = [(await grow(made.store, text))[0] for text in ("one", "two", "three", "four")]
+    await said(made.store, ids[0])
+    slow = Archiver(made.store.server, made.store.keyspace, made.archive, after_seconds=3600)
+    await slow.begin()
+    for _ in range(2):
+        with pytest.raises(StoreFull):
+            await grow(made.store, "more")
+    due = await slow.due(made.store.keyspace.all_shards()[0], 10)
+    assert [id_of(tree.root) for tree in due] == [ids[1], ids[2], ids[3], ids[0]]
+    await slow.archive(due[0])
+    await grow(made.store, "more")
+    assert await made.ids(ids[1]) == [ids[1]]
+
+
+async def test_what_can_not_be_archived_keeps_nothing_else_from_going(begin: Open, redis: Redis, prefix: str) -> None:
+    made = await begin(Caps(responses=60))
+    first, *_ = [(await grow(made.store, f"{at}"))[0] for at in range(50)]
+    unarchived = f"{prefix}:{{00}}:unarchived"
+    for tree, due in await redis.zrange(unarchived, 0, -1, withscores=True):
+        await redis.zadd(unarchived, {tree: due + 600_000})
+    ids = [(await grow(made.store, f"{at}"))[0] for at in range(10)]
+    assert await made.archive_all() == 10
+    await grow(made.store, "more")
+    assert [await is_here(redis, prefix, id) for id in (first, *ids[:2])] == [True, False, True]
+    assert min(score for _, score in await redis.zrange(unarchived, 0, -1, withscores=True)) > 0
 
 
 async def test_that_the_archive_is_away_is_said_for_a_while(begin: Open, redis: Redis, prefix: str) -> None:
