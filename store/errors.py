@@ -38,6 +38,7 @@ StoreError
 │   ├── ArchiveBusy     this process asks it for as much as it may
 │   └── ArchiveRefused  it will refuse again until somebody does what the message says
 ├── ArchiveDamaged      a value in the archive is no part of a tree, or not whole; it is never replaced
+├── ClockDoubted        an archive's ages are not believed today, as the clock may have jumped
 ├── ArchiveUnfit        a store that is no archive: it doesn't keep a promise that all rests on
 ├── ArchiveForeign      an archive has the turns of another store
 └── DataFolderBusy      another process's embedded server keeps the data folder
@@ -334,6 +335,18 @@ class ArchiveDamaged(StoreError):
     def __init__(self, fault: str) -> None:
         super().__init__(f"what the archive has of a tree is damaged: {fault}")
         self.fault = fault
+
+
+class ClockDoubted(StoreError):
+    """An archive was looked through so many seconds ago by the clock, which may have jumped: nothing goes for its age
+    before that time has gone on for a day.
+    """
+
+    def __init__(self, passed: float) -> None:
+        super().__init__(
+            f"the archive was looked through {passed / 86_400:,.1f} days ago by the clock, which may have jumped: "
+            "nothing is deleted for its age today"
+        )
 
 
 class ArchiveUnfit(StoreError):

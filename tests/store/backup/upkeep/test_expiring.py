@@ -6,8 +6,12 @@ import pytest
 
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
+from store.backup.archiving.store_archive import StoreArchive
+from store.backup.upkeep.daily import expire_daily
 from store.backup.upkeep.erasing import erase
 from store.backup.upkeep.expiring import Expired, expire
+from store.backup.upkeep.reconciling import Reconciler
+from store.errors import ClockDoubted
 from store.keys import digits_of
 from tests.support.archive.kept import DAY, Kept, micros
 from tests.support.store.sample import TENANT, grow
@@ -102,3 +106,25 @@ async def test_what_is_left_of_a_tenant_that_was_erased_goes_with_a_round(both: 
 async def test_no_days_are_refused(both: Kept) -> None:
     with pytest.raises(ValueError, match="days"):
         await expire(both.archive, both.memory, 0, now=0)
+
+
+@pytest.mark.parametrize("jump", [1_000, -1_000])
+async def test_a_clock_that_jumps_deletes_nothing_and_one_that_goes_on_does(both: Kept, jump: float) -> None:
+    (root,) = await archived(both, "one")
+    reconciler, began = Reconciler(both.store, both.archive), time.time()
+    archive = StoreArchive(both.store, both.archive, reconcile=reconciler.shard)
+
+    async def on_day(day: float) -> int | None:
+        async with both.store.server.operation() as operation:
+            await operation.command("DEL", both.store.keyspace.all_shards()[0].archive_swept)
+        return await expire_daily(archive, 30, began + day * DAY)
+
+    assert [await on_day(day) for day in (0, 1, 2)] == [0, 0, 0]
+    with pytest.raises(ClockDoubted):
+        await on_day(2 + jump)
+    assert await both.told(root) == [root]
+    with pytest.raises(ClockDoubted):  # it was put right
+        await on_day(3)
+    assert await both.told(root) == [root]
+    assert [await on_day(3 + 2 * day) for day in range(1, 15)] == [0] * 13 + [1]
+    assert await both.told(root) is None
