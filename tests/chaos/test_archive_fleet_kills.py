@@ -115,9 +115,15 @@ async def watched(fleet: Fleet) -> AsyncIterator[Watch]:
         yield Watch(fleet, http, redis)
 
 
-async def without_its_archive(server: Mortal, watch: Watch, away: str) -> None:
-    """The archive is killed: what has left memory is not said to be gone, until the archive is back."""
+async def without_its_archive(fleet: Fleet, server: Mortal, watch: Watch, away: str) -> None:
+    """The archive is killed, and an API that starts meanwhile: what has left memory is not said to be gone, until the
+    archive is back.
+    """
     server.kill()
+    (api,) = fleet.apis
+    fleet.kill(api)
+    fleet.launch(api)
+    await api.ready()
     for _ in range(3):
         status, body = await watch.told(away)
         assert (status, body["error"]["code"]) == (503, "archive_unavailable"), body
@@ -140,13 +146,13 @@ async def kill_all(folder: Path, server: Mortal, *, seed: int, rounds: int) -> N
             talking = [asyncio.create_task(clients.talk()) for _ in range(CLIENTS)]
             try:
                 await until(lambda: _away(watch, str(apart.id)), SECONDS, "nothing leaves memory")
-                victims: list[Process | None] = [fleet.workers[0], None, fleet.apis[0], fleet.workers[1], fleet.store]
+                victims: list[Process | None] = [fleet.workers[0], None, fleet.workers[1], fleet.store]
                 for victim in victims * rounds:
                     wanted = clients.made + MORE
                     await until(lambda wanted=wanted: _more(clients, talking, wanted), SECONDS, "nobody goes on")
                     await until(watch.at_work, SECONDS, "nobody archives")
                     if victim is None:
-                        await without_its_archive(server, watch, str(apart.id))
+                        await without_its_archive(fleet, server, watch, str(apart.id))
                     else:
                         fleet.kill(victim)
                         fleet.launch(victim)

@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 
 from service.settings.core import DEFAULT_TENANT
 from store.archive.archive import Archive
+from store.backup.archiving.parts import PART_BYTES
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciler
@@ -24,6 +25,9 @@ from tests.support.store.verdict import faults
 from tests.support.waiting import until
 
 SECONDS = 60.0
+LONG_BYTES = PART_BYTES // 5
+"""How long a text is of which a turn has three copies."""
+
 ROOM_SECONDS = 15.0
 """How long an operation may take with many others on the same cores."""
 
@@ -44,18 +48,21 @@ class Trees:
         """The path to each turn that is there."""
         self.gone: set[str] = set()
 
-    async def begin(self) -> None:
-        """Grow conversations, archive them, and change them."""
+    async def begin(self, *, large: bool) -> None:
+        """Grow conversations, archive them, and change them; one is `large`."""
         await self.archive.note()
         for number in range(2):
             await self._grow(None, f"kept {number}", "two", "three")
         self.forked, self.cut, self.dropped = [await self._grow(None, "one", "two", "three") for _ in range(3)]
+        in_parts = await self._grow(None, _long(), _long()) if large else []
         older = f"resp_00{secrets.token_hex(23)}"  # as releases made ids that didn't say which tree they are in
         await self.history.append(DEFAULT_TENANT, turn(older))
         self.paths[older] = [older]
         await self.archive_all()
         await self._grow(self.forked[0], "a fork", "of two")
         await self._grow(older, "behind an older id")
+        if in_parts:
+            await self._grow(in_parts[-1], _long(), "and an answer")  # in a second part
         await self._grow(None, "new", "and its answer")
         await self.forget(self.forked[2])
         await self.forget(self.cut[1])  # which its child continues
@@ -145,12 +152,21 @@ class Trees:
         await self.redis.aclose()
 
 
+def _long() -> str:
+    """A text of which a turn is more than half a part, and that can't be packed."""
+    return secrets.token_hex(LONG_BYTES // 2)
+
+
 @asynccontextmanager
-async def trees(url: str, prefix: str, archive: Archive, *, older: bool = False) -> AsyncIterator[Trees]:
-    """Trees of which a part has changed since they were archived; `older` ones were there before the archive."""
+async def trees(
+    url: str, prefix: str, archive: Archive, *, older: bool = False, large: bool = False
+) -> AsyncIterator[Trees]:
+    """Trees of which a part has changed since they were archived, perhaps a `large` one, which has several parts in the
+    archive; `older` ones were there before it.
+    """
     made = Trees(url, prefix, archive)
     try:
-        await (made.begin_before() if older else made.begin())
+        await (made.begin_before() if older else made.begin(large=large))
         yield made
     finally:
         await made.close()
