@@ -126,7 +126,8 @@ async def watched(kind: Kind) -> dict[str, float]:
         told = b""
         while END.encode() not in told:
             told += monitor.recv(MONITOR_BYTES)
-    found = Counter(names.get(sha, command) for command, sha in ASKED.findall(told.decode(errors="replace")))
+    sent: list[tuple[str, str]] = ASKED.findall(told.decode(errors="replace"))
+    found = Counter(names.get(sha, command) for command, sha in sent)
     return {name: count / WATCHED for name, count in found.items() if count >= WATCHED / 20}
 
 

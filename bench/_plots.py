@@ -1,9 +1,10 @@
 """The plots of docs/performance.md, from the figures of bench/store.py: readable on white and on black."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import matplotlib as mpl
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -23,7 +24,7 @@ STYLE = {
     "ytick.color": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.prop_cycle": mpl.cycler(color=COLOURS),
+    "axes.prop_cycle": cycler(color=COLOURS),
     "lines.marker": "o",
     "grid.color": INK,
     "grid.alpha": 0.25,
@@ -46,7 +47,7 @@ def draw(found: Figures, folder: Path) -> None:
         "held": held,
         "cache": cache,
     }
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(cast(Any, STYLE)):
         for name, plot in plots.items():
             figure = Figure(figsize=SIZE_INCHES, layout="constrained")
             axes = figure.add_subplot()

@@ -12,7 +12,7 @@ longer the message is. Never make a rival slower than those are.
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
@@ -63,6 +63,10 @@ class PreparedEngine:
 
     async def check(self) -> None:
         """It can always serve."""
+
+    def servers(self) -> Mapping[str, bool]:
+        """It has none."""
+        return {}
 
     async def finish(self, id: str) -> bool:
         """It has no more to say."""

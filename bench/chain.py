@@ -66,7 +66,7 @@ async def measure(url: str, rounds: int) -> dict[int, float]:
         tip = await grow(store, length)
         lineage = await store.lineage(TENANT, tip)
         keys = [f"harmonium:{{00}}:t:{TENANT}:messages:{turn.removeprefix('resp_')}" for turn in lineage]
-        blobs = await redis.mget(keys)
+        blobs = [blob for blob in await redis.mget(keys) if isinstance(blob, bytes)]
         raw, chain, decoding = [], [], []
         for _ in range(max(15, rounds // max(1, length // 50))):
             raw.append(await seconds(lambda keys=keys: redis.execute_command("MGET", *keys)))

@@ -96,7 +96,8 @@ async def rigs() -> AsyncIterator[Rigs]:
 async def blobs(redis: Redis) -> dict[bytes, bytes]:
     """All response blobs."""
     keys = [key async for key in redis.scan_iter("*:response:*", count=1000)]
-    return dict(zip(keys, await redis.mget(keys), strict=True))
+    values = [value for value in await redis.mget(keys) if isinstance(value, bytes)]
+    return dict(zip(keys, values, strict=True))
 
 
 async def accounted(redis: Redis) -> int:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench._harness import Client  # noqa: E402
-from bench._vllm import RESPONSES, Vllm, harmonium, served, wait_until_ready  # noqa: E402
+from bench._vllm import RESPONSES, TALKER, Vllm, harmonium, served, wait_until_ready  # noqa: E402
 from bench.vllm import local_port, say  # noqa: E402
 
 WARM_ROUNDS = 3
@@ -84,7 +84,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
     with ExitStack() as running:
-        port = options.url or running.enter_context(Vllm()).port
+        port = options.url or running.enter_context(Vllm(TALKER)).port
         service = running.enter_context(harmonium(port, profile=False))
         wait_until_ready(service.port)
         say(f"asking {options.rounds} times in each way")

@@ -91,7 +91,7 @@ class Many:
 async def measure(bench: Bench) -> Many:
     """Store them, then ask."""
     part = bench.few(1, QUICK)
-    made = await conversations(depth=1)
+    made = await conversations()
     with running(bench.redis) as redis, tempfile.TemporaryDirectory() as folder:
         place = Place("sqlite", f"sqlite://{folder}")
         async with opened(redis, place, Caps(responses=KEPT // part)) as there:

@@ -14,6 +14,7 @@ from store.archive.archive import Archive
 from store.archive.port import Bounds
 from store.archive.postgres import TABLE
 from store.backup.archiving.store_archive import StoreArchive
+from store.backup.upkeep.reconciling import Reconciler
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.layout import LAYOUT
@@ -69,7 +70,7 @@ async def opened(redis: Server, place: Place, caps: Caps | None = None) -> Async
     store = ConversationHistoryStore(connect(redis.url), caps=caps or Caps(), timeout_seconds=30)
     store.follow_layout(LAYOUT)
     archive = open_at(place, BOUNDS)
-    archiving = StoreArchive(store, archive, after_seconds=0)
+    archiving = StoreArchive(store, archive, reconcile=Reconciler(store, archive).shard, after_seconds=0)
     await archiving.open()
     while await archiving.note():
         pass

@@ -1,6 +1,6 @@
 """Turns as the service stores them, to fill a store with: responses of a service, with other texts and other ids.
 
-The demo engine repeats itself, so their texts are those of the project's documents, of which none comes twice. They are
+The demo engine repeats itself, so their texts are those of Python's documentation, of which none comes twice. They are
 stored in any number of conversations all the same: an archive compresses each tree by itself, so that others are alike
 takes nothing away from what it comes to.
 """
@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import NamedTuple
 
 from bench._harness import Server, connected
@@ -30,9 +31,9 @@ TOKENS = 100
 """Of the answers that the service makes: so many that each has a reasoning and a message."""
 
 CHARS = {"user": 300, "analysis": 400, "final": 900}
-"""The most characters of what a user says, of the reasoning, and of the answer; the fewest are a third."""
+LEAST_CHARS = 60
+"""The most characters of what a user says, of the reasoning, and of the answer; and the fewest of each."""
 
-DOCUMENTS = Path(__file__).resolve().parent.parent.parent / "docs"
 AT_ONCE = 32
 
 
@@ -47,12 +48,17 @@ class Conversations:
     """Conversations to store, any number of them, each with as many turns as wanted up to DEPTH."""
 
     def __init__(self, made: Sequence[Sequence[Stored]]) -> None:
-        self._next = itertools.cycle(made)
+        self._made, self._next = made, itertools.count()
 
     def turns(self, store: ConversationHistoryStore, depth: int) -> Iterator[Turn]:
-        """The turns of the next conversation, as a store is given them."""
+        """The turns of the next conversation, which is a part of one of those that were made, as a store is given
+        them.
+        """
+        parts = len(self._made[0]) // depth
+        at, which = divmod(next(self._next), len(self._made))
+        first = depth * (at % parts)
         parent: str | None = None
-        for turn, above in itertools.islice(next(self._next), depth):
+        for turn, above in self._made[which][first : first + depth]:
             id = store.new_id(parent)
             response = turn.response.replace(digits_of(turn.id).encode(), digits_of(id).encode())
             if parent is not None:
@@ -79,25 +85,21 @@ class Conversations:
 
 
 class Prose:
-    """English, from the documents' paragraphs, from the first to the last."""
+    """The paragraphs of Python's own documentation, each once, in no order."""
 
     def __init__(self) -> None:
-        texts = (file.read_text() for file in sorted(DOCUMENTS.rglob("*.md")))
-        paragraphs = (part for text in texts for part in text.split("\n\n") if part[:1].isalpha())
-        self._text = re.sub(r"\s+", " ", " ".join(paragraphs))
-        self._chance, self._at = random.Random(1), 0
-
-    def next(self, most: int) -> str:
-        """The next so many characters, or fewer. Raises RuntimeError where there are no more."""
-        start, self._at = self._at, self._at + self._chance.randint(most // 3, most)
-        if self._at > len(self._text):
-            raise RuntimeError("the documents are too short for so many turns")
-        return self._text[start : self._at]
+        texts = (topics[name] for name in sorted(topics))
+        said = (re.sub(r"\s+", " ", part.strip()) for text in texts for part in text.split("\n\n"))
+        found = [
+            each for each in dict.fromkeys(said) if each[:1].isalpha() and LEAST_CHARS <= len(each) <= CHARS["final"]
+        ]
+        random.Random(1).shuffle(found)
+        self._left = iter(found)
 
     def told(self, stored: Stored) -> Stored:
         """A turn in which all that is said is replaced."""
         turn = stored.turn
-        said = {channel: self.next(most) for channel, most in CHARS.items()}
+        said = {channel: next(self._left)[:most] for channel, most in CHARS.items()}
         response, items = json.loads(turn.response), json.loads(turn.items)
         items[0]["content"][0]["text"] = said["user"]
         for item in response["output"]:
