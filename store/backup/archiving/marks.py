@@ -102,7 +102,7 @@ class Marks:
             return None, None
         try:
             mark = _decoder.decode(stored.value)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError) as error:
             raise ArchiveDamaged(f"{key_of(kind, tenant)} is no mark") from error
         if mark.version > VERSION:
             raise NewerFormat(mark.version)

@@ -122,8 +122,13 @@ def outlined(value: bytes) -> Outline:
 
 
 def bytes_to_read(value: bytes) -> int:
-    """About how many bytes are held while a value is read: its own, and twice those that it comes to."""
-    return len(value) + 2 * max(len(value), codec.squeezed_size(value[len(_HEAD) :]))
+    """About how many bytes are held while a value is read: its own, and twice those that it comes to. Raises
+    ArchiveDamaged where it doesn't say so.
+    """
+    try:
+        return len(value) + 2 * max(len(value), codec.squeezed_size(value[len(_HEAD) :]))
+    except zstandard.ZstdError as error:
+        raise ArchiveDamaged(f"it can't be read: {error}") from error
 
 
 def _read(value: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
@@ -136,7 +141,7 @@ def _read(value: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
         if codec.squeezed_size(squeezed) > MOST_PART_BYTES:
             raise ArchiveDamaged(f"it would come to more than {MOST_PART_BYTES} bytes")
         return decoder.decode(codec.unsqueeze(squeezed))
-    except (zstandard.ZstdError, msgspec.MsgspecError) as error:
+    except (zstandard.ZstdError, msgspec.MsgspecError, ValueError) as error:  # ValueError: text that is none
         raise ArchiveDamaged(f"it can't be read: {error}") from error
 
 

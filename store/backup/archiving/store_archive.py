@@ -219,7 +219,7 @@ class StoreArchive:
                 left = await self._archiver.archive(tree)
                 while left and (fewer := await self._archiver.archive(tree)) < left:
                     left = fewer
-            except (ArchiveContended, ArchiveDamaged, NewerFormat) as error:
+            except (ArchiveContended, ArchiveDamaged, NewerFormat, ValueError) as error:  # ValueError: it is too large
                 self.failed(id_of(tree.root), str(error))
                 await self._put_off(tree, str(error))
                 return False

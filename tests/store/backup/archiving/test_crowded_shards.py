@@ -1,22 +1,28 @@
 """A shard that is nearly full of what the archive lacks is archived before it refuses turns."""
 
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
+from store import codec
 from store.archive.opening import open_archive
-from store.backup.archiving.parts import key_of
+from store.archive.port import MOST_VALUE_BYTES
+from store.backup.archiving.parts import Part, encoded, key_of
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciler
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
+from store.turn import Status, Turn
 from tests.support.store.sample import TENANT, grow
 
 TEN = 10
+TOO_LARGE = MOST_VALUE_BYTES + 1
+"""Bytes of noise that no archive takes as one value."""
 
 
 @pytest.fixture(params=[Caps(responses=TEN), Caps(trees=TEN)], ids=["responses", "trees"])
@@ -72,3 +78,20 @@ async def test_what_could_not_be_archived_waits_for_its_time(archive: StoreArchi
     for _ in range(2):
         await archive.archive_due()
     assert (await lacked(redis, prefix), sorted(failures)) == (4, sorted(ids[:4]))
+
+
+async def test_no_conversation_keeps_others_from_the_archive(archive: StoreArchive, redis: Redis, prefix: str) -> None:
+    failures: list[str] = []
+    archive.failed = lambda root, reason: failures.append(root)
+    ids = [(await grow(archive.history, str(number)))[0] for number in range(8)]
+    no_text = encoded(Part(elsewhere=("resp_1",)))[:3] + codec.squeeze(packed(Part(elsewhere=("resp_1",))))
+    await archive.archive.put(key_of(TENANT, digits_of(ids[0])), no_text.replace(b"resp_1", b"resp\xff1"), only_if=None)
+    large = Turn(archive.history.new_id(), None, Status.COMPLETED, (), b"{}", random.Random(1).randbytes(TOO_LARGE))
+    await archive.history.append(TENANT, large)
+    await archive.archive_due()
+    assert (await lacked(redis, prefix), sorted(failures)) == (2, sorted([ids[0], large.id]))
+
+
+def packed(part: Part) -> bytes:
+    """A part before it is compressed."""
+    return codec.unsqueeze(encoded(part)[3:])

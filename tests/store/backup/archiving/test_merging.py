@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from store import codec
 from store.backup.archiving.merging import Merge, News, as_gone
-from store.backup.archiving.parts import Index, Part, decoded, encoded, outlined
+from store.backup.archiving.parts import Index, Part, bytes_to_read, decoded, encoded, outlined
 from store.backup.records import Erased, Saved
 from store.errors import ArchiveDamaged, NewerFormat
 from store.turn import Status, StoredMessage
@@ -204,6 +205,22 @@ def test_what_is_no_part_is_refused_by_name(value: bytes) -> None:
 def test_a_damaged_part_is_refused(value: bytes) -> None:
     with pytest.raises(ArchiveDamaged):
         decoded(value)
+
+
+def test_a_part_is_refused_by_name_whichever_of_its_bytes_is_damaged() -> None:
+    whole = encoded(Part(gone={"resp_1": True}, gone_trees=("resp_2",), elsewhere=("resp_3",)))
+    packed = codec.unsqueeze(whole[3:])
+    damaged = [changed(whole, place) for place in range(3, len(whole))]
+    damaged += [whole[:3] + codec.squeeze(changed(packed, place)) for place in range(len(packed))]
+    for value in damaged:
+        for read in (decoded, outlined, bytes_to_read):
+            with suppress(ArchiveDamaged, NewerFormat):
+                read(value)
+
+
+def changed(value: bytes, place: int) -> bytes:
+    """A value, one of whose bytes is another."""
+    return value[:place] + bytes([value[place] ^ 0xFF]) + value[place + 1 :]
 
 
 def test_a_later_releases_part_is_refused() -> None:
