@@ -34,6 +34,7 @@ export interface TreePage {
   has_more: boolean;
   after: string | null;
   searched: { trees: number; back_to: number | null; stopped: string | null; unread: number };
+  has_archive: boolean;
 }
 
 export interface WholeTree {
@@ -43,7 +44,13 @@ export interface WholeTree {
   turns: Turn[];
   turns_complete: boolean;
   excerpts_complete: boolean;
+  /** The ends of branches that are in the archive alone; null where the archive doesn't say. */
+  archived: { ends: string[]; complete: boolean } | null;
 }
+
+/** Whether all turns of a tree are told. */
+export const isWhole = ({ turns_complete, archived }: WholeTree): boolean =>
+  turns_complete && archived !== null && archived.complete && archived.ends.length === 0;
 
 /** An item of the input or the output. */
 export interface Item {

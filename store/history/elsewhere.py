@@ -4,7 +4,7 @@ The history knows no archive. It says of which turn it has nothing, and then eit
 brought back to go on with it as with any other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from store.turn import Messages, Status
@@ -22,6 +22,15 @@ class Kept(NamedTuple):
     background: str | None
 
 
+class Away(NamedTuple):
+    """The branches of a tree that have left the store: the digits of their ends, the newest first; and whether these
+    are all.
+    """
+
+    ends: Sequence[str] = ()
+    whole: bool = True
+
+
 class Elsewhere(Protocol):
     """Where turns are that have left the store. All raise StoreUnavailable, ArchiveUnavailable, which says nothing of
     whether there is such a turn, ArchiveDamaged and NewerFormat.
@@ -33,6 +42,12 @@ class Elsewhere(Protocol):
 
     async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
         """The ids from the root to a turn; None as for `find`."""
+        ...
+
+    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> Away:
+        """The branches of a tree, `most` at the most, that are not in the store, which has the turns with the digits
+        `here`.
+        """
         ...
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
@@ -54,6 +69,10 @@ class Nowhere:
     async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
         """Nothing."""
         return None
+
+    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> Away:
+        """Nothing."""
+        return Away()
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """Nothing."""

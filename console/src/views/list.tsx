@@ -235,7 +235,7 @@ function Foot({ page }: { page: TreePage }) {
           </>
         )}
         {stopped && ` ${STOPPED[stopped] ?? "and stopped there"}`}
-        {page.has_more ? "." : "; these are all."}
+        {page.has_more ? "." : page.has_archive ? "; others may be in the archive, and are found by an id." : "; these are all."}
         {unread > 0 && ` ${count(unread, "was", "were")} too large to be read.`} Filters are matched with the newest turn; texts
         aren't searched.
       </p>

@@ -1,7 +1,7 @@
 // Taking something away: what each way means is said before it is done.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Extent, remove } from "../api";
-import type { Turn, WholeTree } from "../wire";
+import { type Turn, type WholeTree, isWhole } from "../wire";
 import { Failure, Id, count, wordsOf } from "./text";
 
 interface Removing {
@@ -31,7 +31,7 @@ export function Removal({ turn, tree, onDone, onClose }: Removing) {
     [
       "tree",
       "Erase the whole conversation",
-      `All ${count(tree.turns.length, "turn")} of it, with every branch${tree.turns_complete ? "" : ", also those that aren't shown"}.`,
+      `All ${count(tree.turns.length, "turn")} of it, with every branch${isWhole(tree) ? "" : ", also those that aren't shown"}.`,
     ],
   ];
   async function confirm(event: SubmitEvent) {

@@ -87,10 +87,27 @@ function Head({ value, again }: { value: WholeTree; again: () => void }) {
         {forks > 0 && `, ${count(forks, "fork")}`}
         {!value.turns_complete && "; only its newest branches are shown"}
         {!value.excerpts_complete && "; some turns are too large for an excerpt"}
+        {!value.archived && "; the archive doesn't answer, so branches may be missing"}
       </p>
+      {value.archived && <Archived {...value.archived} />}
       <Export tree={value} />
       <button onClick={again}>Refresh</button>
     </header>
+  );
+}
+
+/** The branches that aren't shown, as they left memory: each comes back when it is opened. */
+function Archived({ ends, complete }: { ends: string[]; complete: boolean }) {
+  if (ends.length === 0) return null;
+  return (
+    <details class="hint">
+      <summary>{`${count(ends.length, "branch", "branches")}${complete ? "" : " or more"} in the archive`}</summary>
+      {ends.map((id) => (
+        <a key={id} class="mono" href={toTurn(id)}>
+          {id}{" "}
+        </a>
+      ))}
+    </details>
   );
 }
 

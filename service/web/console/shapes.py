@@ -68,7 +68,18 @@ class TreePage(msgspec.Struct):
     has_more: bool
     after: str | None
     searched: Searched
+    has_archive: bool = False
+    """Whether there may be more in an archive, which no list has."""
     object: str = "list"
+
+
+class Archived(msgspec.Struct):
+    """The branches of a tree that are in the archive alone, by the ids of their ends, the newest first: a branch comes
+    back where the tree is asked for by its end. Where they are more, `complete` is false.
+    """
+
+    ends: list[str]
+    complete: bool
 
 
 class WholeTree(msgspec.Struct):
@@ -81,6 +92,8 @@ class WholeTree(msgspec.Struct):
     turns: list[ShownTurn]
     turns_complete: bool
     excerpts_complete: bool
+    archived: Archived | None
+    """None where the archive doesn't say."""
     object: str = "console.tree"
 
 

@@ -4,20 +4,23 @@ import asyncio
 import re
 from typing import Annotated, Literal
 
+import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response as HttpResponse
 
 from service.api.ids import response_of
 from service.web.console.excerpts import Excerpt, excerpt_of
 from service.web.console.search import Box, Search, Wanted, read_cursor
-from service.web.console.shapes import US, WholeTree, shown_turn
+from service.web.console.shapes import US, Archived, WholeTree, shown_turn
 from service.web.errors import JsonResponse
 from service.web.routes.conversation_list import read_filter
 from service.web.routes.query import StrictRoute
 from service.web.routes.received import exchange_of, service_of
 from service.web.routes.stored import MAX_PAGE_ITEMS, with_room
+from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
-from store.history.trees.turns import TreeTurns, shown_of, turns_of
+from store.history.trees.turns import TreeTurns, away_from, shown_of, turns_of
+from store.keys import name_of
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
@@ -50,8 +53,10 @@ async def list_trees(
     filters = read_filter(request.query_params.multi_items())
     wanted = Wanted(status, model, since, until, filters)
     place = None if after is None else read_cursor(after)
-    search = Search(service_of(request).store, exchange_of(request).tenant, wanted, place, Box())
-    return with_room(request, JsonResponse(await search.page(limit)))
+    service = service_of(request)
+    search = Search(service.store, exchange_of(request).tenant, wanted, place, Box())
+    page = msgspec.structs.replace(await search.page(limit), has_archive=service.archive is not None)
+    return with_room(request, JsonResponse(page))
 
 
 @router.get("/console/api/trees/{id}")
@@ -69,8 +74,21 @@ async def retrieve_tree(request: Request, id: str) -> HttpResponse:
         turns=[shown_turn(node, excerpts.get(node.digits)) for node in tree.nodes],
         turns_complete=tree.whole,
         excerpts_complete=len(excerpts) >= len(readable),
+        archived=await archived_of(store, tenant, tree),
     )
     return with_room(request, JsonResponse(answer))
+
+
+async def archived_of(store: ConversationHistoryStore, tenant: str, tree: TreeTurns) -> Archived | None:
+    """What is in the archive alone of a tree; None where that doesn't say, as the rest can be shown all the same.
+
+    Raises StoreUnavailable.
+    """
+    try:
+        away = await away_from(store, tenant, tree)
+    except (ArchiveUnavailable, ArchiveDamaged, NewerFormat):
+        return None
+    return Archived([name_of(end) for end in away.ends], away.whole)
 
 
 def named(id: str) -> str:

@@ -16,7 +16,7 @@ while the parts are read one after the other, and is all that is held of those t
 than memory. Nobody stores it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -218,6 +218,24 @@ class Index:
         """Whether a turn was deleted, as far as is known here."""
         entry = self.entries.get(id)
         return id in self.gone or (entry is not None and entry.deleted)
+
+    def ends(self, root: str, here: Collection[str]) -> list[str]:
+        """The ids of turns of a tree that are there and not among those `here`, and that no other such turn continues;
+        those that came last first.
+        """
+        within = {root: True}
+        away: list[str] = []
+        continued = set[str | None]()
+        for id, entry in self.entries.items():
+            way, at = [id], entry.parent
+            while at is not None and at not in within and at in self.entries and len(way) <= len(self.entries):
+                way.append(at)
+                at = self.entries[at].parent
+            within.update(dict.fromkeys((each for each in way if each != root), within.get(at or "", False)))
+            if within[id] and id not in here and not self.is_gone(id):
+                away.append(id)
+                continued.add(entry.parent)
+        return [id for id in reversed(away) if id not in continued]
 
     def numbers(self, ids: Iterable[str]) -> list[int]:
         """The parts that have some turns, in order."""

@@ -7,7 +7,7 @@ tenant has half.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from time import monotonic
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
 from store.errors import ArchiveBusy
-from store.history.elsewhere import Kept
+from store.history.elsewhere import Away, Kept
 
 CONCURRENCY = 32
 """How many turns a process looks for at once."""
@@ -81,6 +81,11 @@ class ArchivedTurns:
         """What the history asks for."""
         way = await self._once("way", Question(tenant, digits), self._retriever.way)
         return None if way is None else [turn.id for turn in way.turns]
+
+    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> Away:
+        """What the history asks for."""
+        ask = partial(self._retriever.away, here=here, most=most)
+        return await self._counted(Question(tenant, root), ask) or Away()
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """What the history asks for."""

@@ -4,7 +4,7 @@ What is deleted may still be in the archive for a while. So whoever has read the
 noted, or was archived lately: a read that takes no longer than a fence never tells of what was deleted before it began.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
 from store.archive.archive import Archive
@@ -15,6 +15,7 @@ from store.backup.archiving.merging import as_gone
 from store.backup.archiving.scanning import Scan
 from store.backup.records import Saved
 from store.errors import ArchiveUnavailable, ChainTooLong
+from store.history.elsewhere import Away
 from store.history.history import MAX_CHAIN_BYTES, MAX_DEPTH
 from store.keys import Keyspace, TurnKeys, digits_of, id_of
 from store.redis.connection import Server
@@ -25,6 +26,9 @@ ELSEWHERE = 3
 
 ASKED_AT_ONCE = 250
 """Of how many turns of a way it is asked at once whether they were deleted: less than a millisecond."""
+
+AWAY_PARTS = 64
+"""In how many parts of a tree branches are looked for that Redis doesn't have: some 64 MiB of content."""
 
 WITH_RESPONSES = 4
 """How many times the bytes of messages of the longest chain a way may have, with its responses."""
@@ -85,10 +89,26 @@ class Retriever:
         asked = await self._asked(tenant, digits, self._alone)
         return asked.turns[0] if asked else None
 
+    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> Away:
+        """The ends of those branches of a tree that are not in Redis, which has the turns with the digits `here`; of a
+        tree with more than AWAY_PARTS parts, those of the first ones.
+        """
+        ids = {id_of(each) for each in here}
+        asked_ms = await self._now(self._keyspace.keys(tenant, root))
+
+        async def look(scan: Scan) -> Away:
+            whole = await scan.some(AWAY_PARTS)
+            return Away(scan.index.ends(id_of(root), ids)[: most + 1], whole)
+
+        found = await self._keeping.look(tenant, root, look)
+        ends = [digits_of(end) for end in found.ends[:most]]
+        gone = [await self._is_gone(self._keyspace.keys(tenant, end), root, asked_ms, remains=False) for end in ends]
+        left = [end for end, is_gone in zip(ends, gone, strict=True) if not is_gone]
+        return Away(left, found.whole and len(found.ends) <= most)
+
     async def _asked(self, tenant: str, digits: str, turns: _Reading, remains: bool = False) -> Way | None:
         keys = self._keyspace.keys(tenant, digits)
-        async with self._server.operation() as operation:
-            asked_ms = _ms(await operation.command("TIME", at=keys.shard.clock))
+        asked_ms = await self._now(keys)
         look = await self._looked_up(tenant, digits, turns, remains)
         erased = await self._marks.erased(tenant) if look.turns else 0
         if any(turn.created <= erased for turn in look.turns):
@@ -147,6 +167,10 @@ class Retriever:
     async def _alone(self, scan: Scan, path: Sequence[str]) -> Sequence[Saved]:
         part = await scan.part(scan.index.entries[path[-1]].number)
         return [next(turn for turn in part.turns if turn.id == path[-1])]
+
+    async def _now(self, keys: TurnKeys) -> int:
+        async with self._server.operation() as operation:
+            return _ms(await operation.command("TIME", at=keys.shard.clock))
 
     async def _is_gone(self, keys: TurnKeys, root: str, asked_ms: int, remains: bool) -> bool:
         """Whether a turn, or its tree, was deleted, and the archive may not have known it when it was asked; where its

@@ -52,6 +52,12 @@ class Scan:
         while await self._next(least):
             pass
 
+    async def some(self, most: int) -> bool:
+        """Read parts that are counted, about `most` of them; whether these are all."""
+        while len(self.etags) < most and await self._next(1):
+            pass
+        return len(self.etags) >= self.index.parts or not self.etags
+
     async def path(self, id: str, *, remains: bool = False) -> list[str] | None:
         """The ids from a root to a turn, from no more parts than it takes; None as in `Index.path`."""
         while (path := self.index.path(id, remains=remains)) is None and await self._next(1):

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from store import codec
 from store.errors import NewerFormat, NotFound
+from store.history.elsewhere import Away
 from store.history.history import ConversationHistoryStore
 from store.history.read import mget
-from store.keys import CONVERSATION_MARK, CONVERSATION_PREFIX, TurnKeys, id_of, mark_of, name_of
+from store.keys import CONVERSATION_MARK, CONVERSATION_PREFIX, TurnKeys, digits_of, id_of, mark_of, name_of
 from store.redis import scripts
 
 MOST_TURNS = 5_000
@@ -19,6 +20,9 @@ MOST_TURNS = 5_000
 
 MOST_TIPS = 10_000
 """The most turns without children among which the newest are looked for."""
+
+MOST_AWAY = 100
+"""The most branches that are told which have left the store."""
 
 TIPS_AT_ONCE = 250
 TURNS_AT_ONCE = 150
@@ -103,6 +107,16 @@ async def turns_of(history: ConversationHistoryStore, tenant: str, id: str, *, m
         left = [*rest.decode().split(), *left[TURNS_AT_ONCE:]]
     in_order = sorted(nodes.values(), key=lambda node: (node.depth, node.created))
     return TreeTurns(id_of(root), used, in_order, whole and not left)
+
+
+async def away_from(history: ConversationHistoryStore, tenant: str, tree: TreeTurns, *, most: int = MOST_AWAY) -> Away:
+    """The branches of a tree that have left the store, by their ends: one that is asked for comes back. Raises
+    StoreUnavailable, ArchiveUnavailable, ArchiveDamaged, NewerFormat.
+    """
+    if not tree.whole:
+        return Away(whole=False)
+    here = {node.digits for node in tree.nodes}
+    return await history.elsewhere.away(tenant, digits_of(tree.id), here, most)
 
 
 async def _tips(history: ConversationHistoryStore, keys: TurnKeys, id: str) -> tuple[str, int, dict[str, int], bool]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.commands.client.errors import ClientError
-from service.commands.client.trees.shown import drawn, filters_of, moment_of
+from service.commands.client.trees.shown import archived, drawn, filters_of, moment_of
 from tests.support.service.commands import id_of, run, said, told
 from tests.support.service.process import ServiceProcess
 
@@ -169,3 +169,12 @@ def test_filters_are_as_the_service_reads_them() -> None:
         "metadata[a]": "1",
         "metadata[b]": "x=y",
     }
+
+
+def test_branches_that_are_in_the_archive_alone_are_named() -> None:
+    assert archived({}) == archived({"archived": {"ends": [], "complete": True}}) == ""
+    assert archived({"archived": None}) == "branches that the archive doesn't tell of"
+    one = {"archived": {"ends": ["resp_1"], "complete": True}}
+    assert archived(one) == "1 branch in the archive, with resp_1"
+    many = {"archived": {"ends": [str(number) for number in range(99)], "complete": False}}
+    assert archived(many) == "99 or more branches in the archive, with 0 1 2 3 4 5 6 7 8 9"

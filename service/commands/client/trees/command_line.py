@@ -64,6 +64,8 @@ def tree(
         printing.out(line)
     if not found["turns_complete"]:
         printing.told("… and older branches")
+    if away := shown.archived(found):
+        printing.told(f"… and {away}")
 
 
 @app.command()

@@ -11,6 +11,9 @@ from service.commands.client.service import Json, Service
 
 TREES = "/console/api/trees"
 
+SHOWN_ENDS = 10
+"""How many branches that are in the archive alone are named."""
+
 MOST_COLUMNS = 40
 """The most branches that are drawn beside each other; further ones are drawn in the last column."""
 
@@ -81,6 +84,22 @@ def searched(page: Json) -> str:
 def tree_of(service: Service, id: str) -> Json:
     """The tree of a response. Raises ClientError."""
     return service.call("GET", f"{TREES}/{checked(id)}")
+
+
+def archived(tree: Json) -> str:
+    """Which branches of a tree are in the archive alone, each of which comes back when its id is asked for; '' where
+    there are none.
+    """
+    away: Json | None = tree.get("archived", {"ends": [], "complete": True})
+    if away is None:
+        return "branches that the archive doesn't tell of"
+    ends: list[str] = away["ends"]
+    more = "" if away["complete"] else " or more"
+    if not ends:
+        return "branches in the archive" if more else ""
+    return (
+        f"{len(ends)}{more} branch{'' if len(ends) == 1 else 'es'} in the archive, with {' '.join(ends[:SHOWN_ENDS])}"
+    )
 
 
 def drawn(tree: Json) -> Iterator[str]:

@@ -13,7 +13,7 @@ from service.commands.client import printing
 from service.commands.client.errors import EXIT_USAGE, ClientError, Refused
 from service.commands.client.reading import PAGE, checked
 from service.commands.client.service import Json, Service
-from service.commands.client.trees.shown import TREES, tree_of
+from service.commands.client.trees.shown import TREES, archived, tree_of
 
 TURNS = "/console/api/turns"
 
@@ -91,9 +91,12 @@ def exported(service: Service, ids: Iterable[str], outcome: Exported) -> Iterato
 def _lines_of(service: Service, tree: Json, outcome: Exported) -> Iterator[Json]:
     outcome.trees += 1
     head = {"object": FORMAT, "version": VERSION, "id": tree["id"], "turns": len(tree["turns"])}
-    yield head | {"complete": tree["turns_complete"]}
+    away = archived(tree)
+    yield head | {"complete": tree["turns_complete"] and not away}
     if not tree["turns_complete"]:
         outcome.lacks(f"older branches of {tree['id']}")
+    if away:
+        outcome.lacks(f"{away}, of {tree['id']}")
     for turn in tree["turns"]:
         if turn["status"] in _UNDER_WAY:
             outcome.lacks(f"{turn['id']}, which is under way")
