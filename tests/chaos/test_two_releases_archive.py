@@ -153,7 +153,7 @@ async def is_told_apart(api: Member) -> bool:
     return "the store is not to be used with these settings" in api.log
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(4, marks=pytest.mark.full)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(2, marks=pytest.mark.full)])
 async def test_two_releases_archive_and_continue_what_the_other_one_archived(
     with_an_archive: Path, tmp_path: Path, rounds: int
 ) -> None:

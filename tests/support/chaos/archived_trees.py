@@ -8,11 +8,12 @@ from redis.asyncio import Redis
 
 from service.settings.core import DEFAULT_TENANT
 from store.archive.archive import Archive
-from store.backup.archiving.parts import PART_BYTES
+from store.backup.archiving.parts import PART_BYTES, decoded
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciler
 from store.backup.upkeep.verifying import Verify
+from store.backup.upkeep.walking import entries
 from store.errors import ArchiveUnavailable, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
@@ -55,6 +56,8 @@ class Trees:
             await self._grow(None, f"kept {number}", "two", "three")
         self.forked, self.cut, self.dropped = [await self._grow(None, "one", "two", "three") for _ in range(3)]
         in_parts = await self._grow(None, _long(), _long()) if large else []
+        cut_in_parts = await self._grow(None, _long(), _long(), _long()) if large else []
+        dropped_in_parts = await self._grow(None, _long(), _long(), "three") if large else []
         older = f"resp_00{secrets.token_hex(23)}"  # as releases made ids that didn't say which tree they are in
         await self.history.append(DEFAULT_TENANT, turn(older))
         self.paths[older] = [older]
@@ -63,12 +66,13 @@ class Trees:
         await self._grow(older, "behind an older id")
         if in_parts:
             await self._grow(in_parts[-1], _long(), "and an answer")  # in a second part
+            await self.forget(cut_in_parts[1])
+            await self.forget(cut_in_parts[2])
+            await self._forget_tree(dropped_in_parts)
         await self._grow(None, "new", "and its answer")
         await self.forget(self.forked[2])
         await self.forget(self.cut[1])  # which its child continues
-        await self.history.forget_tree(DEFAULT_TENANT, self.dropped[2])
-        for id in self.dropped:
-            self.is_gone(id)
+        await self._forget_tree(self.dropped)
 
     async def begin_before(self) -> None:
         """Grow conversations in a store that nobody has told of its archive."""
@@ -88,6 +92,11 @@ class Trees:
         """Delete a turn, and know of it."""
         await self.history.forget(DEFAULT_TENANT, id)
         self.is_gone(id)
+
+    async def _forget_tree(self, ids: list[str]) -> None:
+        await self.history.forget_tree(DEFAULT_TENANT, ids[-1])
+        for id in ids:
+            self.is_gone(id)
 
     def is_gone(self, id: str) -> None:
         """Somebody has deleted it."""
@@ -136,6 +145,7 @@ class Trees:
         verify = Verify(self.archive.archive, self.history)
         report = [each async for each in verify.run(most=None, repair=False)][-1]
         assert report.found == 0, report.faults
+        await self._check_values()
         await self.leave_memory()
         retriever = Retriever(self.history.server, self.history.keyspace, self.archive.archive)
         for id, path in self.paths.items():
@@ -144,6 +154,17 @@ class Trees:
             assert [each.id for each in way.turns] == path
         for id in self.gone:
             assert await retriever.way(DEFAULT_TENANT, digits_of(id)) is None
+
+    async def _check_values(self) -> None:
+        """No value of the archive has the response of a deleted turn, or its messages where nothing continues it."""
+        above = {id for path in self.paths.values() for id in path}
+        async for entry in entries(self.archive.archive, "v1/00/"):
+            found = await self.archive.archive.get(entry.key)
+            assert found is not None
+            for kept in decoded(found.value).turns:
+                if kept.id in self.gone:
+                    assert kept.response is None, entry.key
+                    assert kept.id in above, entry.key
 
     async def close(self) -> None:
         """Hang up."""
