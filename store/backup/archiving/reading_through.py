@@ -1,8 +1,8 @@
 """Reading through: what a history asks an archive for that has left the store (store/history/elsewhere.py).
 
 Many may ask for the same at once, and anybody for what was never there. So one question is asked once for all who ask
-it meanwhile, what was not there is known for a while, and a process asks no more at once than it was told, of which one
-tenant has half.
+it meanwhile, a guess that is not there is known for a while, and a process asks no more at once than it was told, of
+which one tenant has half.
 """
 
 import asyncio
@@ -43,6 +43,11 @@ async def _is_ready() -> None:
     """It is."""
 
 
+def _is_none(digits: str) -> bool:
+    """Any digits may be guessed."""
+    return False
+
+
 class ArchivedTurns:
     """The turns of a store that have left it for an archive. It is the `elsewhere` of a history."""
 
@@ -53,18 +58,20 @@ class ArchivedTurns:
         *,
         ready: Callable[[], Awaitable[None]] = _is_ready,
         concurrency: int = CONCURRENCY,
+        made: Callable[[str], bool] = _is_none,
         unknown_seconds: float = UNKNOWN_SECONDS,
         most_unknown: int = MOST_UNKNOWN,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`ready()` returns once the archive may be asked. `clock()` tells seconds that only grow. What somebody asked
-        for in vain is not looked for again for `unknown_seconds`, also if it was archived and evicted since.
+        for in vain is not looked for again for `unknown_seconds`, but for what has digits that this store has `made`: a
+        response may be asked for before it has ended, and be archived and evicted at once.
         """
         self.counted: Callable[[str], None] = lambda outcome: None
         """Called with what became of each question."""
         self._retriever, self._returner, self._ready = retriever, returner, ready
         self._concurrency, self._share = concurrency, max(1, concurrency // 2)
-        self._unknown_seconds, self._most_unknown = unknown_seconds, most_unknown
+        self._made, self._unknown_seconds, self._most_unknown = made, unknown_seconds, most_unknown
         self._clock = clock
         self._asked: Counter[str] = Counter()
         self._under_way: dict[tuple[str, Question], asyncio.Task[Any]] = {}
@@ -129,7 +136,7 @@ class ArchivedTurns:
             raise
         finally:
             self.counted(outcome)
-        if found is None:
+        if found is None and not self._made(question.digits):
             self._note_unknown(question)
         return found
 

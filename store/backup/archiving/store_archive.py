@@ -109,7 +109,7 @@ class StoreArchive:
             max_chain_bytes=history.max_chain_bytes,
         )
         returner = Returner(history, retriever, after_seconds=after_seconds)
-        self.turns = ArchivedTurns(retriever, returner, ready=self.open, concurrency=concurrency)
+        self.turns = ArchivedTurns(retriever, returner, ready=self.open, made=history.ids.made, concurrency=concurrency)
         history.elsewhere = self.turns
         self._owner = history.token()
         self._leads = False

@@ -1,0 +1,58 @@
+"""Reading through: what was asked for in vain is known for a while, unless it may come yet."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.backup.archiving.reading_through import HIT, MISS, ArchivedTurns
+from store.history.caps import Caps
+from store.keys import digits_of
+from store.secret import shared_secret
+from tests.support.archive.stored import Archived, lose, opened
+from tests.support.store.sample import TENANT, turn
+
+
+@pytest.fixture
+async def archived(server_url: str, prefix: str, tmp_path: Path) -> AsyncIterator[Archived]:
+    """A store that knows its ids, with an archive."""
+    made = await opened(server_url, prefix, tmp_path, Caps())
+    made.store.ids.prove_by(await shared_secret(made.store))
+    yield made
+    await made.store.close()
+    await made.archive.close()
+
+
+@pytest.fixture
+def asked() -> list[str]:
+    """What became of each question."""
+    return []
+
+
+@pytest.fixture
+def turns(archived: Archived, asked: list[str]) -> ArchivedTurns:
+    turns = ArchivedTurns(archived.retriever, archived.returner, made=archived.store.ids.made)
+    turns.counted = asked.append
+    return turns
+
+
+async def test_a_guess_is_looked_for_once(archived: Archived, turns: ArchivedTurns, asked: list[str]) -> None:
+    digits = digits_of(archived.store.new_id())
+    guessed = digits[:-1] + ("0" if digits[-1] != "0" else "1")
+    for _ in range(3):
+        assert await turns.find(TENANT, guessed) is None
+        assert not await turns.bring_back(TENANT, guessed)
+    assert asked == [MISS]
+
+
+async def test_what_was_asked_for_before_it_ended_is_found_as_soon_as_it_is_archived(
+    archived: Archived, turns: ArchivedTurns, asked: list[str], redis: Redis, prefix: str
+) -> None:
+    id = archived.store.new_id()
+    assert await turns.find(TENANT, digits_of(id)) is None
+    await archived.store.append(TENANT, turn(id))
+    await archived.archive_all()
+    await lose(redis, prefix)
+    assert await turns.find(TENANT, digits_of(id)) is not None
+    assert asked == [MISS, HIT]
