@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+AGREE_SECONDS = 0.5
+"""How often a store that is away at the start is asked for its layout record: one that is used before that is there is
+taken for an older release's.
+"""
+
 ARCHIVE_SECONDS = 5.0
 """How often it is looked for what is to be archived, at least."""
 
@@ -131,9 +136,11 @@ async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[st
     Where the store's layout record contradicts this process, it deletes nothing. `doubted` is called where unused
     conversations were kept, as the time is in doubt, with the reason.
     """
+    agreed = False
     while True:
         try:
             await service.layout.agree()
+            agreed = True
             await without_archive(service)
             doubt = await service.store.sweep()  # at first before any wait: until then nobody has doubted the time
             if doubt is not None and doubt.trees:
@@ -144,11 +151,11 @@ async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[st
             await service.tally.settle()
             await know_ids(service)
         except LayoutMismatch:  # which is told of once (service/responses/service.py)
-            pass
+            agreed = True
         except StoreError as error:
             if service.store.server.health.away is None:  # else the log has said so once
                 logs.event(logger, logging.WARNING, "not swept", reason=str(error))
-        await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
+        await asyncio.sleep((seconds if agreed else min(seconds, AGREE_SECONDS)) * random.uniform(0.5, 1.5))
 
 
 async def archive_for_ever(service: Service) -> None:

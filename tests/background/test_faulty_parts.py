@@ -17,6 +17,7 @@ from service.metrics.scrape import SHARDS_AT_ONCE, read_shards
 from service.responses.service import close_service, open_service
 from service.settings.settings import Settings, variable
 from store.errors import StoreUnavailable
+from store.layout import Layout
 from store.redis.connection import connect
 from tests.support.service.background import changed, ended, submitted
 from tests.support.service.inside import Inside, answer, scripted, serving
@@ -153,3 +154,25 @@ async def test_a_shard_that_can_not_be_read_costs_the_scrape_and_leaves_nobody_a
         await read_shards(service.jobs)
     assert asyncio.all_tasks() == before
     await close_service(service)
+
+
+async def test_a_store_that_is_away_at_the_start_has_its_record_as_soon_as_it_is_back(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agree, tries = Layout.agree, iter(range(3))
+
+    async def away_at_first(self: Layout) -> None:
+        if next(tries, None) is not None:
+            raise StoreUnavailable("away")
+        await agree(self)
+
+    monkeypatch.setattr(Layout, "agree", away_at_first)
+    seldom = settings.model_copy(update={"sweep_seconds": 3600})
+    async with serving(seldom, scripted([])) as inside:
+        record = inside.store.keyspace.all_shards()[0].store
+
+        async def recorded() -> bool:
+            async with inside.store.server.operation() as operation:
+                return bool(await operation.command("EXISTS", record))
+
+        await until(recorded, WAIT_SECONDS)
