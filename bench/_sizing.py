@@ -129,6 +129,44 @@ def plan(costs: Costs, demand: Demand, machine: Machine, chance: random.Random) 
     )
 
 
+@dataclass(frozen=True)
+class ArchiveCosts:
+    """What was measured of an archive: bytes of a turn in a value and in SQLite's files, and a process's CPU to archive
+    one, in seconds.
+    """
+
+    value_bytes: float
+    file_bytes: float
+    process_seconds: float
+
+
+@dataclass(frozen=True)
+class ArchivePlan:
+    """What the demand takes where one node of Redis has what is in use and an archive has all."""
+
+    hours: float
+    """Of how long the node has the turns, where they come as at the busiest moment; else it is up to `peak` times as
+    long.
+    """
+    objects_gib: float
+    files_gib: float
+    puts: float
+    """In 30 days, where each conversation is one session: it is written once."""
+    cores: float
+    """Of processes that archive, at the busiest moment."""
+
+
+def plan_archive(costs: Costs, archive: ArchiveCosts, demand: Demand, machine: Machine) -> ArchivePlan:
+    """What an archive makes of a demand."""
+    return ArchivePlan(
+        hours=machine.room / (costs.turn_bytes * demand.turns_a_second) / 3600,
+        objects_gib=archive.value_bytes * demand.turns_kept / GIB,
+        files_gib=archive.file_bytes * demand.turns_kept / GIB,
+        puts=demand.conversations * 30 / demand.days,
+        cores=archive.process_seconds * demand.turns_a_second,
+    )
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns, right-aligned but for the first."""
     widths = [max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]

@@ -22,12 +22,20 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from bench._harness import Client, Server, connected, cpu_seconds  # noqa: E402
-from bench._sizing import GIB, Costs, Demand, Machine, Plan, plan, table  # noqa: E402
-from store.embedded import EmbeddedServer  # noqa: E402
+from bench._harness import Client, Server, connected, cpu_seconds
+from bench._sizing import (
+    GIB,
+    ArchiveCosts,
+    ArchivePlan,
+    Costs,
+    Demand,
+    Machine,
+    Plan,
+    plan,
+    plan_archive,
+    table,
+)
+from store.embedded import EmbeddedServer
 
 TOKENS = 200
 """Tokens of every answer, reasoning included; the input has some twenty."""
@@ -47,6 +55,9 @@ DEMANDS = (Demand(1_000_000), Demand(10_000_000), Demand(100_000_000))
 VLLM_TOKEN_SECONDS = 80e-6
 """What a token from a vLLM server costs a process, all of its request included: scripts/bench vllm, eight at once,
 answers of 32 tokens. The demo engine's cost less."""
+
+ARCHIVE = ArchiveCosts(value_bytes=796, file_bytes=1_005, process_seconds=100e-6)
+"""What a turn comes to in an archive: scripts/bench archive --only carry, an object store's CPU."""
 
 NODES_GIB = (64, 256)
 """The memory of nodes of Redis that are planned with."""
@@ -224,16 +235,43 @@ def report(found: Measured) -> None:
         for demand, machine, made in planned(found)
     ]
     print(table((*heads, "Redis cores", "processes"), plans), end="\n\n")
+    heads = (
+        "with an archive",
+        "node GiB",
+        "hours in memory",
+        "GiB of objects",
+        "of SQLite",
+        "puts in 30 days",
+        "cores",
+    )
+    archived = [
+        [
+            *(f"{demand.conversations:,}", f"{machine.memory / GIB:.0f}", f"{made.hours:,.1f}"),
+            *(f"{made.objects_gib:,.0f}", f"{made.files_gib:,.0f}", f"{made.puts:,.0f}", f"{made.cores:.2f}"),
+        ]
+        for demand, machine, made in archives(found)
+    ]
+    print(table(heads, archived), end="\n\n")
 
 
 def planned(found: Measured) -> list[tuple[Demand, Machine, Plan]]:
     """What each demand takes, on each kind of node."""
-    typical = found.cost(f"it continues, {TYPICAL} turns deep")
-    each = Costs(found.size(TYPICAL).memory, typical.redis_ms / 1e3, TOKENS * VLLM_TOKEN_SECONDS)
-    machines = [Machine(gib * GIB) for gib in NODES_GIB]
+    each, machines = costs_of(found), [Machine(gib * GIB) for gib in NODES_GIB]
     return [
         (demand, machine, plan(each, demand, machine, random.Random(0))) for demand in DEMANDS for machine in machines
     ]
+
+
+def archives(found: Measured) -> list[tuple[Demand, Machine, ArchivePlan]]:
+    """What each demand takes with an archive and one node of Redis, of the smaller kind."""
+    machine = Machine(NODES_GIB[0] * GIB)
+    return [(demand, machine, plan_archive(costs_of(found), ARCHIVE, demand, machine)) for demand in DEMANDS]
+
+
+def costs_of(found: Measured) -> Costs:
+    """What is reckoned with."""
+    typical = found.cost(f"it continues, {TYPICAL} turns deep")
+    return Costs(found.size(TYPICAL).memory, typical.redis_ms / 1e3, TOKENS * VLLM_TOKEN_SECONDS)
 
 
 def as_json(found: Measured) -> str:
