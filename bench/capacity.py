@@ -56,7 +56,7 @@ VLLM_TOKEN_SECONDS = 80e-6
 """What a token from a vLLM server costs a process, all of its request included: scripts/bench vllm, eight at once,
 answers of 32 tokens. The demo engine's cost less."""
 
-ARCHIVE = ArchiveCosts(value_bytes=796, file_bytes=1_005, process_seconds=100e-6)
+ARCHIVE = ArchiveCosts(value_bytes=795, file_bytes=990, process_seconds=115e-6)
 """What a turn comes to in an archive: scripts/bench archive --only carry, an object store's CPU."""
 
 NODES_GIB = (64, 256)

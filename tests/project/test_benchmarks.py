@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from bench._background.processes import Follower
-from bench._sizing import GIB, MAX_SHARDS, Costs, Demand, Machine, busiest_node, fullest_shard, plan
-from bench.capacity import TOKENS, VLLM_TOKEN_SECONDS
+from bench._sizing import GIB, MAX_SHARDS, Costs, Demand, Machine, busiest_node, fullest_shard, plan, plan_archive
+from bench.capacity import ARCHIVE, TOKENS, VLLM_TOKEN_SECONDS
 from tests.support.documents import read, rows, section
 
 ID = f"resp_{'a' * 48}"
@@ -114,3 +114,18 @@ def test_what_the_document_reckons_follows_from_what_it_has_measured() -> None:
         fleet = [made.nodes, made.shards, f"{made.shard_gib:.1f}", made.shards_a_node, made.by_itself]
         assert shown[:5] == list(map(str, fleet))
         assert shown[6] == str(made.processes)
+
+
+def test_what_the_document_reckons_of_an_archive_follows_from_what_it_has_measured() -> None:
+    page = read("docs/capacity.md")
+    (turn_bytes,) = (float(row[1].replace(",", "")) for row in rows(section(page, "Measured")) if row[0] == "10")
+    reckoned = rows(section(page, "With an archive"))
+    assert len(reckoned) == 3
+    for conversations, _, hours, objects, files, puts, cores in reckoned:
+        demand = Demand(int(conversations.removesuffix(" M")) * 1_000_000)
+        made = plan_archive(Costs(turn_bytes, 0.0, 0.0), ARCHIVE, demand, Machine(64 * GIB))
+        assert float(hours) == pytest.approx(made.hours, rel=0.03)
+        assert float(objects) == pytest.approx(made.objects_gib, rel=0.01)
+        assert float(files) == pytest.approx(made.files_gib, rel=0.01)
+        assert int(puts.removesuffix(" M")) * 1_000_000 == made.puts
+        assert float(cores) == pytest.approx(made.cores, rel=0.15)
