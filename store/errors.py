@@ -41,6 +41,7 @@ StoreError
 ├── ClockDoubted        an archive's ages are not believed today, as the clock may have jumped
 ├── ArchiveUnfit        a store that is no archive: it doesn't keep a promise that all rests on
 ├── ArchiveForeign      an archive has the turns of another store
+│   └── ArchiveReplaced  it is another one than has what left this store's memory
 └── DataFolderBusy      another process's embedded server keeps the data folder
 """
 
@@ -362,8 +363,20 @@ class ArchiveUnfit(StoreError):
 class ArchiveForeign(StoreError):
     """The secret in an archive is not the store's, so it has the turns of another one."""
 
+    def __init__(
+        self, fault: str = "names the archive of another store; name this store's own, or an empty prefix or folder"
+    ) -> None:
+        super().__init__(fault)
+
+
+class ArchiveReplaced(ArchiveForeign):
+    """An archive is another one than the store has, or is empty: what left memory is not in it."""
+
     def __init__(self) -> None:
-        super().__init__("names the archive of another store; name this store's own, or an empty prefix or folder")
+        super().__init__(
+            "names an archive without what left this store's memory, which is in another one: is its volume mounted, "
+            "and do all that share the store name the same? To begin a new one, start once with none (docs/archive.md)"
+        )
 
 
 class DataFolderBusy(StoreError):

@@ -46,6 +46,7 @@
     PREFIX:{SHARD}:archiver                string, who archives the shard for now; expires
     PREFIX:{SHARD}:archive-swept           string, that what is too old has gone from the archive; expires
     PREFIX:{SHARD}:archive-deletions       string, how often deletions were archived (backup/deletions.py)
+    PREFIX:{SHARD}:archive-id              string, which archive the store has (backup/ownership.py); in shard 00 alone
     PREFIX:{SHARD}:archive-away            string, that what an archive lacks may be evicted; expires
     PREFIX:{SHARD}:fence:TENANT/DIGITS     string, that a turn was deleted and the archive knows; expires
     PREFIX:{SHARD}:fence:TENANT/*ROOT      string, the same of a tree; expires
@@ -145,6 +146,7 @@ class ShardKeys:
     archive_away: Key
     archive_deletions: Key
     archive_failed: Key
+    archive_id: Key
     archiver: Key
     archive_swept: Key
     unarchived: Key

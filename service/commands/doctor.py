@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from http.client import HTTPException
 from importlib.util import find_spec
@@ -25,7 +25,7 @@ from service.commands.client.load.one import one_response
 from service.commands.client.service import Service
 from service.commands.serve import StartError, address_of, listen, url_of
 from service.engine.port import Engine, EngineUnavailable
-from service.responses.service import open_archive, open_engine, open_engines
+from service.responses.service import open_archive, open_engine, open_engines, open_store
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox, Unusable
 from service.settings.archive import SQLITE
@@ -33,6 +33,7 @@ from service.settings.core import is_loopback
 from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
 from service.settings.settings import Settings, display
 from service.webhooks.receiver import NotAccepted, Receiver
+from store.backup import ownership
 from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import Examined, examine
 from store.embedded import ARCHIVE, EmbeddedServer
@@ -261,10 +262,12 @@ def _response(running: Service) -> Finding:
 def _archive(settings: Settings) -> Finding:
     """Whether there is an archive, and its store keeps what it promises."""
     why, settled = "what leaves memory is kept there", with_archive(settings)
-    if settled.archive_url == SQLITE and not (settings.data_dir / ARCHIVE).exists():
+    if settled.archive_url == SQLITE and not (settings.data_dir / ARCHIVE).exists() and not settings.redis_url:
         return finding("archive", why, (Level.OK, "sqlite: `serve` makes it in the data folder", ""))
     try:
         warnings = asyncio.run(_probed(settled))
+        if warnings is not None:
+            _check_own(settled)
     except (StoreError, ValueError) as error:
         return finding("archive", why, (Level.UNSAFE, str(error), ARCHIVE_REMEDY))
     if warnings is None:
@@ -285,6 +288,23 @@ async def _probed(settings: Settings) -> Sequence[str] | None:
         return await archive.probe()
     finally:
         await archive.close()
+
+
+def _check_own(settings: Settings) -> None:
+    """Raises ArchiveForeign where the archive isn't the store's. A store that can't be asked has a finding of its own."""
+
+    async def check(url: str) -> None:
+        reached = settings.model_copy(update={"redis_url": url})
+        store, archive = open_store(reached), open_archive(reached)
+        assert archive is not None
+        try:
+            await ownership.check(store.server, store.keyspace, archive)
+        finally:
+            await store.close()
+            await archive.close()
+
+    with suppress(StoreUnavailable, OSError), server_url(settings) as url:
+        asyncio.run(check(url))
 
 
 def with_archive(settings: Settings) -> Settings:

@@ -226,8 +226,8 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
 
 async def without_archive(service: Service) -> None:
     """Where there is no archive, have nothing noted for the one that there was. Raises StoreUnavailable."""
-    if service.archive is None:
-        await end_archive(service.store.server, service.store.keyspace)
+    if service.archive is None and await end_archive(service.store.server, service.store.keyspace):
+        event(logger, logging.WARNING, "the store has no archive any more: what left memory is out of reach")
 
 
 async def expire_archive(service: Service) -> int | None:

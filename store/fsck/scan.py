@@ -28,7 +28,8 @@ READINGS = 3
 """How often counters are read that are moved meanwhile."""
 
 KINDS = {
-    **dict.fromkeys(("clock", "logged", "looked", "secret", "archive", "archive-deletions", "older"), "string"),
+    **dict.fromkeys(("clock", "logged", "looked", "secret"), "string"),
+    **dict.fromkeys(("archive", "archive-deletions", "archive-id", "older"), "string"),
     **dict.fromkeys(
         ("leaves", "tombstones", "trees", "leases", "logs", "outbox", "outbox-ages", "reservations", "unarchived"),
         "zset",

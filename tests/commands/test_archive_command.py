@@ -115,6 +115,31 @@ async def _in_trouble(url: str, folder: Path) -> None:
     await archive.close()
 
 
+def test_an_archive_that_is_not_the_stores_is_told_of_and_not_compared(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedServer(folder) as server:
+        asyncio.run(_joined(server.url, folder))
+        assert (told("status", "--quick").exit_code, told("verify").exit_code) == (0, 0)
+        monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", f"sqlite://{tmp_path}/unmounted")
+        result = told("status", "--quick")
+        assert (result.exit_code, "is its volume mounted" in result.output) == (1, True), result.output
+        for arguments in (("verify", "--repair"), ("restore", "--into-memory"), ("erase", "--tenant", "x", "--yes")):
+            result = told(*arguments)
+            assert (result.exit_code, "is its volume mounted" in result.output) == (2, True), result.output
+        report = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)
+    (found,) = [each for each in report["findings"] if each["what"] == "archive"]
+    assert (found["level"], "is its volume mounted" in found["now"]) == ("unsafe", True)
+
+
+async def _joined(url: str, folder: Path) -> None:
+    """A store knows its archive."""
+    archive = open_archive("sqlite", folder)
+    async with kept(url, PREFIX, archive) as both:
+        await StoreArchive(both.store, archive, reconcile=Reconciler(both.store, archive).shard).open()
+    await archive.close()
+
+
 def test_a_url_with_a_password_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "postgresql://me:hunter2@127.0.0.1:1/db")
     result = told("status", "--quick")

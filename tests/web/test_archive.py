@@ -90,6 +90,7 @@ async def say(client: AsyncOpenAI, text: str, after: str | None = None) -> str:
 
 @pytest.fixture
 async def stored(settings: Settings, redis: Redis, prefix: str) -> AsyncIterator[Stored]:
+    await asyncio.to_thread(join, settings)  # as `serve` does
     async with serving(settings) as inside:
         stored = Stored(inside, redis, prefix)
         async with stored.ada, stored.bob:
@@ -390,6 +391,22 @@ async def test_who_names_the_archive_of_another_store_does_not_start(
         await say(ada, "Count to 2.")
     with pytest.raises(Unsupported, match="names the archive of another store"):
         await asyncio.to_thread(join, third.model_copy(update={"archive_url": "sqlite", "change_limits": True}))
+
+
+async def test_an_empty_folder_in_the_place_of_the_archive_keeps_a_process_from_starting_until_there_was_none(
+    settings: Settings, redis: Redis, prefix: str, tmp_path: Path
+) -> None:
+    unmounted = settings.model_copy(update={"data_dir": tmp_path / "unmounted", "change_limits": True})
+    await asyncio.to_thread(join, settings)
+    async with serving(settings) as inside, inside.client(KEYS[0][1]) as ada:
+        await say(ada, "Count to 2.")
+        with pytest.raises(Unsupported, match="HARMONIUM_ARCHIVE_URL names an archive without what left"):
+            await asyncio.to_thread(join, unmounted)
+    async with serving(unmounted.model_copy(update={"archive_url": "none"})):
+        await until(lambda: _lacks(redis, f"{prefix}:{{00}}:archive-id"))
+    await asyncio.to_thread(join, unmounted)
+    with pytest.raises(Unsupported, match="names an archive without what left"):
+        await asyncio.to_thread(join, settings)
 
 
 async def _lacks(redis: Redis, key: str) -> bool:

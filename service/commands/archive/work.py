@@ -23,6 +23,7 @@ from service.logs import event
 from service.responses.service import open_archive, open_directory, open_layout, open_store
 from service.settings.settings import Settings
 from service.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
+from store.backup import ownership
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
@@ -34,7 +35,7 @@ from store.backup.upkeep.looking import Failed, Stored, Waiting, failed, stored,
 from store.backup.upkeep.places import Alone, Both
 from store.backup.upkeep.refilling import Refilled, refill
 from store.backup.upkeep.verifying import Verify
-from store.errors import ArchiveUnfit, StoreError, StoreUnavailable
+from store.errors import ArchiveForeign, ArchiveUnfit, StoreError, StoreUnavailable
 from store.keys import checked_tenant, digits_of
 from store.registry.registry import ADMINISTRATORS
 
@@ -99,8 +100,10 @@ def on_archive(settings: Settings, work: Callable[[Alone], Awaitable[T]]) -> T:
     return asyncio.run(do())
 
 
-def on_both(settings: Settings, work: Callable[[Both], Awaitable[T]]) -> T:
-    """Do something with the settings' archive and their Redis. Raises StoreError, OSError, ValueError."""
+def on_both(settings: Settings, work: Callable[[Both], Awaitable[T]], *, own: bool = True) -> T:
+    """Do something with the settings' archive and their Redis. Raises StoreError, OSError, ValueError; ArchiveForeign
+    where the archive isn't the store's `own`, unless that doesn't matter.
+    """
 
     async def do(url: str) -> T:
         reached = known.model_copy(update={"redis_url": url})
@@ -111,6 +114,8 @@ def on_both(settings: Settings, work: Callable[[Both], Awaitable[T]]) -> T:
             layout = open_layout(reached, store.server)
             layout.recorded = store.follow_layout
             await layout.check(limits=False)
+            if own:
+                await ownership.check(store.server, store.keyspace, archive)
             return await work(Both(archive, store))
         finally:
             await store.close()
@@ -123,7 +128,7 @@ def on_both(settings: Settings, work: Callable[[Both], Awaitable[T]]) -> T:
 
 
 def status(settings: Settings, progress: Console, *, quick: bool) -> Status:
-    """How an archive is. A Redis that can't be asked is told of, and no error."""
+    """How an archive is. A Redis that can't be asked is told of, and no error, and so is an archive that isn't its."""
 
     async def look(alone: Alone) -> tuple[list[str], str | None, Stored | None]:
         try:
@@ -132,15 +137,20 @@ def status(settings: Settings, progress: Console, *, quick: bool) -> Status:
             return [], str(error), None
         return warnings, None, None if quick else await _counted(alone, progress)
 
-    async def wait(both: Both) -> tuple[list[Waiting], list[Failed]]:
-        server, keyspace = both.store.server, both.store.keyspace
+    async def wait(both: Both) -> tuple[str | None, list[Waiting], list[Failed]]:
+        server, keyspace, other = both.store.server, both.store.keyspace, unfit
+        if unfit is None:
+            try:
+                await ownership.check(server, keyspace, both.archive)
+            except ArchiveForeign as error:
+                other = str(error)
         deletions = Deletions(server, keyspace, both.archive) if unfit is None else None
         here = await waiting(server, keyspace, deletions, fences=not quick)
-        return here, await failed(server, keyspace, FAILED)
+        return other, here, await failed(server, keyspace, FAILED)
 
     warnings, unfit, found = on_archive(settings, look)
     try:
-        return Status(warnings, unfit, *on_both(settings, wait), None, found)
+        return Status(warnings, *on_both(settings, wait, own=False), None, found)
     except (StoreUnavailable, OSError) as error:
         return Status(warnings, unfit, [], [], str(error), found)
 

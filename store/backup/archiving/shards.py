@@ -6,6 +6,7 @@ noted there from then on. What was there before is noted tree by tree, the one f
 
 from collections.abc import AsyncGenerator
 
+from store.backup.ownership import leave
 from store.backup.reading import ABOVE, ShardReader
 from store.history.delete import in_pieces
 from store.keys import Keyspace, ShardKeys, TurnKeys
@@ -63,9 +64,10 @@ async def tell_away(server: Server, keyspace: Keyspace, seconds: float) -> None:
             await operation.command("SET", shard.archive_away, "", "PX", round(seconds * 1000))
 
 
-async def end_archive(server: Server, keyspace: Keyspace) -> None:
-    """No shard has an archive any more, and nothing is noted: all is evicted as without one. Where there is none, it
-    costs one command a shard. Raises StoreUnavailable.
+async def end_archive(server: Server, keyspace: Keyspace) -> bool:
+    """No shard has an archive any more, and nothing is noted: all is evicted as without one, and the store may have
+    another archive after that. Whether it had one; where there is none, it costs one command a shard, and one. Raises
+    StoreUnavailable.
     """
 
     async def end(operation: Operation, shard: ShardKeys) -> bool:
@@ -75,6 +77,7 @@ async def end_archive(server: Server, keyspace: Keyspace) -> None:
         return word == b"again"
 
     await in_pieces(server, keyspace, end)
+    return await leave(server, keyspace)  # last, so nobody begins with another amid this
 
 
 class _Older:

@@ -1,8 +1,8 @@
 """The archive of a store: what was proved of it, what archives in it, and what is asked for what has left memory.
 
-One archive has the turns of one store, so both have the store's secret: an empty store takes that of the archive, and
-whoever names the archive of another store is refused. All who share a store share its archive. At a time one of them
-archives a shard: a lease says who, which spares the others work; that two archive at once does no harm.
+One archive has the turns of one store, which has no other (store/backup/ownership.py): whoever names the archive of
+another store, or another one than the store has, is refused. All who share a store share its archive. At a time one of
+them archives a shard: a lease says who, which spares the others work; that two archive at once does no harm.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
 from store.backup.archiving.shards import begin_archive, begin_archive_in, note_older, tell_away
 from store.backup.deletions import Deletions
+from store.backup.ownership import Joined, join, keep
 from store.errors import (
     ArchiveContended,
     ArchiveDamaged,
@@ -26,11 +27,8 @@ from store.errors import (
     StoreUnavailable,
 )
 from store.history.history import ConversationHistoryStore
-from store.keys import SECRET_BYTES, ShardKeys, id_of
+from store.keys import ShardKeys, id_of
 from store.secret import shared_secret
-
-SECRET_KEY = "v1/store/secret"
-"""Where an archive has the secret of its store."""
 
 TREES = 64
 """How many trees that are due are looked for at once."""
@@ -114,7 +112,8 @@ class StoreArchive:
         self._owner = history.token()
         self._leads = False
         self._opening: asyncio.Task[None] | None = None
-        self._secret: bytes | None = None
+        self._joined: Joined | None = None
+        self._is_open = False
         self.warnings: Sequence[str] = ()
         """What an operator should know of the archive, once it is open."""
 
@@ -125,7 +124,7 @@ class StoreArchive:
 
         Raises ArchiveUnfit, ArchiveForeign.
         """
-        if self._secret is not None:
+        if self._is_open:
             return
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
@@ -134,10 +133,10 @@ class StoreArchive:
 
     async def _open(self) -> None:
         self.warnings = await self.archive.probe()
-        secret = await self._joined()
+        joined = await join(self.history, self.archive)
         for number in range(self._keyspace.shards):
             await self._catch_up(number)
-        self._secret = secret
+        self._joined, self._is_open = joined, True
 
     def _opened(self, task: asyncio.Task[None]) -> None:
         self._opening = None
@@ -148,28 +147,23 @@ class StoreArchive:
         """The store's secret. Without any that raises ArchiveUnavailable where the archive is away, as there may be one
         in that, and what `open` does; else nobody waits for the archive.
         """
-        if self._secret is None:
+        if self._joined is None:
             async with self._server.operation() as operation:
                 there = await operation.command("GET", self._keyspace.all_shards()[0].secret)
             if there is not None:
                 return await shared_secret(self.history)
             await self.open()
-        assert self._secret is not None
-        return self._secret
+        assert self._joined is not None
+        return self._joined.secret
 
-    async def _joined(self) -> bytes:
-        """The secret that the store and the archive have in common."""
-        stored = await self.archive.get(SECRET_KEY)
-        if stored is None:
-            made = await shared_secret(self.history)
-            await self.archive.put(SECRET_KEY, made, only_if=None)
-            stored = await self.archive.get(SECRET_KEY)
-        if stored is None or len(stored.value) != SECRET_BYTES:
-            raise ArchiveForeign
-        kept = stored.value
-        if await shared_secret(self.history, entropy=lambda size: kept) != kept:
-            raise ArchiveForeign
-        return kept
+    async def _keep(self) -> None:
+        """Nothing is told or archived any more where the store has another archive by now. Raises ArchiveReplaced."""
+        assert self._joined is not None
+        try:
+            await keep(self._server, self._keyspace, self._joined.id)
+        except ArchiveForeign:
+            self._is_open = False
+            raise
 
     async def note(self) -> bool:
         """Have the shards note what changes, and the next of the trees from before that; whether more of these are
@@ -185,6 +179,7 @@ class StoreArchive:
         """
         try:
             await self.open()
+            await self._keep()
             left = [await self._archive_shard(number) for number in range(self._keyspace.shards)]
         except ArchiveUnavailable:
             if self._evicts:

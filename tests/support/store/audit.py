@@ -32,6 +32,7 @@ SINGLES = {
     "archive",
     "archive-deletions",
     "archive-failed",
+    "archive-id",
     "older",
     "unarchived",
 }

@@ -1,15 +1,20 @@
-"""A store opens its archive: once for all who need it, however long that takes."""
+"""A store opens its archive: once for all who need it, however long that takes, and no other one than its own."""
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
 
 from store.archive.archive import Archive
+from store.archive.opening import open_archive
 from store.archive.port import Bounds, Entry, Stored
+from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
+from store.backup.ownership import ID_DIGITS, ID_KEY, SECRET_KEY, check
 from store.backup.upkeep.reconciling import Reconciler
-from store.errors import ArchiveUnavailable
+from store.errors import ArchiveReplaced, ArchiveUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.secret import shared_secret
@@ -79,3 +84,75 @@ async def test_who_waits_for_an_archive_that_is_closed_waits_no_more(store: Conv
     await archive.close()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(opening, 10)
+
+
+async def test_an_empty_archive_in_the_place_of_the_stores_own_is_refused_and_stays_empty(
+    store: ConversationHistoryStore, tmp_path: Path
+) -> None:
+    own, empty = open_archive("sqlite", tmp_path / "own"), open_archive("sqlite", tmp_path / "empty")
+    await opened(store, own).open()
+    await opened(store, own).open()
+    with pytest.raises(ArchiveReplaced, match="is its volume mounted"):
+        await opened(store, empty).open()
+    assert await empty.list("v1/store/") == []
+    with pytest.raises(ArchiveReplaced):
+        await check(store.server, store.keyspace, empty)
+    await check(store.server, store.keyspace, own)
+
+
+async def test_of_two_empty_archives_that_are_opened_at_once_one_is_the_stores(
+    store: ConversationHistoryStore, tmp_path: Path
+) -> None:
+    archives = [opened(store, open_archive("sqlite", tmp_path / name)) for name in ("one", "two")]
+    told = await asyncio.gather(*(archive.open() for archive in archives), return_exceptions=True)
+    assert sorted(type(each) for each in told if each is not None) == [ArchiveReplaced]
+
+
+async def test_many_who_open_one_archive_at_once_are_all_served(
+    store: ConversationHistoryStore, tmp_path: Path
+) -> None:
+    archives = [opened(store, open_archive("sqlite", tmp_path)) for _ in range(MANY)]
+    await asyncio.gather(*(archive.open() for archive in archives))
+
+
+async def test_an_archive_from_before_ids_gets_one_once(
+    store: ConversationHistoryStore, redis: Redis, prefix: str, tmp_path: Path
+) -> None:
+    older, copy = open_archive("sqlite", tmp_path / "older"), open_archive("sqlite", tmp_path / "copy")
+    for archive in (older, copy):
+        await archive.put(SECRET_KEY, await shared_secret(store), only_if=None)
+    await opened(store, older).open()
+    made = await redis.get(f"{prefix}:{{00}}:archive-id")
+    found = await older.get(ID_KEY)
+    assert found is not None
+    assert (len(made), found.value) == (ID_DIGITS, made)
+    with pytest.raises(ArchiveReplaced):
+        await opened(store, copy).open()
+    await redis.delete(f"{prefix}:{{00}}:archive-id")  # an older copy of Redis
+    await opened(store, older).open()
+    assert await redis.get(f"{prefix}:{{00}}:archive-id") == made
+
+
+async def test_once_a_store_has_no_archive_any_more_it_may_have_another(
+    store: ConversationHistoryStore, tmp_path: Path
+) -> None:
+    running = opened(store, open_archive("sqlite", tmp_path / "one"))
+    other = opened(store, open_archive("sqlite", tmp_path / "two"))
+    await running.archive_due()
+    assert await end_archive(store.server, store.keyspace)
+    assert not await end_archive(store.server, store.keyspace)
+    await other.open()
+    with pytest.raises(ArchiveReplaced):
+        await running.archive_due()
+    with pytest.raises(ArchiveReplaced):
+        await running.turns.find(TENANT, digits_of(store.new_id()))
+
+
+async def test_a_server_that_lost_all_knows_its_archive_again(
+    store: ConversationHistoryStore, redis: Redis, prefix: str, tmp_path: Path
+) -> None:
+    running = opened(store, open_archive("sqlite", tmp_path))
+    await running.archive_due()
+    await redis.delete(f"{prefix}:{{00}}:archive-id")
+    await running.archive_due()
+    assert await redis.exists(f"{prefix}:{{00}}:archive-id")
