@@ -291,7 +291,7 @@ async def _probed(settings: Settings) -> Sequence[str] | None:
 
 
 def _check_own(settings: Settings) -> None:
-    """Raises ArchiveForeign where the archive isn't the store's. A store that can't be asked has a finding of its own."""
+    """Raises ArchiveForeign where the archive isn't the store's. A store that is away has a finding of its own."""
 
     async def check(url: str) -> None:
         reached = settings.model_copy(update={"redis_url": url})
