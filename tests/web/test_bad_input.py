@@ -42,9 +42,9 @@ def check_refusal(bad: Bad, refusal: httpx.Response) -> None:
 
 
 def kept(service: ServiceProcess) -> set[bytes]:
-    """All that is stored, but for the key that seals: it is made with the first request."""
+    """All that is stored, but for what comes by itself: the key that seals, with the first request, and who archives."""
     stored = service.keys()
-    return {key for key in stored if not key.endswith(b":secret")}
+    return {key for key in stored if not key.endswith((b":secret", b":archiver", b":archive-swept"))}
 
 
 def check_refused_in_full(service: ServiceProcess, bad: Bad) -> None:

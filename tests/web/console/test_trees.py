@@ -48,6 +48,7 @@ def test_trees_are_listed_page_by_page_the_one_used_last_first(own: ServiceProce
         "has_more": False,
         "after": None,
         "searched": {"trees": 0, "back_to": None, "stopped": None, "unread": 0},
+        "has_archive": True,
     }
     ids = [said(client, f"My name is Ada {number}.") for number in range(12)]
     client.responses.retrieve(ids[0])
