@@ -30,11 +30,14 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def _includes(
+async def _includes(
     include: Annotated[list[str] | None, Query()] = None,
     included: Annotated[list[str] | None, Query(alias="include[]", include_in_schema=False)] = None,
 ) -> frozenset[str]:
-    """What a reader wants to see, as SDKs write it and as people do. Raises InvalidRequest."""
+    """What a reader wants to see, as SDKs write it and as people do. Raises InvalidRequest.
+
+    FastAPI would have a thread call what is no coroutine.
+    """
     wanted = [*(include or ()), *(included or ())]
     unknown = next((each for each in wanted if each not in INCLUDES), None)
     if unknown is not None or len(wanted) > MAX_INCLUDES:
