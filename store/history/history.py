@@ -325,9 +325,8 @@ class ConversationHistoryStore:
 
     async def _found(self, keys: TurnKeys, id: str, *, touched: bool) -> Found:
         async with self.server.operation() as operation:
-            word, *found = await (self._touch if touched else self._look)(operation, keys)
-            blob = None if word == b"missing" else await operation.command("GET", keys.key("response"))
-        if blob is None:
+            (word, *found), blob = await (self._touch if touched else self._look)(operation, keys)
+        if word == b"missing" or blob is None:
             kept = await self._kept(keys, id)
             return Found(kept.status, kept.response, kept.background, under_way=False, logged=False)
         status, background, under_way, logged = cast(tuple[bytes, bytes, int, int], found)
@@ -347,15 +346,20 @@ class ConversationHistoryStore:
         return kept
 
     async def _touch(self, operation: Operation, keys: TurnKeys) -> list[Any]:
+        """How a turn stands, and its response blob: both in one round trip, as most are there."""
         try:
-            return await scripts.touch(operation, keys, idle_us=self.caps.idle_us)
+            return await scripts.touch.in_a_row(
+                operation, keys, [("GET", keys.key("response"))], ahead=True, idle_us=self.caps.idle_us
+            )
         except RedisError as refusal:
             if not refuses_writes(refusal):
                 raise
         return await self._look(operation, keys)
 
     async def _look(self, operation: Operation, keys: TurnKeys) -> list[Any]:
-        return await scripts.look(operation, keys, idle_us=self.caps.idle_us)
+        return await scripts.look.in_a_row(
+            operation, keys, [("GET", keys.key("response"))], ahead=True, idle_us=self.caps.idle_us
+        )
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The response JSON as served, and note that it was used. Raises NotFound, StoreUnavailable."""

@@ -101,14 +101,27 @@ class Script(Generic[Names, P]):
         return self._run(operation, self._values(about, values))
 
     async def in_a_row(
-        self, operation: Operation, about: Names, commands: list[tuple[Argument, ...]], **values: Argument
+        self,
+        operation: Operation,
+        about: Names,
+        commands: list[tuple[Argument, ...]],
+        *,
+        ahead: bool = False,
+        **values: Argument,
     ) -> list[Any]:
-        """Run the script and then `commands` over the same connection; all the replies. Raises as a call does."""
+        """Run the script and then `commands` over the same connection; all the replies. Raises as a call does.
+
+        With `ahead` nothing waits for the script's reply, as Operation.row says.
+        """
         given = self._values(about, values)
-        try:
-            return await operation.row(("EVALSHA", self.sha, len(self.keys), *given), *commands, at=given[0])
-        except NoScriptError:
-            return await operation.row(("EVAL", self.source, len(self.keys), *given), *commands, at=given[0])
+        for how, what in (("EVALSHA", self.sha), ("EVAL", self.source)):
+            try:
+                replies = await operation.row((how, what, len(self.keys), *given), *commands, at=given[0], ahead=ahead)
+            except NoScriptError:
+                continue
+            operation.wrote |= self._flags != _READ_ONLY
+            return replies
+        raise NoScriptError(self.name)
 
     def command(self, about: Names, **values: Argument) -> tuple[Argument, ...]:
         """The command that runs the script where the server has it, to be sent in a row with others (NoScriptError)."""
