@@ -1,6 +1,4 @@
-"""Requests without a query, which get by without FastAPI's own search for what an endpoint gets: they are answered as any
-others.
-"""
+"""Requests without a query: FastAPI does not look for what their endpoint gets, and they are answered as any others."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated
