@@ -23,6 +23,11 @@ from store.redis import scripts
 from store.redis.connection import Argument, Operation
 from store.states import TERMINAL
 
+REMOVALS = 4
+"""How often what is left of a deleted tree is taken away before a turn of it comes back: others may delete it again
+meanwhile.
+"""
+
 NOW = 1 << 52
 """A use later than any: the store takes none for later than its clock."""
 
@@ -122,13 +127,12 @@ async def bring_back(
     )
 
     async def script(operation: Operation, turn: TurnKeys, **bounds: Argument) -> scripts.Reply:
-        word, *root = await restore(operation, turn, **bounds)
-        if word == b"forgotten":
+        for _ in range(REMOVALS):
+            word, *root = await restore(operation, turn, **bounds)
+            if word != b"forgotten":
+                return [b"again" if word == b"full" else word]
             await remove_tree(operation, turn.shard, f"{tenant}/{root[0].decode()}", history.caps.tree_calls)
-            word, *_ = await restore(operation, turn, **bounds)
-        if word == b"forgotten":
-            raise StoreUnavailable("a large tree that was deleted is still being removed")
-        return [b"again" if word == b"full" else word]
+        raise StoreUnavailable("a large tree that was deleted is still being removed")
 
     async def store() -> bytes:
         async with history.server.operation() as operation:
