@@ -94,7 +94,7 @@ class Server:
 
     def held_bytes(self) -> int:
         """The process's resident memory."""
-        return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return held_bytes(self._process.pid)
 
     def _wait(self) -> None:
         """Return once a connection is taken; the first request may still wait for the application."""
@@ -189,6 +189,11 @@ def cpu_seconds(pid: int) -> float:
     if failed:
         raise OSError(failed, os.strerror(failed))
     return time.clock_gettime(clock.value)
+
+
+def held_bytes(pid: int) -> int:
+    """A process's resident memory. Raises OSError."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def free_port() -> int:

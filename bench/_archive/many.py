@@ -12,13 +12,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median, quantiles
 
 from rich.progress import TaskID
 
 from bench._archive.opened import Bench, Opened, disk_bytes, opened
 from bench._archive.turns import TENANT, Conversations, conversations
+from bench._harness import held_bytes
 from bench._rig import Server, running
 from bench._told import Target, table
 from store.errors import NotFound, StoreFull
@@ -96,13 +96,13 @@ async def measure(bench: Bench) -> Many:
         place = Place("sqlite", f"sqlite://{folder}")
         async with opened(redis, place, Caps(responses=KEPT // part)) as there:
             filling = Filling(there, made, redis, place, bench, part)
-            archiving = asyncio.create_task(archive(there))
-            try:
+            async with asyncio.TaskGroup() as group:  # what archives may fail, and then nothing would ever find room
+                archiving = group.create_task(archive(there))
                 await filling.fill()
                 await there.archive_all()
-                return await asked(filling)
-            finally:
+                found = await asked(filling)
                 archiving.cancel()
+            return found
 
 
 async def archive(there: Opened) -> None:
@@ -158,12 +158,7 @@ class Filling:
 
     async def _look(self, stored: int, rate: float) -> None:
         disk = await disk_bytes(self._place) or 0
-        self.held.append(Held(stored, process_bytes(), self._redis.held_bytes(), disk, rate))
-
-
-def process_bytes() -> int:
-    """This process's resident memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        self.held.append(Held(stored, held_bytes(os.getpid()), self._redis.held_bytes(), disk, rate))
 
 
 async def asked(filling: Filling) -> Many:

@@ -132,23 +132,8 @@ def store_refusal(error: StoreError) -> ApiError:
             "What this needs was stored by a later release than the one that answers, which can't read it. Upgrade "
             "this service to the release of those that share its store."
         )
-    if isinstance(error, ArchiveUnavailable | ArchiveUnfit | ArchiveForeign):
-        return ApiError(
-            503,
-            "What this names is not in memory, and the archive does not answer. It is not known to be gone: try again "
-            "in a moment.",
-            type="server_error",
-            code="archive_unavailable",
-            retry_after=RETRY_SECONDS,
-        )
-    if isinstance(error, ArchiveDamaged):
-        return ApiError(
-            500,
-            "What the archive has of this conversation can't be read. Ask the operator, who finds it with "
-            "`harmonium archive verify`.",
-            type="server_error",
-            code="archive_damaged",
-        )
+    if isinstance(error, ArchiveUnavailable | ArchiveUnfit | ArchiveForeign | ArchiveDamaged):
+        return _archive_refusal(error)
     if isinstance(error, StoreReadOnly):
         return unavailable(
             "The conversation store takes no writes at the moment; what it holds can be read. Try again in a moment."
@@ -159,6 +144,26 @@ def store_refusal(error: StoreError) -> ApiError:
             "disk lag behind. What it holds can be read. Try again in a moment."
         )
     return unavailable("The conversation store does not answer. Try again in a moment.")
+
+
+def _archive_refusal(error: StoreError) -> ApiError:
+    """Why nothing is told of what has left memory."""
+    if isinstance(error, ArchiveDamaged):
+        return ApiError(
+            500,
+            "What the archive has of this conversation can't be read. Ask the operator, who finds it with "
+            "`harmonium archive verify`.",
+            type="server_error",
+            code="archive_damaged",
+        )
+    return ApiError(
+        503,
+        "What this names is not in memory, and the archive does not answer. It is not known to be gone: try again "
+        "in a moment.",
+        type="server_error",
+        code="archive_unavailable",
+        retry_after=RETRY_SECONDS,
+    )
 
 
 def _queue_refusal(error: QueueFull) -> ApiError:

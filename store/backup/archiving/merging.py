@@ -84,10 +84,9 @@ class Merge:
         if entry is not None and entry.erased and not turn.erased:
             return
         number = NOWHERE if entry is None else entry.number
-        said = sum(message.size for message in turn.messages)
-        payload = said + len(turn.response or b"") + len(turn.items or b"")
+        messages = sum(message.size for message in turn.messages) or len(turn.messages)
         self._entries[turn.id] = Entry(
-            number, turn.parent, said or len(turn.messages), payload, turn.deleted, turn.erased is not None
+            number, turn.parent, messages, turn.payload, turn.deleted, turn.erased is not None
         )
         self._news[turn.id] = turn
         self._changed.add(number)

@@ -1,6 +1,5 @@
 """The archiver on a real server: what changed is archived, what is not stays, and what was deleted never comes back."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,16 +19,6 @@ from tests.support.store.audit import complaints
 from tests.support.store.sample import TENANT, grow, said, turn
 
 FEW = Caps(responses=3)
-
-
-@pytest.fixture
-async def archived(server_url: str, prefix: str, tmp_path: Path, redis: Redis) -> AsyncIterator[Archived]:
-    """A store with an archive that takes what changed at once. After the test all in Redis adds up."""
-    made = await opened(server_url, prefix, tmp_path, Caps())
-    yield made
-    assert await complaints(redis, prefix) == []
-    await made.store.close()
-    await made.archive.close()
 
 
 async def test_a_chain_is_archived_and_found_by_any_of_its_ids(archived: Archived) -> None:

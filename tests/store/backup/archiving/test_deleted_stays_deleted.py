@@ -2,30 +2,15 @@
 continues what is below it has to wait, and no server forgets to tell the archive.
 """
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from redis.asyncio import Redis
 
 from store.backup.archiving.reading_through import ArchivedTurns
 from store.backup.archiving.shards import end_archive, note_older
 from store.errors import NotFound
-from store.history.caps import Caps
 from store.keys import digits_of
-from tests.support.archive.stored import Archived, lose, opened
-from tests.support.store.audit import complaints
+from tests.support.archive.stored import Archived, lose
 from tests.support.store.sample import TENANT, grow, said
-
-
-@pytest.fixture
-async def archived(server_url: str, prefix: str, tmp_path: Path, redis: Redis) -> AsyncIterator[Archived]:
-    """A store with an archive that takes what changed at once. After the test all in Redis adds up."""
-    made = await opened(server_url, prefix, tmp_path, Caps())
-    yield made
-    assert await complaints(redis, prefix) == []
-    await made.store.close()
-    await made.archive.close()
 
 
 @pytest.mark.parametrize("erase", [False, True])
