@@ -58,10 +58,10 @@ def test_a_tree_is_exported_and_comes_back_with_all_its_branches(service: Servic
     expect(page.get_by_role("heading", name="Conversations")).to_be_visible()
     imported(page, text)
     expect(page.locator(".outcome")).to_have_text("5 turns came, 0 were there.")
+    expect(page.locator(".trees a").first).to_have_attribute("href", f"#/c/{leaf}")
     assert {id: client.responses.retrieve(id) for id in answers} == answers
     with pytest.raises(NotFoundError):
         client.responses.retrieve(gone)
-    expect(page.locator(".trees a").first).to_have_attribute("href", f"#/c/{leaf}")
     page.goto(f"{service.url}/console#/c/{leaf}")
     expect(page.locator(".row")).to_have_count(5)
 
