@@ -67,17 +67,23 @@ class State(Enum):
     CONTENT = 2
 
 
+class Texts(dict[int, str | None]):
+    """The text of ids whose bytes are whole UTF-8, and None of all others; each is made where it is first asked for."""
+
+    def __missing__(self, id: int) -> str | None:
+        """Decode its bytes. Raises IndexError for an id that there can't be."""
+        try:
+            text = tokens.byte_table()[id].decode() or None
+        except UnicodeDecodeError:
+            text = None
+        self[id] = text
+        return text
+
+
 @cache
-def text_table() -> list[str | None]:
-    """The text of every ordinary id whose bytes are whole UTF-8, by id; None for all others. Built once, 0.03 s."""
-    return [_text_of(piece) for piece in tokens.byte_table()]
-
-
-def _text_of(piece: bytes) -> str | None:
-    try:
-        return piece.decode() or None
-    except UnicodeDecodeError:
-        return None
+def text_table() -> Texts:
+    """The text of every id, for all who read streams."""
+    return Texts()
 
 
 class Segmenter:

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import time
+from binascii import b2a_base64
 from pathlib import Path
 from unittest.mock import patch
 
@@ -107,16 +108,37 @@ def test_the_byte_table_is_that_of_openai_harmony(oracle: Oracle) -> None:
     sample = [*range(0, tokens.FIRST_SPECIAL, 97), tokens.LAST_ORDINARY]
 
     assert [table[rank] for rank in sample] == [oracle.bytes_of(rank) for rank in sample]
-    assert not any(table[tokens.FIRST_SPECIAL :])
-    assert len(table) == tokens.LAST_LEGAL + 1
+    assert not any(table[id] for id in range(tokens.FIRST_SPECIAL, tokens.LAST_LEGAL + 1))
+    assert tokens.vocabulary() == [table[id] for id in range(tokens.FIRST_SPECIAL)]
 
 
-def test_a_vocabulary_in_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("id", [-1, tokens.LAST_LEGAL + 1])
+def test_an_id_that_there_cannot_be_has_no_bytes(id: int) -> None:
+    with pytest.raises(IndexError):
+        tokens.byte_table()[id]
+
+
+def test_a_word_is_looked_up_once() -> None:
+    table = tokens.Words(b"".join(b"%s %d\n" % (b2a_base64(b"%d" % id).strip(), id) for id in range(100)))
+
+    assert [table[id] for id in (99, 0, 31, 32, 63, 64)] == [b"99", b"0", b"31", b"32", b"63", b"64"]
+    assert len(table) == 6
+    assert table[99] is table[99]
+
+
+@pytest.mark.parametrize("lines", [b"", b"IQ== 0\nIg== 2\n", b"IQ== 0\nIg== 1", b"IQ==\nIg==\n"])
+def test_a_vocabulary_in_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data/o200k_base.tiktoken.gz").write_bytes(gzip.compress(b"IQ== 0\nIg== 2\n"))
+    (tmp_path / "data/o200k_base.tiktoken.gz").write_bytes(gzip.compress(lines))
     monkeypatch.setattr(tokens, "_folder", lambda: str(tmp_path))
     with pytest.raises(ValueError, match="in another form"):
         tokens.byte_table.__wrapped__()
+
+
+def test_a_vocabulary_whose_lines_are_out_of_order_is_refused() -> None:
+    lines = [b"IQ== %d\n" % id for id in range(100)]
+    with pytest.raises(ValueError, match="not found"):
+        tokens.Words(b"".join([*lines[50:99], *lines[:50], lines[99]]))
 
 
 def test_a_character_split_between_ids_decodes_whole_and_its_half_to_a_replacement() -> None:

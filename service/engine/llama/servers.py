@@ -7,6 +7,7 @@ Each connection takes one of a few threads for as long as it lives, and who asks
 probes. So a server is asked for as many generations at once as it has slots, and the others wait here.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from service.engine.llama import wire
+from service.engine.llama import missing, wire
 from service.engine.llama.answer import LlamaAnswer
 from service.engine.pass_through import Passed
 from service.engine.port import EngineError, EngineUnavailable, Generation
@@ -55,6 +56,7 @@ class Llama:
         served, harmony = await self._served(ask, wanted)
         traits = frozenset({GUIDED}) if status == 200 else frozenset[str]()
         if harmony:
+            await asyncio.to_thread(missing.parts)  # now, as no stream may wait for it
             return msgspec.structs.replace(served, traits=traits)
         path = wire.read_props(await _asked(ask, "/props")).model_path
         speech = await speech_of(pieces_of(ask), partial(_written, ask), f"{served.model} {PurePath(path).name}")

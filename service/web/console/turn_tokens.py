@@ -11,7 +11,7 @@ import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response as HttpResponse
 
-from service.harmony.tokens import BYTES_A_TOKEN, byte_table, mark_of, unpack
+from service.harmony.tokens import BYTES_A_TOKEN, LAST_LEGAL, byte_table, mark_of, unpack
 from service.responses.chat.reading import READ, sampled_in
 from service.web.console.turns import ended_turn
 from service.web.errors import JsonResponse
@@ -166,8 +166,7 @@ def token_of(id: int) -> Token:
     """A token of Harmony's vocabulary; only its id where that hasn't it."""
     if (mark := mark_of(id)) is not None:
         return Token(id, mark, special=True)
-    table = byte_table()
-    said = table[id] if 0 <= id < len(table) else b""
+    said = byte_table()[id] if 0 <= id <= LAST_LEGAL else b""
     if not said:
         return Token(id, None)
     try:

@@ -39,7 +39,7 @@ OPENING = [START, tokens.ASSISTANT]
 NOW = 1_700_000_000
 ANSWER = "<|channel|>final<|message|>42<|return|>"
 PROMPT_TOKENS = 100
-_BYTE_TOKENS = {piece: token for token, piece in enumerate(tokens.byte_table()) if len(piece) == 1}
+_BYTE_TOKENS = {piece: token for token, piece in enumerate(tokens.vocabulary()) if len(piece) == 1}
 
 MARKS = {
     "<|return|>": RETURN,
