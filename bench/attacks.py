@@ -30,8 +30,8 @@ SECONDS = 6.0
 
 PAUSE_SECONDS = 0.005
 ANSWER_SECONDS = 30.0
-TARGET_MEMORY = 2.0
-"""The most memory, as a multiple of what there was before."""
+TARGET_MIB = 190
+"""The most memory beyond what there was before."""
 
 SMALL = json.dumps({"model": "gpt-oss-20b", "input": "Hello.", "max_output_tokens": 16}).encode()
 
@@ -214,11 +214,11 @@ async def under(name: str) -> bool:
         finally:
             attacker.kill()
             await attacker.wait()
-    memory = most / before
-    fine = memory <= TARGET_MEMORY and small.failed == 0
+    added = (most - before) / MIB
+    fine = added <= TARGET_MIB and small.failed == 0
     print(
         f"{name:34}{quiet.at(0.5):8.1f}{small.at(0.5):8.1f}{quiet.at(0.99):8.1f}{small.at(0.99):8.1f}{small.failed:8}"
-        f"{health.at(0.99):8.1f}{health.at(1):8.1f}{before / MIB:8.0f}{memory:7.2f}x{'' if fine else '  missed'}",
+        f"{health.at(0.99):8.1f}{health.at(1):8.1f}{before / MIB:8.0f}{added:8.0f}{'' if fine else '  missed'}",
         flush=True,
     )
     return fine
@@ -226,7 +226,7 @@ async def under(name: str) -> bool:
 
 async def rows(names: Sequence[str]) -> bool:
     print(f"{'':34}{'globex, ms':>32}{'':8}{'/health, ms':>16}{'memory':>16}")
-    heads = ("p50", "p50", "p99", "p99", "failed", "p99", "worst", "MiB", "most")
+    heads = ("p50", "p50", "p99", "p99", "failed", "p99", "worst", "MiB", "added")
     print(f"{'':34}" + "".join(f"{head:>8}" for head in heads))
     print(f"{'':34}" + "".join(f"{'quiet' if place in (0, 2) else '':>8}" for place in range(len(heads))))
     return all([await under(name) for name in names])
@@ -244,9 +244,7 @@ def main() -> int:
         asyncio.run(ATTACKS[arguments.attack](arguments.port))  # type: ignore[arg-type]
         return 0
     fine = asyncio.run(rows([arguments.only] if arguments.only else list(ATTACKS)))
-    print(
-        f"attacks: {'met' if fine else 'missed'} (no request of another key fails, memory at most {TARGET_MEMORY:g}x)"
-    )
+    print(f"attacks: {'met' if fine else 'missed'} (no request of another key fails, at most {TARGET_MIB} MiB more)")
     return int(arguments.check and not fine)
 
 

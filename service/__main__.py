@@ -36,8 +36,9 @@ def main() -> None:
     if sys.argv[1:2] and sys.argv[1] in CLIENT:
         from service.commands.client.command_line import app  # which needs no settings, nor what these need
     else:
-        from service.commands.command_line import app
+        from service.commands.command_line import alone, app
 
+        alone(*sys.argv[1:2])
         if len(sys.argv) == 1:  # as a shell has it that asks what a word may become
             from service.commands.client.completion import know_shells
 

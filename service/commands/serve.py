@@ -23,7 +23,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
-from rich.console import Console
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
@@ -31,7 +30,6 @@ from uvicorn.supervisors import Multiprocess
 from service import logs
 from service.commands.joining import join, stored_responses
 from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts
-from service.commands.terminal import TerminalFormatter, card, terminal_of
 from service.commands.watchdog import watched
 from service.metrics.processes import shared_folder
 from service.settings.archive import SQLITE
@@ -67,6 +65,8 @@ CreateApp = Callable[[Settings], Any]
 """Makes the ASGI application. It is pickled for workers, so it has to be a function of a module."""
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from store.embedded import EmbeddedServer
 
 logger = logging.getLogger(__name__)
@@ -76,15 +76,23 @@ class StartError(Exception):
     """The port, the data folder or the store can't be used. The message says why, and what to do."""
 
 
-def run(settings: Settings, create_app: CreateApp) -> None:
-    """Serve until a signal says stop. Has to be called from the main thread.
+def create_app(settings: Settings) -> Any:
+    """The application, imported where it is made: who only supervises workers needs none of it."""
+    from service.web.app import create_app as create
+
+    return create(settings)
+
+
+def run(settings: Settings, create_app: CreateApp, *, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Serve until a signal says stop. Has to be called from the main thread. `meanwhile` is called once, in the time
+    that an embedded server takes to start.
 
     Raises StartError, and LayoutMismatch where the store is not to be used with these settings. SystemExit has status 0
     after a signal and 3 if the application could not start.
     """
     exit_on_signals(rereads=settings.rereads)
     allow_files()
-    with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
+    with listen(settings.host, settings.port) as listener, redis_for(settings, meanwhile) as served:
         join(served, alone=not settings.redis_url)
         url, terminal = address_of(listener), terminal_of(settings)
         stored = stored_responses(served) if terminal else None
@@ -303,20 +311,22 @@ def _watched(create_app: CreateApp, settings: Settings) -> ASGIApp:
 
 
 @contextmanager
-def redis_for(settings: Settings) -> Generator[Settings]:
-    """The settings with a Redis in them: the one that is set, or an embedded one, which runs meanwhile.
+def redis_for(settings: Settings, meanwhile: Callable[[], None] = lambda: None) -> Generator[Settings]:
+    """The settings with a Redis in them: the one that is set, or an embedded one, which runs until the block's end.
+    `meanwhile` is called before, while that starts.
 
     Raises StartError.
     """
     if settings.redis_url:
         check_url(settings.redis_url)
+        meanwhile()
         yield settings
         return
     from store.embedded import EmbeddedServer  # not at the top: who has a Redis needs none of its parts
 
     server = EmbeddedServer(settings.data_dir)
     try:
-        server.start()
+        server.start(meanwhile)
     except DataFolderBusy as error:
         raise StartError(
             f"another harmonium{f' (process {error.pid})' if error.pid else ''} keeps its conversations in "
@@ -404,7 +414,7 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _announce(settings: Settings, url: str, terminal: Console | None) -> None:
+def _announce(settings: Settings, url: str, terminal: "Console | None") -> None:
     """Say where the service will be, what it serves and keeps, and who can reach it; a terminal gets that as a card."""
     if terminal is None:
         logs.event(
@@ -425,11 +435,13 @@ def _announce(settings: Settings, url: str, terminal: Console | None) -> None:
     warn_of_short(settings)
 
 
-def _tell_ready(settings: Settings, url: str, terminal: Console | None, stored: int | None) -> None:
+def _tell_ready(settings: Settings, url: str, terminal: "Console | None", stored: int | None) -> None:
     """Say that it answers."""
     if terminal is None:
         logs.event(logger, logging.INFO, "ready", url=url)
     else:
+        from service.commands.terminal import card
+
         terminal.print(card(settings, url, stored, env_file()), soft_wrap=True)
 
 
@@ -442,7 +454,20 @@ def _tell_stopping(settings: Settings) -> None:
 def configure_logs(settings: Settings) -> Callable[[], None]:
     """Log as the settings say, and to a terminal as a person reads; what it returns ends that."""
     terminal = terminal_of(settings)
-    return logs.configure(settings.log_level, TerminalFormatter(terminal) if terminal else settings.log_format)
+    if terminal is None:
+        return logs.configure(settings.log_level, settings.log_format)
+    from service.commands.terminal import TerminalFormatter
+
+    return logs.configure(settings.log_level, TerminalFormatter(terminal))
+
+
+def terminal_of(settings: Settings) -> "Console | None":
+    """The terminal that stderr is, if a person is to read it there. Only then is imported what draws on it."""
+    if settings.log_format != "text" or not sys.stderr.isatty():
+        return None
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
 
 
 def tell_service_links() -> None:

@@ -6,7 +6,6 @@ doesn't look for, shortens ids, and fits LINE_CHARS. Never show a key here, or w
 
 import logging
 import re
-import sys
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -36,11 +35,6 @@ _ID = re.compile(r"\b([a-z]+_)[0-9A-Za-z]{12,}\b")
 _LEVELS = {logging.WARNING: "yellow", logging.ERROR: "bold red", logging.CRITICAL: "bold red"}
 _LEFT_OUT = frozenset({"request_id", "traceback"})
 """Fields that a line for a person leaves out, or shows below."""
-
-
-def terminal_of(settings: Settings) -> Console | None:
-    """The terminal that stderr is, if a person is to read it there."""
-    return Console(stderr=True, highlight=False) if settings.log_format == "text" and sys.stderr.isatty() else None
 
 
 class Part(NamedTuple):

@@ -6,7 +6,6 @@ status that makes its supervisor start it again.
 """
 
 import asyncio
-import gc
 import logging
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -23,12 +22,13 @@ from service.commands.serve import StartError, allow_files, check_url, configure
 from service.commands.signals import exit_on_signals
 from service.commands.watchdog import watched
 from service.engine.port import EngineUnavailable
-from service.harmony import segments, tokens
+from service.harmony import tokens
 from service.metrics.lag import lag_counted
 from service.responses.service import Service, close_service, open_service, reread, start_service
 from service.settings.settings import Settings, variable
 from service.web.app import create_probe_app
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
+from service.web.settling import settle
 from service.web.stopping import STOP_SIGNALS, rereading
 
 EXIT_BROKEN = 1
@@ -97,13 +97,11 @@ def run(settings: Settings) -> None:
 async def _work(settings: Settings) -> bool:
     """Work until a signal, or a bug; whether there was no bug."""
     tokens.byte_table()
-    segments.text_table()
     service = open_service(settings)
     try:
         background = Background(service, works=True)
         if await _started(service, background):
-            gc.collect()
-            gc.freeze()  # as in app.py
+            settle()
             engine, concurrency = settings.engines or settings.engine, settings.worker_concurrency
             logs.event(logger, logging.INFO, "working", engine=engine, concurrency=concurrency)
             async with watched(settings), lag_counted(service.metrics), _probes(service, background):

@@ -15,7 +15,7 @@ KINDS = (SQLITE, "s3", "gs", "az", "postgresql", "postgres")
 class ArchiveSettings(BaseSettings):
     """What an archive needs. The text below each setting is its help and its documentation."""
 
-    model_config = SettingsConfigDict(use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(defer_build=True)
 
     archive_url: str = Field("", max_length=4096, repr=False)
     """Where turns are kept that leave memory: `sqlite` in the data folder, `sqlite:///FOLDER`, `s3://BUCKET/PREFIX`,

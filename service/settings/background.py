@@ -27,7 +27,7 @@ LEAST_SECRET_BYTES = 24
 class BackgroundSettings(BaseSettings):
     """What background responses need. The text below each setting is its help and its documentation."""
 
-    model_config = SettingsConfigDict(use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(defer_build=True)
 
     worker: bool = True
     """Whether `serve` also works on background responses itself."""

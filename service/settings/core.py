@@ -101,7 +101,7 @@ class CoreSettings(BaseSettings):
         extra="ignore",
         frozen=True,
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,
+        defer_build=True,  # for all settings together, and not for each part of them
     )
 
     host: str = "127.0.0.1"

@@ -33,7 +33,7 @@ _SEAL_KEY = re.compile(rf"[\x21-\x7e]{{{LEAST_SEAL_KEY_CHARS},512}}")
 class ProtocolSettings(BaseSettings):
     """What the protocol needs besides. The text below each setting is its help and its documentation."""
 
-    model_config = SettingsConfigDict(use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(defer_build=True)
 
     seal_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field((), max_length=MAX_SEAL_KEYS)
     """Keys for what clients keep sealed: encrypted reasoning and compacted conversations. Comma-separated, each of 32

