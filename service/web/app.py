@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, cast
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -45,6 +45,7 @@ from service.web.passing import routes as passing
 from service.web.passing import traces
 from service.web.routes import conversations, create, health, metrics, models, stored, welcome
 from service.web.routes.received import exchange_of
+from service.web.routing.direct import Direct
 from service.web.settling import settle
 from service.web.socket.connection import Sockets
 from service.web.stopping import on_stop_signal, rereading
@@ -85,7 +86,8 @@ def create_app(
     for limit in (settings.max_input_items, settings.max_tools, MAX_PARTS):
         bounded_list(limit)
     service = open_service(settings, engine, sandbox)
-    app = routed(_lifespan, passes_on=_passes_on(service), administers=settings.has_projects)
+    kinds = {"passes_on": _passes_on(service), "administers": settings.has_projects}
+    app = routed(_lifespan, **kinds)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
         service.metrics,
@@ -98,7 +100,9 @@ def create_app(
         several=lambda: service.keys.several,
         weight=partial(_weight, settings.weights, service.key_ring),
     )
-    gate = _gated(app, service, background, admission, Sockets(service, admission))
+    gate = _gated(
+        app, service, background, admission, Sockets(service, admission), Direct(app, _routers(**kinds), HANDLERS)
+    )
     if not settings.cors_origins:
         return gate
     return CORSMiddleware(
@@ -112,28 +116,32 @@ def create_app(
 
 
 def routed(lifespan: Lifespan[FastAPI] | None = None, *, passes_on: bool = True, administers: bool = True) -> FastAPI:
-    """The routes, with nothing behind them yet. With `passes_on` there is a server for Chat Completions and their like,
-    with `administers` there are projects in the store.
+    """The routes, with nothing behind them yet; `passes_on` and `administers` are as for `_routers`.
     `/openapi.json` is a file that is made of them (routes/welcome.py)."""
     app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False, exception_handlers=HANDLERS)
-    for dialect in DIALECTS:
-        for router in (create.router, stored.router, models.router):
-            app.include_router(router, prefix=dialect.prefix, include_in_schema=dialect is OPENAI)
-    for router in (conversations.router, containers.router, files.router, traces.router):
-        app.include_router(router, prefix=OPENAI.prefix)
+    for prefix, router in _routers(passes_on=passes_on, administers=administers):
+        app.include_router(router, prefix=prefix, include_in_schema=prefix in ("", OPENAI.prefix))
+    return app
+
+
+def _routers(*, passes_on: bool, administers: bool) -> list[tuple[str, APIRouter]]:
+    """The routers and their prefixes. With `passes_on` there is a server for Chat Completions and their like, with
+    `administers` there are projects in the store.
+    """
+    ours = [conversations.router, containers.router, files.router, traces.router]
     if administers:
         from service.web.admin import limits, organization, projects, usage  # not at the top: most have no projects
 
-        for router in (projects.router, limits.router, organization.router, usage.router):
-            app.include_router(router, prefix=OPENAI.prefix)
-        app.include_router(holdings.router)
+        ours += [projects.router, limits.router, organization.router, usage.router]
     if passes_on:
-        app.include_router(passing.router, prefix=OPENAI.prefix)
-    for router in (page.router, trees.router, turns.router, turn_tokens.router, jobs.router):
-        app.include_router(router)
-    for router in (welcome.router, health.router, metrics.router):
-        app.include_router(router)
-    return app
+        ours.append(passing.router)
+    bare = [holdings.router] if administers else []
+    bare += [page.router, trees.router, turns.router, turn_tokens.router, jobs.router]
+    return [
+        *((each.prefix, router) for each in DIALECTS for router in (create.router, stored.router, models.router)),
+        *((OPENAI.prefix, router) for router in ours),
+        *(("", router) for router in (*bare, welcome.router, health.router, metrics.router)),
+    ]
 
 
 def _weight(given: Mapping[str, float], ring: KeyRing | None, tenant: str) -> float:
@@ -157,9 +165,14 @@ def create_probe_app(service: Service, background: Background) -> ASGIApp:
 
 
 def _gated(
-    app: FastAPI, service: Service, background: Background, admission: Admission, sockets: Sockets | None = None
+    app: FastAPI,
+    service: Service,
+    background: Background,
+    admission: Admission,
+    sockets: Sockets | None = None,
+    direct: Direct | None = None,
 ) -> Gate:
-    """The application behind its gate; its state has what routes need."""
+    """The application behind its gate; its state has what routes need. `direct` is the short way to it."""
     app.state.service, app.state.background, app.state.admission = service, background, admission
     engine = service.engine
     app.state.exposition = Exposition(
@@ -172,7 +185,7 @@ def _gated(
     )
     entrance = Entrance(service.keys, service.key_ring)
     failed = None if service.key_ring is None else FailedLogins(service.directory.registry)
-    return Gate(app, entrance, admission, service.pacing, service.metrics, service.tracer, sockets, failed)
+    return Gate(direct or app, entrance, admission, service.pacing, service.metrics, service.tracer, sockets, failed)
 
 
 @asynccontextmanager

@@ -169,8 +169,13 @@ class EventStream(HttpResponse):
         self._encoder = exchange.dialect.encoder(obfuscate=obfuscate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer. What the source raises before its first batch is raised before the answer has begun."""
+        """Answer. What the source raises before its first batch is raised before the answer has begun.
 
+        It is a task of its own: each token wakes the frames of a task one by one, and those around this need not wake.
+        """
+        await asyncio.create_task(self._answer(scope, receive, send))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         def gone() -> None:
             self._exchange.facts["client"] = "gone"
             self._source.stop()

@@ -124,7 +124,7 @@ def test_vllm_on_the_cpu_listens_on_loopback_where_the_service_looks_for_it() ->
 
 
 def test_ignored_is_what_is_installed_and_built() -> None:
-    beside = {".venv-vllm", ".venv-rivals", ".venv-clients", ".venv-open-webui", ".venv-phoenix"}
+    beside = {".venv-vllm", ".venv-rivals", ".venv-clients", ".venv-open-webui", ".venv-phoenix", ".venv-peer-*"}
     assert {".venv"} | beside <= set(read(".gitignore").split())
 
 

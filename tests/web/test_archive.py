@@ -361,7 +361,7 @@ async def test_what_is_too_old_goes_from_the_archive_and_what_is_in_memory_stays
 ) -> None:
     kept = await say(stored.ada, "Count to 2.")
     await stored.all_archived()
-    async with serving(settings.model_copy(update={"archive_days": 1 / 86_400})):
+    async with serving(settings.model_copy(update={"archive_days": 0.001 / 86_400})):
         await until(lambda: _is_gone(stored.ada, away[0]), 30)
     await stored.ada.responses.retrieve(kept)
     assert await redis.pttl(f"{prefix}:{{00}}:archive-swept") > 0

@@ -10,7 +10,8 @@ from fastapi.routing import APIRouter
 from starlette.responses import PlainTextResponse, Response
 
 from service.settings.settings import Settings
-from service.web.routes.query import StrictRoute
+from service.web.routing.direct import Direct
+from service.web.routing.query import StrictRoute
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL
 
@@ -43,7 +44,7 @@ async def test_what_is_read_is_the_same_with_a_query_that_says_nothing(service: 
             assert plain.status_code == (404 if "unknown" in path else 200)
 
 
-def _app() -> FastAPI:
+def _app() -> Direct:
     router = APIRouter(route_class=StrictRoute)
 
     async def wanted(include: Annotated[list[str] | None, Query()] = None) -> frozenset[str]:
@@ -75,15 +76,15 @@ def _app() -> FastAPI:
         return {"one": 1}
 
     app = FastAPI()
-    app.include_router(router)
-    return app
+    app.include_router(router, prefix="/v1")
+    return Direct(app, [("/v1", router)], {})
 
 
 @pytest.mark.parametrize(
     ("path", "status", "text"),
     [
-        ("/plain/a%20b", 200, "/plain/a b a b [] 2 20"),
-        ("/plain/ab?limit=3&include=x&more=4", 200, "/plain/ab ab ['x'] 4 3"),
+        ("/plain/a%20b", 200, "/v1/plain/a b a b [] 2 20"),
+        ("/plain/ab?limit=3&include=x&more=4", 200, "/v1/plain/ab ab ['x'] 4 3"),
         ("/plain/ab?limit=0", 422, None),
         ("/number/1", 200, "2"),
         ("/number/one", 422, None),
@@ -95,6 +96,6 @@ def _app() -> FastAPI:
 async def test_an_endpoint_gets_what_it_asks_for(path: str, status: int, text: str | None) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(_app()), base_url="http://test") as client:
         for _ in range(2):
-            answer = await client.get(path)
+            answer = await client.get(f"/v1{path}")
             assert answer.status_code == status
             assert text is None or answer.text == text

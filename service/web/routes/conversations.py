@@ -16,9 +16,9 @@ from service.web.errors import JsonResponse
 from service.web.routes.conversation_list import page_of_conversations, read_filter
 from service.web.routes.included import Includes, listed
 from service.web.routes.input_items import Page, added, item_of, page_of
-from service.web.routes.query import StrictRoute
 from service.web.routes.received import body_of, exchange_of, making, noted, preparing, service_of
 from service.web.routes.stored import MAX_PAGE_ITEMS, with_room
+from service.web.routing.query import StrictRoute
 from store.errors import ConversationNotFound
 from store.keys import conversation_id as id_of_conversation
 from store.keys import id_of

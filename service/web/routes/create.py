@@ -29,9 +29,9 @@ from service.responses.refusals import not_compacted, nothing_said, store_refusa
 from service.responses.run import AppendSink, Run, foreground, storable
 from service.web.body import watch
 from service.web.event_stream import EventStream, RunSource, note_outcome
-from service.web.routes.query import StrictRoute
 from service.web.routes.received import body_of, caller_of, exchange_of, follow, making, preparing, service_of
 from service.web.routes.stored import streamed, with_room
+from service.web.routing.query import StrictRoute
 from store.errors import Conflict, StoreFull
 from store.keys import id_of
 

@@ -10,8 +10,8 @@ from service.engine.port import MODEL_CREATED, ModelCard
 from service.errors import ApiError
 from service.markup.written import written_by
 from service.web.errors import JsonResponse
-from service.web.routes.query import StrictRoute
 from service.web.routes.received import caller_of, service_of
+from service.web.routing.query import StrictRoute
 
 router = APIRouter(route_class=StrictRoute, tags=["Models"])
 

@@ -18,8 +18,8 @@ from service.web.errors import JsonResponse
 from service.web.event_stream import EventStream
 from service.web.routes.included import Includes, listed, shown
 from service.web.routes.input_items import list_input_items
-from service.web.routes.query import StrictRoute
 from service.web.routes.received import background_of, body_of, exchange_of, follow, noted, service_of, tell_end
+from service.web.routing.query import StrictRoute
 from store.turn import Found
 
 router = APIRouter(route_class=StrictRoute, tags=["Responses"])

@@ -11,8 +11,8 @@ from fastapi.openapi.utils import get_openapi
 
 from service.build import this_build
 from service.web.app import routed
-from service.web.routes.query import FILTER
 from service.web.routes.welcome import DOCS, OPENAPI
+from service.web.routing.query import FILTER
 from tests.support.openapi import bodies
 from tests.support.openapi.operations import EVERYWHERE, LINKS, MEANINGS, OPERATIONS, Operation
 from tests.support.openapi.page import page

@@ -1,0 +1,316 @@
+"""The gateways that are compared: how each is installed and started before a stub engine, one core for each of them.
+
+Each has a Redis or a database of its own, so that what it stores is its own alone. The engines, the stores and the
+client share the other core.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from bench._harness import HOST, cpu_seconds, free_port, held_bytes
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 120.0
+STOP_SECONDS = 10.0
+LOG_CHARS = 2000
+
+OURS, SMG = "harmonium", "smg"
+"""What is compared above all: both speak Harmony themselves, and keep what was said in Redis."""
+
+SERVER_CORE, OTHER_CORE = 0, 1
+
+
+@dataclass
+class Peer:
+    """A gateway that runs."""
+
+    name: str
+    port: int
+    model: str
+    pid: int
+    pace_port: int
+    """Where its engine is told how fast to be."""
+    store_pid: int | None = None
+    """Its Redis."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    chains: bool = True
+    """Whether it continues a response."""
+    gets: bool = True
+    """Whether it keeps what it made."""
+
+    def cpu_seconds(self) -> float:
+        """Processor time of it and what it has started."""
+        return sum(map(cpu_seconds, _tree(self.pid)))
+
+    def store_seconds(self) -> float:
+        """Processor time of its Redis; 0 where it has none."""
+        return 0.0 if self.store_pid is None else cpu_seconds(self.store_pid)
+
+    def held_bytes(self) -> int:
+        """Resident memory of it and what it has started."""
+        return sum(map(held_bytes, _tree(self.pid)))
+
+    def pace(self, milliseconds: float) -> None:
+        """Have its engine take so long for a token; 0 is at once."""
+        with urlopen(f"http://{HOST}:{self.pace_port}/pace?ms={milliseconds}", data=b""):
+            pass
+
+
+class Place:
+    """Where everything runs: a folder, and what was started there, which ends with it."""
+
+    def __init__(self, folder: Path, running: ExitStack) -> None:
+        self.folder = folder
+        self._running = running
+
+    def start(
+        self, name: str, command: Sequence[str], *, core: int, env: Mapping[str, str] | None = None, url: str = ""
+    ) -> int:
+        """Start a process on a core, wait until `url` answers, and say its id. Raises SystemExit where it doesn't."""
+        path = self.folder / f"{name}.log"
+        outside = {key: value for key, value in os.environ.items() if not key.startswith("HARMONIUM_")}
+        with path.open("w") as log:
+            process = subprocess.Popen(
+                command, env={**outside, **(env or {})}, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
+            )
+        if len(os.sched_getaffinity(0)) > 1:
+            os.sched_setaffinity(process.pid, {core})
+        self._running.callback(_stop, process)
+        deadline = time.monotonic() + START_SECONDS
+        while url and not _answers(url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"{name} did not start:\n{path.read_text()[-LOG_CHARS:]}")
+            time.sleep(0.05)
+        return process.pid
+
+
+@contextmanager
+def running(names: Sequence[str]) -> Iterator[list[Peer]]:
+    """The gateways of these names, ready, each asked nothing yet. Installs what is missing."""
+    with ExitStack() as stack:
+        place = Place(Path(stack.enter_context(tempfile.TemporaryDirectory())), stack)
+        engine = free_port()
+        command = [sys.executable, "-m", "bench._peers.engine", str(engine)]
+        place.start(
+            "engine", command, core=OTHER_CORE, env={"PYTHONPATH": str(ROOT)}, url=f"http://{HOST}:{engine}/v1/models"
+        )
+        yield [PEERS[name](place, engine) for name in names]
+
+
+def _ours(place: Place, engine: int) -> Peer:
+    port, (redis, redis_pid) = free_port(), _redis(place, OURS)
+    env = {
+        "PYTHONPATH": str(ROOT),
+        "HARMONIUM_PORT": str(port),
+        "HARMONIUM_REDIS_URL": f"redis://{HOST}:{redis}/0",
+        "HARMONIUM_ENGINE": "vllm",
+        "HARMONIUM_ENGINE_URL": f"http://{HOST}:{engine}",
+        "HARMONIUM_DATA_DIR": str(place.folder / OURS),
+    }
+    command = [sys.executable, "-m", "service", "serve"]
+    pid = place.start(OURS, command, core=SERVER_CORE, env=env, url=f"http://{HOST}:{port}/ready")
+    return Peer(OURS, port, "stub", pid, engine, redis_pid)
+
+
+def _smg(place: Place, engine: int) -> Peer:
+    """smg before an engine that speaks its gRPC, where it makes and reads Harmony itself."""
+    programs = _installed(SMG)
+    model = place.folder / "model"
+    model.mkdir()
+    env = {"PYTHONPATH": str(ROOT)}
+    subprocess.run([programs / "python", "-m", "bench._peers.model_folder", model], env=env, check=True)
+    grpc, pace, port = free_port(), free_port(), free_port()
+    command = [str(programs / "python"), "-m", "bench._peers.grpc_engine", str(grpc), str(pace), str(model)]
+    place.start("grpc-engine", command, core=OTHER_CORE, env=env, url=f"http://{HOST}:{pace}/health")
+    redis, redis_pid = _redis(place, SMG)
+    command = _smg_command(programs, port, redis, f"grpc://{HOST}:{grpc}", "vllm", "--model-path", str(model))
+    env = {"TIKTOKEN_ENCODINGS_BASE": str(model / "tiktoken")}
+    pid = place.start(SMG, command, core=SERVER_CORE, env=env, url=f"http://{HOST}:{port}/v1/models")
+    return Peer(SMG, port, "stub", pid, pace, redis_pid)
+
+
+def _smg_proxy(place: Place, engine: int) -> Peer:
+    """smg before a server that speaks the Responses API itself: it passes on, and keeps what was said."""
+    programs, port, (redis, redis_pid) = _installed(SMG), free_port(), _redis(place, "smg-proxy")
+    command = _smg_command(programs, port, redis, f"http://{HOST}:{engine}", "openai")
+    pid = place.start("smg-proxy", command, core=SERVER_CORE, url=f"http://{HOST}:{port}/health")
+    return Peer("smg-proxy", port, "stub", pid, engine, redis_pid)
+
+
+def _smg_command(programs: Path, port: int, redis: int, worker: str, backend: str, *more: str) -> list[str]:
+    listens = ("--host", HOST, "--port", str(port), "--prometheus-port", str(free_port()), "--log-level", "warn")
+    keeps = ("--history-backend", "redis", "--redis-url", f"redis://{HOST}:{redis}/0")
+    return [str(programs / "smg"), "launch", *listens, *keeps, "--worker-urls", worker, "--backend", backend, *more]
+
+
+def _agentic(place: Place, engine: int) -> Peer:
+    programs, port = _installed("agentic"), free_port()
+    command = [
+        *(str(programs / "agentic-server"), "--llm-api-base", f"http://{HOST}:{engine}", "--skip-llm-ready-check"),
+        *("--gateway-host", HOST, "--gateway-port", str(port)),
+        *("--db-url", f"sqlite://{place.folder / 'agentic.db'}?mode=rwc"),
+    ]
+    pid = place.start("agentic", command, core=SERVER_CORE, url=f"http://{HOST}:{port}/health")
+    return Peer("agentic", port, "stub", pid, engine)
+
+
+LITELLM = """
+model_list:
+  - model_name: stub
+    litellm_params: {model: hosted_vllm/stub, api_base: "http://127.0.0.1:ENGINE/v1", api_key: none}
+litellm_settings: {telemetry: false}
+general_settings: {disable_spend_logs: true}
+"""
+
+
+def _litellm(place: Place, engine: int) -> Peer:
+    """LiteLLM passes the Responses API on, and keeps nothing without a Postgres."""
+    programs, port = _installed("litellm"), free_port()
+    (place.folder / "litellm.yaml").write_text(LITELLM.replace("ENGINE", str(engine)))
+    env = {
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_LOG": "ERROR",
+    }
+    command = [str(programs / "litellm"), "--config", "litellm.yaml", "--host", HOST, "--port", str(port)]
+    command += ["--num_workers", "1"]
+    url = f"http://{HOST}:{port}/health/liveliness"
+    pid = place.start("litellm", command, core=SERVER_CORE, env=env, url=url)
+    return Peer("litellm", port, "stub", pid, engine, chains=False, gets=False)
+
+
+OGX = """
+version: 2
+distro_name: bench
+apis: [files, inference, responses, tool_runtime, vector_io]
+providers:
+  inference:
+  - provider_id: vllm
+    provider_type: remote::vllm
+    config: {base_url: "http://127.0.0.1:ENGINE/v1", max_tokens: 4096, api_token: none}
+  vector_io:
+  - provider_id: faiss
+    provider_type: inline::faiss
+    config: {persistence: {namespace: "vector_io::faiss", backend: kv_default}}
+  files:
+  - provider_id: builtin-files
+    provider_type: inline::localfs
+    config: {storage_dir: FOLDER/files, metadata_store: {table_name: files_metadata, backend: sql_default}}
+  responses:
+  - provider_id: builtin
+    provider_type: inline::builtin
+    config:
+      persistence:
+        responses: {table_name: responses, backend: sql_default, max_write_queue_size: 10000, num_writers: 4}
+  tool_runtime:
+  - {provider_id: model-context-protocol, provider_type: "remote::model-context-protocol"}
+storage:
+  backends:
+    kv_default: {type: kv_sqlite, db_path: FOLDER/kv.db}
+    sql_default: {type: sql_sqlite, db_path: FOLDER/sql.db}
+  stores:
+    metadata: {namespace: registry, backend: kv_default}
+    inference:
+      {table_name: inference_store, backend: sql_default, max_write_queue_size: 10000, num_writers: 4, enabled: true}
+    conversations: {table_name: openai_conversations, backend: sql_default}
+    prompts: {table_name: prompts, backend: sql_default}
+    connectors: {table_name: connectors, backend: sql_default}
+registered_resources:
+  models:
+  - {metadata: {}, model_id: stub, provider_id: vllm, provider_model_id: stub, model_type: llm}
+  vector_stores: []
+server: {port: PORT, host: 127.0.0.1}
+"""
+
+
+def _ogx(place: Place, engine: int) -> Peer:
+    """OGX makes responses of Chat Completions, and keeps them in SQLite."""
+    programs, port, folder = _installed("ogx"), free_port(), place.folder / "ogx"
+    folder.mkdir()
+    text = OGX.replace("ENGINE", str(engine)).replace("FOLDER", str(folder)).replace("PORT", str(port))
+    (folder / "ogx.yaml").write_text(text)
+    known = next(_installed("litellm").parent.rglob("9b5ad71b2ce5302211f9c61530b329a4922fc6a4"))
+    env = {
+        "TIKTOKEN_CACHE_DIR": str(known.parent),  # cl100k_base, which it would download; LiteLLM carries it
+        "OGX_LOGGING": "all=error",
+        "OGX_LOG_FORMAT": "json",
+        "HF_HUB_OFFLINE": "1",
+        "OTEL_SDK_DISABLED": "true",
+    }
+    command = [str(programs / "ogx"), "run", str(folder / "ogx.yaml"), "--insecure"]
+    pid = place.start("ogx", command, core=SERVER_CORE, env=env, url=f"http://{HOST}:{port}/v1/models")
+    return Peer("ogx", port, "vllm/stub", pid, engine)
+
+
+PEERS: Mapping[str, Callable[[Place, int], Peer]] = {
+    OURS: _ours,
+    SMG: _smg,
+    "smg-proxy": _smg_proxy,
+    "agentic": _agentic,
+    "litellm": _litellm,
+    "ogx": _ogx,
+}
+
+
+def _installed(name: str) -> Path:
+    """Where the programs of a rival are, which are installed if they aren't there."""
+    subprocess.run([ROOT / "scripts" / "setup", f"peer-{name}"], check=True)
+    return ROOT / f".venv-peer-{name}" / "bin"
+
+
+def _redis(place: Place, name: str) -> tuple[int, int]:
+    """A Redis that keeps what it has as the service's own does; its port and process."""
+    program, port, folder = shutil.which("redis-server"), free_port(), place.folder / f"redis-{name}"
+    if program is None:
+        raise SystemExit("there is no redis-server on the PATH")
+    folder.mkdir()
+    options = ("--port", str(port), "--save", "", "--appendonly", "yes", "--dir", str(folder))
+    pid = place.start(f"redis-{name}", [program, *options], core=OTHER_CORE)
+    deadline = time.monotonic() + START_SECONDS
+    while not _listens(port):
+        if time.monotonic() > deadline:
+            raise SystemExit("redis-server did not start in time")
+        time.sleep(0.01)
+    return port, pid
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=2):
+            return True
+    except (URLError, OSError):
+        return False
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def _tree(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found = [pid]
+    for each in found:
+        for children in Path(f"/proc/{each}/task").glob("*/children"):
+            found += map(int, children.read_text().split())
+    return found
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

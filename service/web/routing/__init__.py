@@ -1,0 +1,1 @@
+"""How a request finds its endpoint, and which query it may have."""
