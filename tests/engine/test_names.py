@@ -2,8 +2,6 @@
 
 import asyncio
 import shutil
-import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from service.engine.names import MAX_ADDRESSES, Names, Place
 from service.engine.port import EngineUnavailable
 from service.settings.core import server_url
+from tests.support.engine.certified import certified
 from tests.support.engine.connected import ask, connected, failure, hold, scripted
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin, standing_in
@@ -191,26 +190,14 @@ async def test_the_system_s_own_look_up_is_asked() -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-async def test_a_certificate_is_held_to_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_certificate_is_held_to_the_name(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         servers: list[Standin] = []
         for host, name in (("127.0.0.1", "vllm.test"), ("127.0.0.2", "other.test")):
-            tls = certified(tmp_path, name, monkeypatch if host == "127.0.0.1" else None)
             port = servers[0].port if servers else 0
+            tls, _ = certified(tmp_path, name)
             servers.append(await stack.enter_async_context(standing_in(scripted(), host=host, port=port, tls=tls)))
-        zone = Zone("127.0.0.1", "127.0.0.2")
-        engine = await stack.enter_async_context(connected(*servers, **by_name(servers[0], zone)))
+        zone, trusting = Zone("127.0.0.1", "127.0.0.2"), certified(tmp_path, "vllm.test")[1]
+        engine = await stack.enter_async_context(connected(*servers, **by_name(servers[0], zone), tls=trusting))
         assert engine.servers() == {f"{server.host}:{server.port}": server is servers[0] for server in servers}
-
-
-def certified(folder: Path, name: str, trusting: pytest.MonkeyPatch | None) -> ssl.SSLContext:
-    """What speaks TLS as a host of this name, whom aiohttp trusts where that is to be changed."""
-    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
-    made = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN={name}"
-    told = ["-addext", f"subjectAltName=DNS:{name}", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(["openssl", *made.split(), *told], check=True, capture_output=True)
-    if trusting:
-        trusting.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", ssl.create_default_context(cafile=str(certificate)))
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(certificate, key)
-    return served
+        assert (await ask(engine)).finish

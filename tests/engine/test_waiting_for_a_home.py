@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.engine.connections.contact import Contact
 from service.engine.names import Place
 from service.engine.port import Generation, Sampling
 from service.engine.servers.admission import Admission, Held, Reach, Ticket
 from service.engine.servers.choosing import ALONE, APART, Choosing, Home
-from service.engine.servers.engine import Access, open_session
+from service.engine.servers.engine import Access
 from service.engine.servers.kind import Terms
 from service.engine.servers.server import Server
 from service.engine.vllm.servers import Vllm
@@ -145,13 +146,16 @@ async def settled() -> None:
 @asynccontextmanager
 async def lines(count: int = 2) -> AsyncIterator[Lines]:
     """An admission before so many servers, which are asked nothing."""
-    async with open_session(Vllm(), "", 1) as session:
-        places = [Place(f"http://{number}", f"http://{number}") for number in range(count)]
-        servers = [Server(Vllm(), place, session, wanted=lambda: Terms("", 0), connect_seconds=1) for place in places]
-        found = Lines(servers)
+    contact = Contact(keeps=True, api_key="", connect_seconds=1)
+    places = [Place(f"http://{number}", f"http://{number}") for number in range(count)]
+    servers = [Server(Vllm(), place, contact, wanted=lambda: Terms("", 0), connect_seconds=1) for place in places]
+    found = Lines(servers)
+    try:
         yield found
         for asker in list(found.askers):
             await found.end(asker)
+    finally:
+        await contact.close()
 
 
 STEPS = st.lists(

@@ -15,6 +15,8 @@ from service.markup.parsers.by_server import ENDED, WORD, Writing, opens
 from service.markup.parsers.call import legal_name
 from service.markup.parsers.json_scan import ObjectScan
 
+END_OF_LINE = b"\n"
+
 TOKEN_BYTES = 512
 """The most that one token may stand for: none in any vocabulary known here has as much."""
 
@@ -74,12 +76,10 @@ class ChatAnswer(Answer):
             cached = min(cached, prompt)
         return Chunk(ids, last.finish, cached, known, text, prompt)
 
-    def _payloads(self) -> Iterator[bytes]:
+    def _payloads(self, data: bytes) -> Iterator[bytes]:
         """The data of the lines that are complete; any server's, however it ends its lines."""
-        start = 0
-        while (end := self._rest.find(b"\n", max(start, self._searched))) >= 0:
-            field, _, value = bytes(self._rest[start:end]).partition(b":")
-            start = self._searched = end + 1
+        for line in self._cut(data, END_OF_LINE):
+            field, _, value = line.partition(b":")
             value = value.strip()
             if value == DONE:
                 self.over = self.over or self.finished
@@ -87,10 +87,6 @@ class ChatAnswer(Answer):
                 yield value
             elif field == b"error":  # as llama.cpp's of before
                 yield b'{"error":' + value + b"}"
-        del self._rest[:start]
-        self._searched = len(self._rest)
-        if len(self._rest) > self._max_event_bytes:
-            raise EngineError(f"the {self.name} server sent an event of more than {self._max_event_bytes} bytes")
 
     def _take(self, payload: bytes) -> None:
         event = wire.read_event(self.name, payload)

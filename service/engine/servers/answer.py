@@ -6,7 +6,7 @@ its answer was read to the end.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from service.engine.port import Chunk, EngineBroke, EngineError, EngineUnavailable, Finish, TokenLogprobs
 
@@ -59,11 +59,12 @@ class Answer(ABC):
 
     def feed(self, data: bytes) -> Iterator[Chunk]:
         """What the next bytes say. Raises EngineError, after what came before it."""
-        self._rest += data
         error = None
         try:
-            for payload in self._payloads():
+            for payload in self._payloads(data):
                 self._take(payload)
+            if len(self._rest) > self._max_event_bytes:
+                raise EngineError(f"the {self.name} server sent an event of more than {self._max_event_bytes} bytes")
         except EngineError as raised:
             error = raised
         yield from self._made()
@@ -89,18 +90,25 @@ class Answer(ABC):
             raise EngineBroke(f"the {self.name} server broke off")
         return Chunk([], self._finish, self._cached_tokens, None if self._alternatives is None else [])
 
-    def _payloads(self) -> Iterator[bytes]:
-        """The data of the events that are complete; comments, which keep connections alive, are passed over."""
-        start = 0
-        while (end := self._rest.find(END_OF_EVENT, max(start, self._searched))) >= 0:
-            lines = bytes(self._rest[start:end])
-            start = self._searched = end + len(END_OF_EVENT)
-            if lines.startswith(DATA) and not lines.endswith(DONE):
-                yield lines[len(DATA) :]
-        del self._rest[:start]
-        self._searched = max(0, len(self._rest) - 1)
-        if len(self._rest) > self._max_event_bytes:
-            raise EngineError(f"the {self.name} server sent an event of more than {self._max_event_bytes} bytes")
+    def _payloads(self, data: bytes) -> Iterable[bytes]:
+        """The data of the events that these bytes complete; comments, which keep connections alive, are passed over."""
+        events = self._cut(data, END_OF_EVENT)
+        return [event[len(DATA) :] for event in events if event.startswith(DATA) and not event.endswith(DONE)]
+
+    def _cut(self, data: bytes, mark: bytes) -> list[bytes]:
+        """What these bytes complete, all at once, each without the mark at its end. What is behind the last is kept."""
+        rest = self._rest
+        if rest:
+            rest += data
+            if rest.find(mark, self._searched) < 0:  # each byte is searched once, however often one comes
+                self._searched = max(0, len(rest) - len(mark) + 1)
+                return []
+            data = bytes(rest)
+            rest.clear()
+        *whole, left = data.split(mark)
+        rest += left
+        self._searched = max(0, len(left) - len(mark) + 1)
+        return whole
 
     def _finish_as(self, reason: str) -> None:
         """Note why it stopped. Raises EngineError where that was not for its sake, and nobody here has asked for it."""

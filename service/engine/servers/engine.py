@@ -7,14 +7,16 @@ be handed from one to the next.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
 from service.addresses import LookUp, look_up
+from service.engine.connections.connection import Connection
+from service.engine.connections.contact import Contact
 from service.engine.names import Names, Place, is_name
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
@@ -32,7 +34,7 @@ from service.engine.servers.answer import Answer
 from service.engine.servers.choosing import Choosing, Home
 from service.engine.servers.kind import Kind, ServerChanged, Terms
 from service.engine.servers.reply import BROKEN
-from service.engine.servers.server import Server, State, Unreachable, open_session
+from service.engine.servers.server import Server, State, Unreachable
 from service.logs import event
 from service.markup.speech import AUTO, HARMONY, Speech, Transcript
 
@@ -85,8 +87,11 @@ class ServersEngine:
         context_tokens: int = 0,
         markup: str = AUTO,
         look_up: LookUp = look_up,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`markup` is AUTO, HARMONY or a family's name: what the model is said to write."""
+        """`markup` is AUTO, HARMONY or a family's name: what the model is said to write. `tls` is what the servers'
+        certificates are verified with, None is by the authorities that the system knows.
+        """
         self._kind = kind
         self._access = access
         self._wanted = model
@@ -95,7 +100,8 @@ class ServersEngine:
         self._servers: list[Server] = []
         self._leaving: list[Server] = []
         """Those that were taken out, and have generations under way."""
-        self._session: aiohttp.ClientSession | None = None
+        self._tls = tls
+        self._contact: Contact | None = None
         self._names = Names(look_up)
         self._looking: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
@@ -139,26 +145,31 @@ class ServersEngine:
     async def start(self) -> None:
         """Ask every server once, and go on asking; none needs to be there yet."""
         access, self._closed = self._access, False
-        self._session = open_session(self._kind, access.api_key, access.connect_seconds)
+        self._contact = Contact(
+            keeps=self._kind.keeps_connections,
+            api_key=access.api_key,
+            connect_seconds=access.connect_seconds,
+            tls=self._tls,
+        )
         self._servers, self._watchers = [], {}
-        await self._have(self._session, access)
-        self._looking = asyncio.create_task(self._look_again(self._session))
+        await self._have(self._contact, access)
+        self._looking = asyncio.create_task(self._look_again(self._contact))
 
     async def change(self, access: Access) -> None:
         """Have the servers of `access` from now on; the key is that of before. New ones are asked first. Those that are
         left out begin nothing more, and go once what runs there has ended.
         """
-        if self._session is None or self._closed:
+        if self._contact is None or self._closed:
             raise EngineUnavailable("the engine is closed")
-        await self._have(self._session, access)
+        await self._have(self._contact, access)
 
-    async def _have(self, session: aiohttp.ClientSession, access: Access | None = None) -> None:
+    async def _have(self, contact: Contact, access: Access | None = None) -> None:
         """Have the servers of `access`, or those to which the names of now lead."""
         async with self._changing:
             access = access or self._access
             places = await self._names.places(access.urls, access.connect_seconds)
             known = {server.place: server for server in self._servers}
-            servers = [known.get(place) or self._server(session, place) for place in places]
+            servers = [known.get(place) or self._server(contact, place) for place in places]
             new = [server for server in servers if server.place not in known]
             if not self._servers:  # among them, the first that is up says which model is wanted
                 self._servers = servers
@@ -177,12 +188,12 @@ class ServersEngine:
                 await self._let_go(server)
         self._admission.look()
 
-    async def _look_again(self, session: aiohttp.ClientSession) -> None:
+    async def _look_again(self, contact: Contact) -> None:
         """Follow the names of servers, for ever."""
         while True:
             await asyncio.sleep(self._access.resolve_seconds)
             if any(map(is_name, self._access.urls)):
-                await self._have(session)
+                await self._have(contact)
 
     async def check(self) -> None:
         """Return if a server is up, as far as its last probe says. Raises EngineUnavailable.
@@ -305,8 +316,8 @@ class ServersEngine:
         await self._names.close()
         for server in (*self._servers, *self._leaving):
             await server.close()
-        if self._session is not None:
-            await self._session.close()
+        if self._contact is not None:
+            await self._contact.close()
 
     async def _place(self, ticket: Ticket) -> Held | None:
         """A place at a server, once there is one; None where there will be none. Raises EngineOverloaded where too many
@@ -379,9 +390,9 @@ class ServersEngine:
             trouble.seconds = self._admission.seconds(ticket.need)
         return trouble
 
-    def _server(self, session: aiohttp.ClientSession, place: Place) -> Server:
+    def _server(self, contact: Contact, place: Place) -> Server:
         """A server that nobody has asked yet."""
-        return Server(self._kind, place, session, wanted=self._terms, connect_seconds=self._access.connect_seconds)
+        return Server(self._kind, place, contact, wanted=self._terms, connect_seconds=self._access.connect_seconds)
 
     async def _let_go(self, server: Server) -> None:
         """Close a server that was taken out, if nothing runs there any more."""
@@ -390,16 +401,16 @@ class ServersEngine:
             await server.leave()
             event(logger, logging.INFO, f"{self._kind.name} server has left", url=server.url)
 
-    async def _next(self, events: aiohttp.StreamReader, answer: Answer) -> bytes:
+    async def _next(self, events: Connection, answer: Answer) -> bytes:
         """The next bytes of a stream, none at its end; how the connection ends matters only before the finish."""
-        if not answer.finished:
-            return await events.readany()
+        if not answer.finished or events.at_eof:
+            return await events.read()
         now = asyncio.get_running_loop().time()
         if answer.given_up_at is None:
             answer.given_up_at = now + self._access.tail_seconds
         with suppress(*BROKEN):
             async with asyncio.timeout_at(answer.given_up_at):
-                return await events.readany() if now < answer.given_up_at else b""
+                return await events.read() if now < answer.given_up_at else b""
         return b""
 
     def _up(self, model: str = "") -> list[Server]:
@@ -416,7 +427,7 @@ class ServersEngine:
 
     def _trouble(self) -> EngineUnavailable:
         """Why no server can be had."""
-        if self._closed or self._session is None:
+        if self._closed or self._contact is None:
             return EngineUnavailable("the engine is closed")
         if not self._servers:
             return EngineUnavailable(f"the name of the {self._kind.name} servers leads to none")

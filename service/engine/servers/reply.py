@@ -6,6 +6,7 @@ from contextlib import aclosing, suppress
 
 import aiohttp
 
+from service.engine.connections.connection import Connection
 from service.engine.pass_through import PassedUsage
 from service.engine.port import EngineError, EngineUnavailable
 from service.engine.servers.passed_events import PassedEvents, UsageFound
@@ -28,18 +29,19 @@ class ServerReply:
     def __init__(
         self,
         name: str,
-        response: aiohttp.ClientResponse,
+        connection: Connection,
         hidden: list[str],
         broken: Callable[[], EngineUnavailable],
     ) -> None:
         """`hidden` is what nobody may see of what the server says; `broken` notes that the connection broke, and says
         what that is. Raises EngineError for an answer that nobody asked for.
         """
-        encoding = response.headers.get("content-encoding", "identity")
-        if response.content_type not in (EVENTS, JSON) or encoding != "identity":
+        answer = connection.answer
+        encoding = answer.headers.get("content-encoding", "identity")
+        if answer.content_type not in (EVENTS, JSON) or encoding != "identity":
             raise EngineError(f"the {name} server answered with something that is neither JSON nor a stream of events")
-        self.events = response.content_type == EVENTS
-        self._response = response
+        self.events = answer.content_type == EVENTS
+        self._connection = connection
         self._broken = broken
         self._read = PassedEvents(name, hidden)
         self._found = UsageFound()
@@ -68,12 +70,12 @@ class ServerReply:
         """See the port."""
         with suppress(*BROKEN):
             async with asyncio.timeout(TAIL_SECONDS):
-                await self._response.content.readany()
+                await self._connection.read()
 
     async def _next(self) -> bytes:
         """The next bytes, none at their end. Raises EngineUnavailable."""
         try:
-            return await self._response.content.readany()
+            return await self._connection.read()
         except BROKEN as error:
             raise self._broken() from error
 

@@ -11,17 +11,19 @@ points elsewhere is not followed: prompts and the key are for it alone.
 
 import asyncio
 import logging
-import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
+from service.engine.connections.connection import Connection
+from service.engine.connections.contact import Contact, bounded
+from service.engine.connections.dialing import Unconnected
+from service.engine.connections.outgoing import target_of
 from service.engine.names import Place
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
@@ -58,11 +60,7 @@ logger = logging.getLogger(__name__)
 HEAD_SECONDS = 30
 """How long a server may take to accept a generation or to say why not; its tokens may take longer."""
 
-IDLE_SECONDS = 3
-"""How long an unused connection is kept: less than the 5 s after which vLLM and llama.cpp close it, lest a request meet
-that."""
-
-RENDER_TIMEOUT = aiohttp.ClientTimeout(total=30)
+RENDER_SECONDS = 30
 """For how long a server may make a prompt."""
 
 MAX_RENDERED_BYTES = 64 << 20
@@ -71,18 +69,13 @@ MAX_RENDERED_BYTES = 64 << 20
 MAX_ANSWER_BYTES = 1 << 20
 """The largest answer to a probe, and the most that is read of an error."""
 
-KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""Seconds, seconds and probes after which the kernel gives up a peer that is gone."""
-
-JSON = {"content-type": "application/json"}
+ANYTHING = {"accept": "*/*"}
 
 SESSION = "x-session-id"
 """The header by which routers send a conversation's generations to one server."""
 
 MAX_KEY_BYTES = 64
 """How long a key of the digest in it may be."""
-
-BEARER = "Bearer "
 
 
 class Unreachable(EngineUnavailable):
@@ -116,7 +109,7 @@ class Server:
         self,
         kind: Kind,
         place: Place,
-        session: aiohttp.ClientSession,
+        contact: Contact,
         *,
         wanted: Wanted,
         connect_seconds: float,
@@ -138,11 +131,12 @@ class Server:
         self.trouble = f"the {kind.name} server was not asked yet"
         """Why it is not up. Clients may see it: it names no host."""
         self._wanted = wanted
-        self._session = session
-        self._probe_timeout = aiohttp.ClientTimeout(total=connect_seconds)
+        self._contact = contact
+        self._target = target_of(place)
+        self._probe_seconds = connect_seconds
         self._probing: asyncio.Task[None] | None = None
         self._told: _Heard | None = None
-        self._streams: set[aiohttp.ClientResponse] = set()
+        self._streams: set[Connection] = set()
         self._ends: dict[str, Request] = {}
         """What ends each generation that is under way, by its id."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -195,18 +189,18 @@ class Server:
         await self.close()
 
     async def close(self) -> None:
-        """End the streams, which closing the session alone would leave waiting, and what else is under way."""
+        """End the streams, and what else is under way."""
         self.state, self.trouble = State.CLOSED, "the engine is closed"
         for task in self._ending:
             task.cancel()
-        for response in self._streams:
-            response.close()
+        for connection in self._streams:
+            connection.abort()
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.wait([self._probing])
 
     @asynccontextmanager
-    async def stream(self, generation: Generation) -> AsyncGenerator[aiohttp.StreamReader, None]:
+    async def stream(self, generation: Generation) -> AsyncGenerator[Connection, None]:
         """The bytes of a generation's events. Leaving early aborts the generation.
 
         Raises EngineError: Unreachable, ServerChanged and EngineOverloaded mean that the server didn't begin.
@@ -221,9 +215,11 @@ class Server:
         if request.end is not None:
             self._ends[generation.id] = request.end
         try:
-            async with self._posted(request, _headers(generation), self.kind.refused, seconds=HEAD_SECONDS) as response:
+            async with self._posted(
+                request, _headers(generation), self.kind.refused, seconds=HEAD_SECONDS
+            ) as connection:
                 try:
-                    yield response.content
+                    yield connection
                 except BROKEN as error:
                     raise self._broke() from error
         finally:
@@ -242,8 +238,8 @@ class Server:
             return passed_refusal(self.kind.name, status, said, self._hidden)
 
         request = Request(passed.path, body)
-        async with self._posted(request, headers, refused, seconds=None) as response:
-            reply = ServerReply(self.kind.name, response, self._hidden, self._broke)
+        async with self._posted(request, headers, refused, seconds=None) as connection:
+            reply = ServerReply(self.kind.name, connection, self._hidden, self._broke)
             yield FoldedReply(self.kind.name, reply) if folded and reply.events else reply
 
     @asynccontextmanager
@@ -254,24 +250,24 @@ class Server:
         refused: Callable[[int, bytes], EngineError],
         *,
         seconds: float | None,
-    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        """The answer, its body unread; its head may take `seconds`. Raises as `stream` does."""
+    ) -> AsyncGenerator[Connection, None]:
+        """The connection with the answer, its body unread; its head may take `seconds`. Raises as `stream` does."""
         over = False
         try:
             try:
-                response = await self._post(request, headers, refused, seconds)
+                connection = await self._post(request, headers, refused, seconds)
             except NOT_BEGUN:
                 over = True
                 raise
-            self._streams.add(response)
+            self._streams.add(connection)
             try:
                 if self._closed:  # too late for `close` to end it
                     raise Unreachable(self.trouble)
-                yield response
+                yield connection
             finally:
-                over = response.content.at_eof()
-                self._streams.discard(response)
-                response.close()
+                over = connection.at_eof
+                self._streams.discard(connection)
+                connection.leave()
         except ServerChanged as error:
             self.down(error)
             raise
@@ -302,15 +298,9 @@ class Server:
         return self.down(EngineBroke(f"the connection to the {self.kind.name} server broke"))
 
     @property
-    def _host(self) -> dict[str, str]:
-        """What it is told to be asked for, where that isn't its address."""
-        return {"host": self.place.host} if self.place.host else {}
-
-    @property
     def _hidden(self) -> list[str]:
         """What nobody may see who asks it something: where it is, and the key for it."""
-        key = self._session.headers.get("authorization", "").removeprefix(BEARER)
-        return [each for each in (key, urlsplit(self.url).netloc, self.place.host) if each]
+        return [each for each in (self._contact.api_key, urlsplit(self.url).netloc, self.place.host) if each]
 
     @property
     def _templating(self) -> Templating:
@@ -360,7 +350,7 @@ class Server:
         if self._closed:
             return trouble
         if self.state is not State.DOWN or str(trouble) != self.trouble:
-            reason = f"{trouble} ({type(cause).__name__})" if cause else str(trouble)
+            reason = f"{trouble} ({type(cause.__cause__ or cause).__name__})" if cause else str(trouble)
             event(logger, logging.WARNING, f"{self.kind.name} server is down", url=self.url, reason=reason)
         self.state, self.trouble = State.DOWN, str(trouble)
         return trouble
@@ -371,30 +361,28 @@ class Server:
         headers: Mapping[str, str],
         refused: Callable[[int, bytes], EngineError],
         seconds: float | None,
-    ) -> aiohttp.ClientResponse:
-        """The answer to a request, its body unread. Raises Unreachable, and what the server refuses it with."""
+    ) -> Connection:
+        """The connection with the answer to a request, its body unread. Raises Unreachable, and what the server refuses
+        it with.
+        """
         name = self.kind.name
         try:
             async with asyncio.timeout(seconds):
-                response = await self._session.post(
-                    self.url + request.path,
-                    data=request.body,
-                    headers={**JSON, **headers, **self._host},
-                    allow_redirects=False,
-                    server_hostname=self.place.certified or None,
-                )
-                if response.status == 200:
-                    return response
+                told = {**self._contact.headers, **ANYTHING, **headers}
+                connection = await self._contact.pool.post(self._target, request.path, told, request.body)
+                status = connection.answer.status
+                if status == 200:
+                    return connection
                 try:
-                    said = await _body(response)
+                    said = await bounded(connection.read, MAX_ANSWER_BYTES)
                 finally:
-                    response.close()
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                    connection.leave()
+        except Unconnected as error:
             raise self.down(Unreachable(f"the {name} server can't be reached"), error) from error
         except BROKEN as error:  # it may have begun
             raise self.down(EngineUnavailable(f"the {name} server did not answer"), error) from error
-        failure = refused(response.status, said)
-        failed = response.status >= 500 and not isinstance(failure, EngineOverloaded | EngineRefused)
+        failure = refused(status, said)
+        failed = status >= 500 and not isinstance(failure, EngineOverloaded | EngineRefused)
         if failed or isinstance(failure, RefusedAlone):
             await self.probe()  # is it this request, or the server?
             if self.state is not State.UP:
@@ -433,25 +421,13 @@ class Server:
 
     async def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """The status and the body of a small request."""
-        return await self._asked(method, path, body, self._probe_timeout, MAX_ANSWER_BYTES)
+        return await self._contact.ask(
+            self.place, method, path, body, seconds=self._probe_seconds, most=MAX_ANSWER_BYTES
+        )
 
     async def _ask_at_length(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """The same of one about a whole conversation."""
-        return await self._asked(method, path, body, RENDER_TIMEOUT, MAX_RENDERED_BYTES)
-
-    async def _asked(
-        self, method: str, path: str, body: bytes | None, timeout: aiohttp.ClientTimeout, most: int
-    ) -> tuple[int, bytes]:
-        async with self._session.request(
-            method,
-            self.url + path,
-            data=body,
-            headers={**JSON, **self._host},
-            timeout=timeout,
-            allow_redirects=False,
-            server_hostname=self.place.certified or None,
-        ) as response:
-            return response.status, await _body(response, most)
+        return await self._contact.ask(self.place, method, path, body, seconds=RENDER_SECONDS, most=MAX_RENDERED_BYTES)
 
 
 def _headers(asked: Generation | Passed) -> dict[str, str]:
@@ -463,36 +439,3 @@ def _session(affinity: str, salt: str) -> dict[str, str]:
     """What tells a router which generations belong together, and nobody whose they are: two tenants never share one."""
     key = salt.encode()[:MAX_KEY_BYTES]
     return {SESSION: blake2b(affinity.encode(), key=key, digest_size=16).hexdigest()} if affinity else {}
-
-
-async def _body(response: aiohttp.ClientResponse, most: int = MAX_ANSWER_BYTES) -> bytes:
-    """The body, as far as it is of a sensible size."""
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > most:
-            break
-    return bytes(body)
-
-
-def open_session(kind: Kind, api_key: str, connect_seconds: float) -> aiohttp.ClientSession:
-    """The connections to all servers. How many there are is for who opens streams to bound."""
-    keeping: dict[str, Any] = {"keepalive_timeout": IDLE_SECONDS} if kind.keeps_connections else {"force_close": True}
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, socket_factory=_watched_socket, **keeping),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds),
-        headers={"authorization": BEARER + api_key} if api_key else {},
-        auto_decompress=False,
-        skip_auto_headers=("accept-encoding",),
-        cookie_jar=aiohttp.DummyCookieJar(),
-    )
-
-
-def _watched_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket on which the kernel notices that the other machine is gone."""
-    connection = socket.socket(*address[:3])
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in KEEPALIVE.items():
-        if hasattr(socket, option):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return connection

@@ -11,13 +11,16 @@ class VllmAnswer(Answer):
 
     def _take(self, payload: bytes) -> None:
         event = wire.read_event(payload)
-        if event.cached_tokens is not None:
+        if event.usage is not None and event.cached_tokens is not None:
             self._cached_tokens = event.cached_tokens
-        for choice in () if self.finished else event.choices:
+        if self._finish is not None:
+            return
+        for choice in event.choices:
             if self._alternatives is not None:
                 self._logprobs += wire.read_logprobs(choice, self._alternatives, decoded=self._decoded)
             if self._decoded and choice.text:
                 self._text.append(choice.text)
-            self._tokens += choice.token_ids or ()
+            if choice.token_ids:
+                self._tokens += choice.token_ids
             if choice.finish_reason is not None:
                 self._finish_as(choice.finish_reason)

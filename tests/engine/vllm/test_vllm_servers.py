@@ -161,7 +161,7 @@ async def test_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
         await server.die()
         for _ in range(5):
             await failure(engine)
-    assert [each["reason"] for each in logged(caplog)] == ["the vLLM server can't be reached (ClientConnectorError)"]
+    assert [each["reason"] for each in logged(caplog)] == ["the vLLM server can't be reached (ConnectionRefusedError)"]
 
 
 async def test_each_refusal_is_an_error_of_its_own() -> None:
