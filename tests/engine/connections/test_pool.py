@@ -1,0 +1,325 @@
+"""Connections that are kept, over real sockets: when one is used again, when it is closed, what each failure is."""
+
+import asyncio
+import shutil
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.engine.connections.connection import MAX_UNREAD_BYTES, Connection
+from service.engine.connections.dialing import Unconnected
+from service.engine.connections.incoming import Broken
+from service.engine.connections.outgoing import Target, target_of
+from service.engine.connections.pool import Pool
+from service.engine.names import Place
+from tests.support.engine.certified import certified
+from tests.support.engine.playing import OK, Call, playing
+from tests.support.waiting import until
+
+STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+HALF = STREAM + b"3\r\nabc\r\n"
+END = b"0\r\n\r\n"
+READ_BYTES = 256 * 1024
+"""The most that one read of a loop brings."""
+
+
+@asynccontextmanager
+async def pooled(*, keeps: bool = True, connect_seconds: float = 2, **more: Any) -> AsyncIterator[Pool]:
+    """A pool until the end of the block."""
+    pool = Pool(keeps=keeps, connect_seconds=connect_seconds, **more)
+    try:
+        yield pool
+    finally:
+        await pool.close()
+        assert pool.open == 0
+
+
+async def post(pool: Pool, target: Target, body: bytes = b"{}") -> Connection:
+    """Post something; the connection, its answer unread."""
+    async with asyncio.timeout(5):
+        return await pool.post(target, "/", {}, body)
+
+
+async def rest(connection: Connection) -> bytes:
+    """What is left of an answer."""
+    pieces: list[bytes] = []
+    async with asyncio.timeout(5):
+        while piece := await connection.read():
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def whole(pool: Pool, target: Target, body: bytes = b"{}") -> bytes:
+    """Post something and read the answer."""
+    connection = await post(pool, target, body)
+    try:
+        return await rest(connection)
+    finally:
+        connection.leave()
+
+
+async def test_a_connection_is_used_again_behind_an_answer_that_was_read() -> None:
+    async with playing() as server, pooled() as pool:
+        assert [await whole(pool, server.target()) for _ in range(5)] == [b"ok"] * 5
+        assert (len(server.calls), len(server.calls[0].heads), pool.open) == (1, 5, 1)
+
+
+async def test_those_at_once_have_connections_of_their_own() -> None:
+    async with playing() as server, pooled() as pool:
+        assert await asyncio.gather(*(whole(pool, server.target()) for _ in range(20))) == [b"ok"] * 20
+        assert await whole(pool, server.target()) == b"ok"
+        assert pool.open == len(server.calls) <= 20
+
+
+async def test_a_connection_is_for_one_peer() -> None:
+    async with playing() as server, playing() as other, pooled() as pool:
+        for each in (server, other, server, other):
+            await whole(pool, each.target())
+        assert (len(server.calls), len(other.calls)) == (1, 1)
+
+
+async def test_where_connections_are_not_kept_each_request_has_its_own_and_says_so() -> None:
+    async with playing() as server, pooled(keeps=False) as pool:
+        for _ in range(3):
+            await whole(pool, server.target())
+        assert [len(call.heads) for call in server.calls] == [1, 1, 1]
+        assert all(b"\r\nconnection: close\r\n" in call.heads[0] for call in server.calls)
+        await until(lambda: pool.open == 0, 2)
+
+
+async def test_an_idle_connection_is_closed_after_a_while() -> None:
+    async with playing() as server, pooled(idle_seconds=0.05) as pool:
+        await whole(pool, server.target())
+        assert pool.open == 1
+        await until(lambda: pool.open == 0, 2)
+        await until(server.calls[0].ended.is_set, 2)
+        await whole(pool, server.target())
+        assert len(server.calls) == 2
+
+
+async def test_one_that_the_server_has_closed_is_not_used_again() -> None:
+    async def once(call: Call) -> None:
+        await call.asked()
+        call.writer.write(OK)
+        call.writer.close()
+
+    async with playing(once) as server, pooled() as pool:
+        for _ in range(3):
+            assert await whole(pool, server.target()) == b"ok"
+            await until(lambda: pool.open == 0, 2)
+        assert len(server.calls) == 3
+
+
+@pytest.mark.parametrize("behind", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno"])
+async def test_nothing_that_came_unasked_is_anybodys_answer(behind: bytes) -> None:
+    late = asyncio.Event()
+
+    async def twice(call: Call) -> None:
+        await call.asked()
+        call.writer.write(OK + behind)
+        await late.wait()
+        call.writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno")
+
+    async with playing(twice) as server, pooled() as pool:
+        assert await whole(pool, server.target()) == b"ok"
+        late.set()
+        await until(lambda: pool.open == 0, 2)
+        assert await whole(pool, server.target()) == b"ok"
+
+
+@pytest.mark.parametrize("read", [False, True])
+async def test_leaving_an_answer_before_its_end_hangs_up(read: bool) -> None:
+    async def half(call: Call) -> None:
+        await call.asked()
+        call.writer.write(HALF)
+
+    async with playing(half) as server, pooled() as pool:
+        connection = await post(pool, server.target())
+        if read:
+            assert await connection.read() == b"abc"
+        connection.leave()
+        await until(lambda: pool.open == 0 and server.calls[0].ended.is_set(), 2)
+
+
+async def test_an_answer_with_an_end_that_nobody_read_hangs_up() -> None:
+    async with playing() as server, pooled() as pool:
+        connection = await post(pool, server.target())
+        await until(lambda: connection.answer.whole, 2)
+        connection.leave()
+        await until(lambda: pool.open == 0, 2)
+
+
+async def test_a_body_lasts_until_the_connection_ends_where_it_has_no_length() -> None:
+    async def until_its_end(call: Call) -> None:
+        await call.asked()
+        call.writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of")
+        await call.writer.drain()
+        call.writer.write(b" it")
+        call.writer.close()
+
+    async with playing(until_its_end) as server, pooled() as pool:
+        assert await whole(pool, server.target()) == b"all of it"
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200", b"nonsense\r\n\r\n"])
+async def test_a_connection_that_ends_before_the_head_is_broken_and_may_have_begun(said: bytes) -> None:
+    async def cut(call: Call) -> None:
+        await call.asked()
+        call.writer.write(said)
+        call.writer.close()
+
+    async with playing(cut) as server, pooled() as pool:
+        with pytest.raises(Broken):
+            await post(pool, server.target())
+        await until(lambda: pool.open == 0, 2)
+
+
+async def test_what_came_before_the_end_is_handed_over_and_then_it_is_broken() -> None:
+    async def cut(call: Call) -> None:
+        await call.asked()
+        call.writer.write(HALF)
+        call.writer.close()
+
+    async with playing(cut) as server, pooled() as pool:
+        connection = await post(pool, server.target())
+        await until(lambda: pool.open == 0, 2)
+        assert await connection.read() == b"abc"
+        for _ in range(2):
+            with pytest.raises(Broken):
+                await connection.read()
+        connection.leave()
+
+
+async def test_where_nobody_listens_nothing_was_sent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    async with pooled() as pool:
+        with pytest.raises(Unconnected):
+            await post(pool, target_of(Place(url, url)))
+
+
+async def test_a_name_without_an_address_is_no_connection() -> None:
+    url = "http://nowhere.invalid:1"
+    async with pooled() as pool:
+        with pytest.raises(Unconnected):
+            await post(pool, target_of(Place(url, url)))
+
+
+async def test_a_name_leads_to_its_server() -> None:
+    async with playing() as server, pooled() as pool:
+        answers = await asyncio.gather(*(whole(pool, server.target("localhost")) for _ in range(3)))
+        assert answers == [b"ok"] * 3
+
+
+async def test_a_connection_has_to_come_about_in_time_with_its_tls() -> None:
+    async with playing() as server, pooled(connect_seconds=0.1) as pool:
+        server.tls = True  # it says nothing of the kind
+        with pytest.raises(Unconnected):
+            await post(pool, server.target())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+@pytest.mark.parametrize(("name", "trusted"), [("vllm.test", True), ("other.test", True), ("vllm.test", False)])
+async def test_a_certificate_is_held_to_the_name_and_to_who_signed_it(tmp_path: Path, name: str, trusted: bool) -> None:
+    served, trusting = certified(tmp_path, name)
+    tls: ssl.SSLContext | None = trusting if trusted else None
+    async with playing(tls=served) as server, pooled(tls=tls) as pool:
+        target = server.target(certified="vllm.test")
+        if name == "vllm.test" and trusted:
+            assert [await whole(pool, target) for _ in range(2)] == [b"ok"] * 2
+            assert pool.open == 1
+        else:
+            with pytest.raises(Unconnected) as raised:
+                await post(pool, target)
+            assert isinstance(raised.value.__cause__, ssl.SSLCertVerificationError)
+
+
+async def test_cancelling_before_the_head_hangs_up() -> None:
+    async with playing(Call.asked) as server, pooled() as pool:  # type: ignore[arg-type]
+        asking = asyncio.create_task(post(pool, server.target()))
+        await until(lambda: bool(server.calls) and bool(server.calls[0].heads), 2)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await until(lambda: pool.open == 0 and server.calls[0].ended.is_set(), 2)
+
+
+async def test_closing_ends_what_waits_and_what_is_idle_and_nothing_begins_behind_it() -> None:
+    async def half(call: Call) -> None:
+        await call.asked()
+        call.writer.write(HALF)
+
+    async with playing(half) as server, playing() as other, pooled() as pool:
+        await whole(pool, other.target())
+        connection = await post(pool, server.target())
+        assert await connection.read() == b"abc"
+        reading = asyncio.create_task(connection.read())
+        await asyncio.sleep(0)
+        await pool.close()
+        assert pool.open == 0
+        with pytest.raises(Broken):
+            await reading
+        connection.leave()
+        with pytest.raises(Unconnected):
+            await post(pool, server.target())
+
+
+async def test_what_nobody_reads_is_bounded_and_comes_when_it_is_read() -> None:
+    poured, amount = 0, 64 << 20
+
+    async def pour(call: Call) -> None:
+        nonlocal poured
+        await call.asked()
+        call.writer.write(STREAM)
+        piece = b"%x\r\n%b\r\n" % (1 << 16, bytes(1 << 16))
+        while poured < amount:
+            call.writer.write(piece)
+            await call.writer.drain()
+            poured += 1 << 16
+        call.writer.write(END)
+
+    async with playing(pour) as server, pooled() as pool:
+        connection = await post(pool, server.target())
+        before = -1
+        while before < poured:  # until it no longer gets on
+            before = poured
+            await asyncio.sleep(0.05)
+        held = sum(map(len, connection.answer.pieces))
+        assert held <= MAX_UNREAD_BYTES + READ_BYTES
+        assert poured < amount
+        assert len(await rest(connection)) == amount
+        connection.leave()
+        assert pool.open == 1
+
+
+async def test_a_large_body_arrives_whole() -> None:
+    bodies: list[bytes] = []
+
+    async def take(call: Call) -> None:
+        while True:
+            bodies.append(await call.asked())
+            call.writer.write(OK)
+
+    async with playing(take) as server, pooled() as pool:
+        body = bytes(range(256)) * 40_000
+        assert await whole(pool, server.target(), body) == b"ok"
+        assert bodies == [body]
+
+
+async def test_an_answer_ahead_of_the_whole_request_leaves_no_connection() -> None:
+    async def refuse(call: Call) -> None:
+        await call.reader.readuntil(b"\r\n\r\n")
+        call.writer.write(b"HTTP/1.1 413 Large\r\ncontent-length: 2\r\n\r\nno")
+        await asyncio.Event().wait()
+
+    async with playing(refuse) as server, pooled() as pool:
+        connection = await post(pool, server.target(), bytes(64 << 20))
+        assert (connection.answer.status, await rest(connection)) == (413, b"no")
+        connection.leave()
+        await until(lambda: pool.open == 0, 2)
+        server.calls[0].ended.set()
