@@ -131,6 +131,7 @@ class Server:
         self.trouble = f"the {kind.name} server was not asked yet"
         """Why it is not up. Clients may see it: it names no host."""
         self._wanted = wanted
+        self._disarms = kind if isinstance(kind, Disarms) else None
         self._contact = contact
         self._target = target_of(place)
         self._probe_seconds = connect_seconds
@@ -206,9 +207,9 @@ class Server:
         Raises EngineError: Unreachable, ServerChanged and EngineOverloaded mean that the server didn't begin.
         """
         facts = self._served()
-        if isinstance(self.kind, Disarms):
+        if self._disarms is not None:
             try:
-                generation = await self.kind.disarmed(self._ask_at_length, facts, generation)
+                generation = await self._disarms.disarmed(self._ask_at_length, facts, generation)
             except BROKEN as error:
                 raise self.down(Unreachable(f"the {self.kind.name} server did not answer"), error) from error
         request = self.kind.request(facts, generation)
