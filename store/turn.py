@@ -3,7 +3,7 @@
 They are frozen, so what was read can't be changed in place, and a reader's chain is its own for ever.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -101,19 +101,13 @@ class Chain(msgspec.Struct, frozen=True):
         """The id of the newest turn, or None for an empty chain."""
         return self.ids[-1] if self.ids else None
 
-    def messages(self) -> Iterator[StoredMessage]:
+    def messages(self) -> list[StoredMessage]:
         """Every message of the chain that a prompt may have, oldest first."""
-        for turn in self.turns:
-            for message in turn:
-                if message.tokens:
-                    yield message
+        return [message for turn in self.turns for message in turn if message.tokens]
 
-    def notes(self, role: str) -> Iterator[StoredMessage]:
+    def notes(self, role: str) -> list[StoredMessage]:
         """Every note of this role, oldest first."""
-        for turn in self.turns:
-            for message in turn:
-                if message.role == role and not message.tokens:
-                    yield message
+        return [message for turn in self.turns for message in turn if not message.tokens and message.role == role]
 
 
 class Found(msgspec.Struct, frozen=True):

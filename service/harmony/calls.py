@@ -85,5 +85,5 @@ def _speaks(message: StoredMessage) -> bool:
 
 def history_of(chain: Chain) -> list[StoredMessage]:
     """The messages of a chain as its next prompt has them, oldest first."""
-    messages = list(chain.messages())
+    messages = chain.messages()
     return paired(messages) if chain.cut else messages

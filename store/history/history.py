@@ -236,7 +236,7 @@ class ConversationHistoryStore:
 
     def refuse_long(self, chain: Chain) -> None:
         """Raise ChainTooLong for a chain in memory that could not be continued if it were stored."""
-        messages = list(chain.messages())
+        messages = chain.messages()
         most = self.caps.chain_messages
         size = sum(message.size for turn in chain.turns for message in turn)
         if len(chain.ids) >= self.max_depth or 0 < most <= len(messages) or size >= self.max_chain_bytes:

@@ -73,10 +73,8 @@ def fault_of(summary: str) -> str | None:
 
 def since_compaction(messages: Sequence[StoredMessage]) -> int:
     """The place of the newest marker, 0 where there is none: nothing before it is in the prompt."""
-    for place in range(len(messages) - 1, -1, -1):
-        if is_marker(messages[place]):
-            return place
-    return 0
+    places = [place for place, message in enumerate(messages) if message.name == MARKER and is_marker(message)]
+    return places[-1] if places else 0
 
 
 def is_marker(message: StoredMessage) -> bool:

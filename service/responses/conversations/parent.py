@@ -43,7 +43,7 @@ class Parent:
         self.responses = frozenset(chain.ids)
         self.loaded = [(note.name or "[]").encode() for note in chain.notes(LOADED)]
         """The lists of tools that searches found in it, the oldest first."""
-        self.container = next((note.name for note in reversed([*chain.notes(CONTAINER)])), None)
+        self.container = next((note.name for note in reversed(chain.notes(CONTAINER))), None)
         """The container in which the conversation last ran code."""
         self.root = chain.ids[0] if chain.ids else None
         """The first response of the conversation."""
@@ -54,7 +54,7 @@ class Parent:
 
     def notes(self, role: str) -> list[StoredMessage]:
         """The notes of this role in the conversation so far. Ask before its history is taken."""
-        return list(self._chain.notes(role))
+        return self._chain.notes(role)
 
     def take_history(self) -> list[StoredMessage]:
         """The messages of the conversation so far, oldest first. They are let go of here: take them once."""

@@ -168,11 +168,11 @@ def _compacted_first(
     request: CreateRequest, rules: Rules, prefix: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
 ) -> tuple[Rules, list[StoredMessage]] | None:
     """The rules and the messages where these are compacted before they are answered; None where they aren't."""
+    if request.managing is None:
+        return None
     prefix_tokens = _length(prefix)
     said = sum(len(message.tokens) for message in messages) // BYTES_A_TOKEN
     size = prefix_tokens + said + len(PROMPT_END) // BYTES_A_TOKEN
-    if request.managing is None:
-        return None
     due = threshold(request.managing.compact_threshold, limit)
     place = newest_input(messages) if size > due else 0
     if not place:
