@@ -15,6 +15,7 @@ import queue
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -26,6 +27,9 @@ QUEUE_LINES = 4096
 
 MAX_VALUE_CHARS = 8192
 """What is shown of one value; a traceback fits, a request body doesn't."""
+
+GATHER_SECONDS = 0.01
+"""How long lines gather before they are written together."""
 
 CLOSE_SECONDS = 2.0
 """How long a process that ends waits for its last lines to be written."""
@@ -106,12 +110,17 @@ _FORMATTERS: dict[Format, type[logging.Formatter]] = {"text": TextFormatter, "js
 
 
 class QueuedHandler(logging.Handler):
-    """Formats a record where it is logged and writes the line from a thread, so that callers never wait."""
+    """Formats a record where it is logged and writes the line from a thread, so that callers never wait.
 
-    def __init__(self, stream: TextIO, lines: int = QUEUE_LINES) -> None:
+    The thread lets lines gather for a moment: to wake it for each takes a busy process longer than to write them.
+    """
+
+    def __init__(self, stream: TextIO, lines: int = QUEUE_LINES, gather_seconds: float = GATHER_SECONDS) -> None:
         super().__init__()
         self._stream = stream
-        self._lines: queue.Queue[str | None] = queue.Queue(lines)
+        self._most = lines
+        self._gather_seconds = gather_seconds
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._dropped = 0
         self._writer = threading.Thread(target=self._write, name="log writer", daemon=True)
         self._writer.start()
@@ -123,33 +132,35 @@ class QueuedHandler(logging.Handler):
         except Exception:  # a line that can't be formatted is reported by logging's own rule, and nothing else fails
             self.handleError(record)
             return
-        try:
-            self._lines.put_nowait(line)
-        except queue.Full:
+        if self._lines.qsize() < self._most:  # logging calls this under the handler's lock
+            self._lines.put(line)
+        else:
             self._dropped += 1
 
     def close(self) -> None:
         """Write what waits, for at most CLOSE_SECONDS."""
         if self._writer.is_alive():
-            try:
-                self._lines.put(None, timeout=CLOSE_SECONDS)
-            except queue.Full:
-                self._dropped += 1
-            else:
-                self._writer.join(CLOSE_SECONDS)
+            self._lines.put(None)
+            self._writer.join(CLOSE_SECONDS)
         super().close()
 
     def _write(self) -> None:
         try:
-            while (line := self._lines.get()) is not None:
-                self._stream.write(line + "\n")
-                if self._lines.empty():
-                    self._write_loss()
-                self._stream.flush()
-            self._write_loss()
-            self._stream.flush()
+            while self._write_some():
+                pass
         except (OSError, ValueError):
             return  # stderr is closed: nothing can be logged, and serving goes on
+
+    def _write_some(self) -> bool:
+        """Write what waits, once there is something; whether more may come."""
+        lines = [self._lines.get()]
+        if lines[0] is not None:
+            time.sleep(self._gather_seconds)
+        lines += [self._lines.get() for _ in range(self._lines.qsize())]
+        self._stream.write("".join(f"{line}\n" for line in lines if line is not None))
+        self._write_loss()
+        self._stream.flush()
+        return None not in lines
 
     def _write_loss(self) -> None:
         self.acquire()  # `emit` counts under this lock
