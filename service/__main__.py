@@ -43,6 +43,7 @@ def main() -> None:
             from service.commands.client.completion import know_shells
 
             know_shells()
+    gc.freeze()
     gc.enable()
     app()
 

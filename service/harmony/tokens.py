@@ -64,8 +64,8 @@ as no run of letters or digits goes past it. (An apostrophe would not do: "it's"
 LONGEST_RUN_CHARS = 131_072
 """The longest stretch without a place to cut: some 20 ms, and no text that anybody reads has one."""
 
-BLOCK_LINES = 32
-"""How many lines of the vocabulary's file are looked through for one of them: 3 µs, once for an id."""
+BLOCK_LINES = 64
+"""How many lines of the vocabulary's file are looked through for one of them: 4 µs, once for an id."""
 
 PACKAGE = "bpe_openai"
 VOCABULARY = "o200k_base"

@@ -136,9 +136,9 @@ def test_a_vocabulary_in_another_form_is_refused(tmp_path: Path, monkeypatch: py
 
 
 def test_a_vocabulary_whose_lines_are_out_of_order_is_refused() -> None:
-    lines = [b"IQ== %d\n" % id for id in range(100)]
+    lines = [b"IQ== %d\n" % id for id in range(300)]
     with pytest.raises(ValueError, match="not found"):
-        tokens.Words(b"".join([*lines[50:99], *lines[:50], lines[99]]))
+        tokens.Words(b"".join([*lines[200:299], *lines[:200], lines[299]]))
 
 
 def test_a_character_split_between_ids_decodes_whole_and_its_half_to_a_replacement() -> None:

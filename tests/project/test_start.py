@@ -59,3 +59,28 @@ def test_what_is_unused_can_be_imported_again_and_models_are_built_as_ever() -> 
     with _importing():
         assert BaseModel.model_config == {"defer_build": True}
     assert BaseModel.model_config == {}
+
+
+def test_what_a_command_imported_is_not_looked_at_for_garbage_while_its_options_are_read() -> None:
+    code = (
+        "import gc, sys\n"
+        "gc.disable()\n"
+        "from service import __main__\n"
+        "from service.commands import command_line\n"
+        "command_line._load = lambda **options: sys.exit(0 if gc.get_freeze_count() > 10_000 else 1)\n"
+        "sys.argv = ['harmonium', 'serve']\n"
+        "__main__.main()"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_a_command_is_made_ready_alone_and_one_that_is_not_there_leaves_all() -> None:
+    code = (
+        "from service.commands.command_line import alone, app\n"
+        "alone('bogus')\n"
+        "everything = len(app.registered_commands)\n"
+        "alone('serve')\n"
+        "print(everything > 5, len(app.registered_commands), len(app.registered_groups))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "True 1 0\n"
