@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
 
@@ -17,6 +18,11 @@ KNOWN_SECONDS = 10.0
 
 NEXT_SECONDS = 0.25
 """How long one address is tried alone before the next one is tried beside it (RFC 8305, section 5)."""
+
+DIALED_AT_ONCE = 32
+"""How many connections to one peer may be made at the same time, the others wait. Many servers have a queue of some 100
+for those that they haven't accepted yet. The kernel drops what is more, and tries again a second later, and then again
+after two and four: longer than a connection may take."""
 
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds, seconds and probes after which the kernel gives up a peer that is gone."""
@@ -41,12 +47,15 @@ class Dialing:
         self._seconds = seconds
         self._tls = tls
         self._known: dict[tuple[str, int], _Found] = {}
+        self._turns: WeakValueDictionary[Peer, asyncio.Semaphore] = WeakValueDictionary()
+        """Whose turn it is to be connected to a peer, as long as anybody wants to be."""
 
     async def dial(self, peer: Peer, made: Callable[[], _P]) -> _P:
         """The protocol that `made` makes, connected. Raises Unconnected."""
         connecting: socket.socket | None = None
+        turns = self._turns.setdefault(peer, asyncio.Semaphore(DIALED_AT_ONCE))
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._seconds), turns:
                 addresses = await self._addresses(peer.host, peer.port)
                 connecting = await start_connection(
                     addresses, happy_eyeballs_delay=NEXT_SECONDS, socket_factory=watched_socket

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from service.engine.connections.connection import MAX_UNREAD_BYTES, Connection
-from service.engine.connections.dialing import Unconnected
+from service.engine.connections.dialing import DIALED_AT_ONCE, Unconnected
 from service.engine.connections.incoming import Broken
 from service.engine.connections.outgoing import Target, target_of
 from service.engine.connections.pool import Pool
@@ -221,6 +221,17 @@ async def test_a_connection_has_to_come_about_in_time_with_its_tls() -> None:
         server.tls = True  # it says nothing of the kind
         with pytest.raises(Unconnected):
             await post(pool, server.target())
+
+
+async def test_a_server_is_not_overrun_by_connections_and_none_waits_for_longer_than_one_may_take() -> None:
+    async with playing() as server, playing() as other, pooled(connect_seconds=0.5) as pool:
+        server.tls = True  # so that none of its connections comes about
+        many = [asyncio.create_task(post(pool, server.target())) for _ in range(3 * DIALED_AT_ONCE)]
+        await until(lambda: len(server.calls) == DIALED_AT_ONCE, 2)
+        assert await whole(pool, other.target()) == b"ok", "who asks another one doesn't wait"
+        assert len(server.calls) == DIALED_AT_ONCE
+        failures = await asyncio.gather(*many, return_exceptions=True)
+        assert {type(failure) for failure in failures} == {Unconnected}
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
