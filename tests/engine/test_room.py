@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.engine.connections.contact import Contact
+from service.engine.names import Place
 from service.engine.port import EngineOverloaded, EngineUnavailable, Load, Sampling
 from service.engine.servers.admission import FIRST_EXPECTED
+from service.engine.servers.kind import Ask, Terms, Told
+from service.engine.servers.server import Server, State
+from service.engine.vllm.servers import Vllm
 from service.harmony.tokens import STOPS
 from service.rates import Rate
 from tests.support.engine.connected import CARD, ask, connected, failure, generation, hold, scripted
@@ -327,6 +332,29 @@ async def test_what_others_have_in_the_cache_leaves_less_room() -> None:
     ):
         held = [await hold(engine, id=str(number)) for number in range(2)]
         await cancelled(await waiting(engine, id="third"), *held)
+
+
+async def test_what_of_ours_ends_while_a_server_tells_is_not_taken_for_others() -> None:
+    told, heard = asyncio.Event(), asyncio.Event()
+
+    class Slow(Vllm):
+        """A server that says how much it has, which takes a while to be heard."""
+
+        async def told(self, ask: Ask) -> Told:
+            told.set()
+            await heard.wait()
+            return Told(running=4, used=0.4, room=1000)
+
+    place, contact = Place("http://vllm", "http://vllm"), Contact(keeps=True, api_key="", connect_seconds=1)
+    server = Server(Slow(), place, contact, wanted=Terms, connect_seconds=1)
+    server.state, server.running, server.tokens = State.UP, 4, 400
+    weighing = asyncio.create_task(server.weigh())
+    await told.wait()
+    server.running = server.tokens = 0
+    heard.set()
+    await weighing
+    await contact.close()
+    assert (server.room, server.others_running, server.others_tokens) == (1000, 0, 0)
 
 
 @pytest.mark.parametrize(

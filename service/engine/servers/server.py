@@ -165,16 +165,17 @@ class Server:
         """Ask how much it has to do. Where it doesn't tell, or nonsense, it counts as if it were ours alone."""
         if self.state is not State.UP or not isinstance(self.kind, Telling):
             return
-        life = self.lives
+        life, running, tokens = self.lives, self.running, self.tokens
         try:
             told = await self.kind.told(self._ask)
         except (EngineError, *BROKEN):
             told = Told()
         if life == self.lives:
             self.room = told.room or self.room
-            self._told = _Heard(
-                max(0, told.running + told.waiting - self.running), max(0, int(told.used * self.room) - self.tokens)
-            )
+            # what of ours has ended, or begun, while it told is nobody else's
+            others = told.running + told.waiting - max(running, self.running)
+            others_tokens = int(told.used * self.room) - max(tokens, self.tokens)
+            self._told = _Heard(max(0, others), max(0, others_tokens))
 
     async def probe(self) -> None:
         """Find out how it is doing. Several who ask at once share one probe; never raises."""
