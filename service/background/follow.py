@@ -149,11 +149,12 @@ class Following:
     async def _hear(self, listener: Listener) -> list[Event]:
         """What the channel brings next, as far as it follows what was handed over."""
         messages = await listener.messages(QUIET_SECONDS)
+        if messages == [] and not self._stopped.is_set():
+            messages = await self._look(listener)
         if messages is None:
             self._behind = True
             return []
         if not messages:
-            await self._read_tail()
             if self._leaving() and not self._behind:
                 self._stopped.set()
             return []
@@ -176,9 +177,27 @@ class Following:
         self._to_read = taken if taken < len(entries) else min(READ_ENTRIES, 2 * self._to_read)
         return batch
 
+    async def _look(self, listener: Listener) -> list[bytes] | None:
+        """Look at the log's tail after a silence, unless messages come before that is read: these, as the listener has
+        them."""
+        asked = self._log.tail_soon(self._tenant, self.id)
+        asked.add_done_callback(lambda _: listener.wake())
+        try:
+            messages = await listener.messages(QUIET_SECONDS)
+        finally:
+            in_vain = asked.cancel() or asked.cancelled() or asked.exception() is not None
+        if messages == [] and not in_vain:
+            self._compare(asked.result())
+        elif messages == []:
+            await self._read_tail()
+        return messages
+
     async def _read_tail(self) -> None:
         """Find out by the log's tail whether there is more, or no more to come."""
-        tail = await self._retried(lambda: self._log.tail(self._tenant, self.id))
+        self._compare(await self._retried(lambda: self._log.tail(self._tenant, self.id)))
+
+    def _compare(self, tail: Entry | None) -> None:
+        """Note what the log's tail says."""
         if tail is None:
             raise LogGone(self.id)
         if tail.last > self._after:

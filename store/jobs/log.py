@@ -8,14 +8,24 @@ each entry on a channel as they write it; whoever wants it at once subscribes fi
 Raw replies about streams are read here and nowhere else. Never write here.
 """
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
 
+from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
+from store.keys import Key, shard_of
 
 PAGE_ENTRIES = 256
 """The most entries that one command asks for."""
+
+GATHER_SECONDS = 0.05
+"""For how long tails are gathered of whoever is in no hurry: read together, each costs a part of what it does alone."""
+
+MOST_TAILS = 64
+"""The most that are read at once."""
 
 GONE = b"gone"
 """The message on a log's channel when the log is deleted."""
@@ -37,6 +47,9 @@ class EventLog:
         """The logs in the same Redis as `history`, which closes it."""
         self._server = history.server
         self._keyspace = history.keyspace
+        self._gathered: dict[int, list[tuple[Key, asyncio.Future[Entry | None]]]] = {}
+        """Whose tails are about to be read, by their shard."""
+        self._tasks = set[asyncio.Task[None]]()
 
     async def read(self, tenant: str, id: str, after: int, limit: int) -> list[Entry]:
         """The entries with events after number `after`, -1 for all; at most `limit`, oldest first.
@@ -58,14 +71,52 @@ class EventLog:
     async def tail(self, tenant: str, id: str) -> Entry | None:
         """The last entry; None where there is no log. Raises NotFound for an id that can't exist, StoreUnavailable."""
         async with self._server.operation() as operation:
-            found = await operation.command("XREVRANGE", self._key(tenant, id), "+", "-", "COUNT", 1)
-        return _entry(found[0]) if found else None
+            return _last(await operation.command(*_tail(self._key(tenant, id))))
+
+    def tail_soon(self, tenant: str, id: str) -> asyncio.Future[Entry | None]:
+        """As `tail`, some GATHER_SECONDS later and together with others of the shard, unless it is cancelled before.
+
+        Raises StoreUnavailable also where another one of them could not be read. Raises NotFound at once.
+        """
+        key = self._key(tenant, id)
+        asked: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
+        gathered = self._gathered.setdefault(shard_of(self._keyspace.digits(id)), [])
+        gathered.append((key, asked))
+        if len(gathered) == 1:
+            task = asyncio.create_task(self._read_tails(gathered))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return asked
+
+    async def _read_tails(self, gathered: list[tuple[Key, asyncio.Future[Entry | None]]]) -> None:
+        try:
+            await asyncio.sleep(GATHER_SECONDS)
+            for shard in [shard for shard, each in self._gathered.items() if each is gathered]:
+                del self._gathered[shard]
+            while some := [each for each in gathered if not each[1].done()][:MOST_TAILS]:
+                await self._answer(some)
+        finally:
+            for _, asked in gathered:
+                asked.cancel()
+
+    async def _answer(self, some: Sequence[tuple[Key, asyncio.Future[Entry | None]]]) -> None:
+        """Read some tails in a row."""
+        try:
+            async with self._server.operation() as operation:
+                replies = await operation.row(*(_tail(key) for key, _ in some), at=some[0][0], ahead=True)
+        except StoreUnavailable as error:
+            for asked in [asked for _, asked in some if not asked.done()]:
+                asked.set_exception(error)
+            return
+        for (_, asked), reply in zip(some, replies, strict=True):
+            if not asked.done():
+                asked.set_result(_last(reply))
 
     def channel(self, tenant: str, id: str) -> str:
         """Where each entry is published as it is added, for `parse_message`. Raises NotFound for an impossible id."""
         return self._keyspace.turn(tenant, id).key("events")
 
-    def _key(self, tenant: str, id: str) -> str:
+    def _key(self, tenant: str, id: str) -> Key:
         return self._keyspace.turn(tenant, id).key("log")
 
 
@@ -75,6 +126,16 @@ def parse_message(message: bytes) -> Entry | None:
         return None
     number, _, blob = message.partition(b" ")
     return Entry(int(number) - 1, blob)
+
+
+def _tail(key: Key) -> tuple[str | int, ...]:
+    """The command that asks for a log's last entry."""
+    return ("XREVRANGE", key, "+", "-", "COUNT", 1)
+
+
+def _last(found: Any) -> Entry | None:
+    """What it answers."""
+    return _entry(found[0]) if found else None
 
 
 def _entry(raw: Any) -> Entry:

@@ -1,5 +1,6 @@
 """Event logs: read from any event on, whole, in order, on every server."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,7 +10,7 @@ from redis.asyncio import Redis
 
 from store.errors import NotFound, StoreUnavailable
 from store.history.history import ConversationHistoryStore
-from store.jobs.log import GONE, PAGE_ENTRIES, Entry, EventLog, parse_message
+from store.jobs.log import GONE, MOST_TAILS, PAGE_ENTRIES, Entry, EventLog, parse_message
 from store.redis.connection import connect
 from tests.support.store.sample import TENANT
 from tests.support.store.told import names, write
@@ -77,6 +78,30 @@ async def test_a_log_that_is_not_there_is_empty(log: EventLog, id: str) -> None:
     assert await log.tail(TENANT, id) is None
 
 
+async def test_tails_that_nobody_hurries_for_are_read_together(
+    history: ConversationHistoryStore, log: EventLog, redis: Redis, id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(redis, history, id, 4, b"five")
+    begun, operation = list[None](), history.server.operation
+    monkeypatch.setattr(history.server, "operation", lambda: (begun.append(None), operation())[1])
+    asked = [log.tail_soon(TENANT, each) for each in (*(history.new_id() for _ in range(MOST_TAILS + 1)), id)]
+    asked[0].cancel()
+    assert await asyncio.gather(*asked[1:]) == [None] * MOST_TAILS + [Entry(4, b"five")]
+    assert len(begun) == 2  # one more than go together
+
+
+async def test_a_tail_that_cannot_be_read_is_no_reason_never_to_read_others(
+    history: ConversationHistoryStore, log: EventLog, redis: Redis, id: str
+) -> None:
+    await write(redis, history, id, 4, b"five")
+    broken = history.new_id()
+    await redis.set(names(history, broken)[0], "no stream")
+    refused = await asyncio.gather(*(log.tail_soon(TENANT, each) for each in (broken, id)), return_exceptions=True)
+    assert [type(each) for each in refused] == [StoreUnavailable] * 2
+    assert await log.tail_soon(TENANT, id) == Entry(4, b"five")
+    await redis.unlink(names(history, broken)[0])
+
+
 async def test_a_log_is_its_tenant_s_alone(
     history: ConversationHistoryStore, log: EventLog, redis: Redis, id: str
 ) -> None:
@@ -91,14 +116,15 @@ async def test_an_id_that_cannot_exist_has_no_log(log: EventLog) -> None:
     for ask in (log.tail(TENANT, "resp_x"), log.read(TENANT, "resp_x", -1, 1)):
         with pytest.raises(NotFound):
             await ask
-    with pytest.raises(NotFound):
-        log.channel(TENANT, "resp_x")
+    for ask in (log.channel, log.tail_soon):
+        with pytest.raises(NotFound):
+            ask(TENANT, "resp_x")
 
 
 async def test_a_log_is_unavailable_when_the_server_is() -> None:
     history = ConversationHistoryStore(connect("unix:///nowhere.sock"), timeout_seconds=0.5)
     log, id = EventLog(history), history.new_id()
-    for ask in (log.tail(TENANT, id), log.read(TENANT, id, -1, 1)):
+    for ask in (log.tail(TENANT, id), log.tail_soon(TENANT, id), log.read(TENANT, id, -1, 1)):
         with pytest.raises(StoreUnavailable):
             await ask
     await history.close()

@@ -62,6 +62,7 @@ class World:
         self.silences = 0
         """How often nothing was said in time."""
         self.listening = False
+        self._woken = False
         self.turn: Callable[[], None] = lambda: None
 
     def write(self, batch: Sequence[Event], *, says: int = 1) -> bytes:
@@ -88,6 +89,15 @@ class World:
         """As EventLog."""
         return next(reversed(self._answer()), None)
 
+    def tail_soon(self, tenant: str, id: str) -> asyncio.Future[Entry | None]:
+        """As EventLog, at once."""
+        asked: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
+        try:
+            asked.set_result(next(reversed(self._answer()), None))
+        except StoreUnavailable as error:
+            asked.set_exception(error)
+        return asked
+
     def channel(self, tenant: str, id: str) -> str:
         """As EventLog."""
         return f"{tenant}/{id}"
@@ -97,11 +107,13 @@ class World:
         await asyncio.sleep(0)
         self.turn()
         said, self.said = self.said, []
-        self.silences += said == []
+        self.silences += said == [] and not self._woken
+        self._woken = False
         return said
 
     def wake(self) -> None:
-        """Nobody sleeps."""
+        """The next silence is none."""
+        self._woken = True
 
     def _answer(self) -> list[Entry]:
         self.asked += 1
