@@ -10,18 +10,16 @@ lost reply the same call is sent again.
 """
 
 import inspect
-import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha1
 from importlib.resources import files
-from textwrap import indent
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type_hints
 
 from redis.exceptions import NoScriptError
 
 from store.keys import ShardKeys, TurnKeys
+from store.redis.composing import composed
 from store.redis.connection import Argument, Operation
 
 P = ParamSpec("P")
@@ -40,21 +38,6 @@ _READ_ONLY = "#!lua flags=allow-oom,no-writes"
 and of one that the server permits no write. Redis 7.0 and newer and every Valkey know them."""
 
 
-@dataclass(frozen=True)
-class Seldom:
-    """Shared files that most runs don't need. A call of `seldom()` defines what is in them, and returns the function
-    that has the name of the last one.
-    """
-
-    files: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The Lua."""
-        inner = "\n".join([*map(lua, self.files), f"return {self.files[-1]}\n"])
-        return f"local function seldom()\n{indent(inner, '  ')}end\n"
-
-
 class Script(Generic[Names, P]):
     """One Lua script: its declared names, its source with those names bound, and how to run it."""
 
@@ -62,7 +45,7 @@ class Script(Generic[Names, P]):
         self,
         declaration: Callable[Concatenate[Names, P], None],
         keys: str,
-        includes: tuple[str | Seldom, ...],
+        includes: tuple[str, ...],
         flags: str,
     ) -> None:
         self.name = declaration.__name__
@@ -72,22 +55,18 @@ class Script(Generic[Names, P]):
         self._names = ("turns", "tenant", "digits") if hints[about] is TurnKeys else ("turns",)
         self.arguments = tuple(names)
         self._numbers = frozenset(name for name in names if hints[name] is int)
-        self._parts = ("names", *includes)
-        self._flags = flags
-
-    @property
-    def includes(self) -> list[str]:
+        self.includes = ("names", *includes)
         """The shared files."""
-        return [name for part in self._parts for name in (part.files if isinstance(part, Seldom) else (part,))]
+        self._flags = flags
 
     @cached_property
     def source(self) -> str:
         """The Lua as the server gets it: its flags, a line of locals, what it needs of shared files, its own text."""
-        bound = [f"local {name} = KEYS[{i}]" for i, name in enumerate(self.keys, 1)]
+        given = {name: f"KEYS[{i}]" for i, name in enumerate(self.keys, 1)}
         for i, name in enumerate(self._names + self.arguments, 1):
-            value = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
-            bound.append(f"local {name} = {value}")
-        return "\n".join([self._flags, "; ".join(bound), *_needed(self._parts, lua(self.name))])
+            given[name] = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
+        bound = "; ".join(f"local {name} = {value}" for name, value in given.items())
+        return "\n".join([self._flags, bound, composed(map(lua, self.includes), lua(self.name), given)])
 
     @cached_property
     def sha(self) -> str:
@@ -150,27 +129,8 @@ def lua(name: str) -> str:
     return _LUA.joinpath(f"{name}.lua").read_text()
 
 
-_FUNCTION = re.compile(r"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
-_COMMENT = re.compile("--.*")
-
-
-def _needed(parts: tuple[str | Seldom, ...], body: str) -> list[str]:
-    """The shared files, without the functions that nothing behind them mentions, and the script. A run defines all that
-    is there before it begins, and ten functions take as long as a command.
-    """
-    texts = [body]
-    for part in reversed(parts):
-        text = part.text if isinstance(part, Seldom) else lua(part)
-        for found in reversed(list(_FUNCTION.finditer(text))):
-            behind = "\n".join([text[found.end() :], *texts])
-            if not re.search(rf"\b{found[1]}\b", _COMMENT.sub("", behind)):
-                text = text[: found.start()] + text[found.end() :]
-        texts.insert(0, text)
-    return texts
-
-
 def script(
-    keys: str, *includes: str | Seldom, out_of_memory: bool = False, read_only: bool = False
+    keys: str, *includes: str, out_of_memory: bool = False, read_only: bool = False
 ) -> Callable[[Callable[Concatenate[Names, P], None]], Script[Names, P]]:
     """Make the script lua/NAME.lua of a declaration called NAME, after the shared lua/INCLUDE.lua files.
 
@@ -186,13 +146,13 @@ def script(
     return declare
 
 
-_COUNTING = ("former", "usage", "leaves", "listed", "trees", "unarchived")
+_COUNTING = ("plain", "former", "usage", "leaves", "listed", "trees", "unarchived")
 """The parts of scripts that count what they add or remove."""
 
 _REMOVAL = ("clock", "idle", "pins", *_COUNTING, "logs", "removal")
 """The parts of scripts that remove turns."""
 
-_EVICTION = (*_REMOVAL, Seldom(("tombstones", "shares", "adopting", "choosing")), "eviction")
+_EVICTION = (*_REMOVAL, "tombstones", "shares", "adopting", "choosing", "eviction")
 """The parts of scripts that make room."""
 
 _ADDING = (*_EVICTION, "walk", "adding")
@@ -328,7 +288,7 @@ def page(
 ) -> None: ...
 
 
-@script("leaves trees", "former", "usage", "leaves", "listed", "tree_jobs", read_only=True)
+@script("leaves trees", "plain", "former", "usage", "leaves", "listed", "tree_jobs", read_only=True)
 def sum_up(shard: ShardKeys, *, tenant: str, roots: str, most: int) -> None: ...
 
 
@@ -406,11 +366,11 @@ def forget(turn: TurnKeys, *, token: str, idle_us: int, erase: str, no_messages:
 def redact(turn: TurnKeys, *, redactions: str, idle_us: int, messages_blob: bytes, response_blob: bytes) -> None: ...
 
 
-@script("node trees", "clock", "idle", "trees", "unarchived", out_of_memory=True)
+@script("node trees", "clock", "idle", "trees", "plain", "unarchived", out_of_memory=True)
 def abandon(turn: TurnKeys, *, token: str, idle_us: int) -> None: ...
 
 
-@script("clock", "clock", "unarchived", out_of_memory=True)
+@script("clock", "clock", "plain", "unarchived", out_of_memory=True)
 def archived(turn: TurnKeys, *, done: str, fence_ms: int) -> None: ...
 
 
@@ -422,7 +382,7 @@ def begin_archive(shard: ShardKeys, *, after_ms: int) -> None: ...
 def count_deletions(shard: ShardKeys, *, more: int) -> None: ...
 
 
-@script("clock trees", "clock", "unarchived", out_of_memory=True)
+@script("clock trees", "clock", "plain", "unarchived", out_of_memory=True)
 def note_older(shard: ShardKeys, *, tree: str, members: str) -> None: ...
 
 
@@ -430,7 +390,7 @@ def note_older(shard: ShardKeys, *, tree: str, members: str) -> None: ...
 def pass_older(shard: ShardKeys, *, before: str, after: str) -> None: ...
 
 
-@script("unarchived", "unarchived", out_of_memory=True)
+@script("unarchived", "plain", "unarchived", out_of_memory=True)
 def end_archive(shard: ShardKeys, *, budget: int) -> None: ...
 
 
@@ -732,7 +692,7 @@ def repair(shard: ShardKeys, *, members: str, version: int, budget: int) -> None
 def discard(shard: ShardKeys, *, top: str, members: str, version: int) -> None: ...
 
 
-@script("clock usage logged", "clock", "former", "usage", "adopting", out_of_memory=True)
+@script("clock usage logged", "clock", "plain", "former", "usage", "adopting", out_of_memory=True)
 def settle(shard: ShardKeys, *, since: str, nodes: str, events: str, counters: str) -> None: ...
 
 

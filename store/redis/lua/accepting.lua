@@ -12,14 +12,15 @@ local function no_place(tenant, log_bytes, max_queued, max_waiting)
   end
 end
 
--- Write the job of a turn that was just added to the tree `root`, with the first entry of its log, and have it wait at the
--- level of its priority, where `sequence` says which of its tenant's are before it.
+-- Write the job of a turn that was just added to the tree `root`, with the first entry of its log, which has its room, and
+-- have it wait at the level of its priority, where `sequence` says which of its tenant's are before it.
 local function add_job(tenant, digits, root, mode, own, sequence, log_bytes)
   local node, job = key('node', tenant, digits), key('job', tenant, digits)
   redis.call('HSET', node, 'background', mode, 'submission', digest)
   redis.call('SET', key('spec', tenant, digits), spec_blob)
-  redis.call('HSET', job, 'own', own, 'epoch', 0, 'tries', 0, 'progressed', 0, 'sequence', sequence, 'submitted', now_ms(),
-    'last', last, 'accepted', last, 'log_bytes', add_entry(tenant, digits, last, entry), 'waiting_bytes', log_bytes)
+  redis.call('HSET', job, 'own', own, 'epoch', 0, 'tries', 0, 'progressed', 0, 'sequence', sequence, 'submitted', now_ms,
+    'last', last, 'accepted', last, 'log_bytes', log_bytes, 'waiting_bytes', log_bytes)
+  add_entry(tenant, digits, last, entry)
   note_waiting(tenant, log_bytes)
   redis.call('HINCRBY', key('node', tenant, root), 'jobs', 1)
   enqueue(own, tenant, digits, sequence)

@@ -14,7 +14,7 @@ local function inherited(tenant, digits, parent, pin)
     local above = redis.call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'continuable', 'status',
       'chain_messages', 'chain_bytes', 'chain_held')
     if not above[1] or gone(tenant, above[1], idle_us)
-      or (above[3] and not holds(key('pins', tenant, parent), pin)) then
+      or (above[3] and not seldom('holds')(key('pins', tenant, parent), pin)) then
       return nil, { 'missing' }
     elseif above[4] ~= '1' then
       return nil, { 'status', above[5] }
@@ -42,19 +42,18 @@ end
 local function add_node(tenant, parent, from, score)
   redis.call('MSET', messages, messages_blob, response, response_blob)
   redis.call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', '0', 'status', status,
-    'continuable', continuable, 'digest', digest, 'created', exact(now_us()), 'touched', score,
+    'continuable', continuable, 'digest', digest, 'created', exact(now_us), 'touched', score,
     'messages_bytes', #messages_blob, 'response_bytes', #response_blob, 'chain_messages', from.messages + added,
     'chain_bytes', from.bytes + #messages_blob, 'held', '0', 'chain_held', '0')
   if has_path(from.depth) then
-    redis.call('HSET', node, 'path', path_from(tenant, parent))
+    local path = path_from(tenant, parent)
+    redis.call('HSET', node, 'path', path)
   end
   place_tree(tenant, from.root, score)
   count(tenant, 'responses', 1)
   if parent == '' then
     count(tenant, 'trees', 1)
-    return
-  end
-  if redis.call('HINCRBY', key('node', tenant, parent), 'children', '1') == 1 then
+  elseif redis.call('HINCRBY', key('node', tenant, parent), 'children', '1') == 1 then
     displace_leaf(tenant, parent, from.deleted)
     redis.call('SREM', key('tree', tenant, from.root), parent)
   end

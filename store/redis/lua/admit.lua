@@ -50,7 +50,7 @@ end
 for i, each in ipairs(taken) do
   local scope, what, window, limit, amount = unpack(each)
   if what == 'parallel' then
-    redis.call('ZADD', parallel_key(scope), exact(now_us() / 1000 + 2 * held_ms), digits)
+    redis.call('ZADD', parallel_key(scope), exact(now_us / 1000 + 2 * held_ms), digits)
     redis.call('PEXPIRE', parallel_key(scope), KEPT_MS)
   else
     use_limit(scope, what, window, limit, amount)
@@ -60,5 +60,5 @@ end
 write_limits()
 redis.call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left }))
 redis.call('PEXPIRE', reserved, KEPT_MS)
-redis.call('ZADD', reservations, exact(now_us() / 1000 + held_ms), tenant .. '/' .. digits)
+redis.call('ZADD', reservations, exact(now_us / 1000 + held_ms), tenant .. '/' .. digits)
 return { 'ok', cjson.encode(left) }

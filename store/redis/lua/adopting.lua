@@ -13,8 +13,12 @@ local function adopting()
   local function adopt_counter(field, tenant, noted)
     local change = tonumber(noted) or 0
     redis.call('HDEL', usage, field .. '/' .. tenant)
-    note_own(tenant, field, change)
-    note_own(tenant, 'bytes', field == 'trees' and change * TREE_BYTES or 0)
+    if change ~= 0 then
+      note_own(tenant, field, change)
+    end
+    if change ~= 0 and field == 'trees' then
+      note_own(tenant, 'bytes', change * TREE_BYTES)
+    end
   end
 
   -- Move the counters of a tenant.
@@ -84,7 +88,7 @@ local function adopting()
   local function some()
     local counted = counters()
     local newest = redis.call('ZRANGE', leaves, 0, 0, 'REV', 'WITHSCORES')[2]
-    if not newest or tonumber(newest) > now_us() - QUIET_US then
+    if not newest or tonumber(newest) > now_us - QUIET_US then
       return not counted
     end
     for _, member in ipairs(redis.call('ZRANGE', leaves, 0, ADOPTED - 1, 'REV')) do
@@ -97,14 +101,14 @@ local function adopting()
         place_leaf(tenant, digits, turn.touched)
       end
     end
-    return former_leaves() > 0 or not counted
+    return former > 0 or not counted
   end
 
   -- The first leaf in `leaves` that may go and whose tenant has more than its share: its tenant, its digits and its turn; and
   -- how many turns may still be looked at.
   local function oldest(is_over, kept, stays)
     local rank, looks = stays[FORMER] or 0, LOOKS
-    while rank ~= ALL and former_leaves() > 0 and looks > 0 do
+    while rank ~= ALL and former > 0 and looks > 0 do
       looks = looks - 1
       local member, score = unpack(redis.call('ZRANGE', leaves, rank, rank, 'WITHSCORES'))
       local name, digits = split(member or FORMER)

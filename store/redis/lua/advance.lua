@@ -36,8 +36,8 @@ elseif stored_digest then
   release(tenant, parent, stored_root)
   return { 'ok' }
 end
-if now_ms() > not_after then
-  return { 'late', exact(now_ms()) }
+if now_ms > not_after then
+  return { 'late', exact(now_ms) }
 end
 local why = not begins and barred(tenant, conversation, parent, pin)
 if why then
@@ -52,9 +52,9 @@ end
 if begins and max_responses > 1 then
   max_responses = max_responses - 1 -- there are two turns to make room for
 end
-local verdict = make_room(from.root, math.huge, {}, 0)
+local verdict = make_room(from.root)
 if verdict ~= 'ok' then
-  record(usage)
+  record()
   return { verdict, told_of_evicted() }
 end
 
@@ -66,7 +66,7 @@ note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 if begins then
   local shown = key('response', tenant, conversation)
   redis.call('MSET', key('messages', tenant, conversation), no_messages, shown, conversation_blob)
-  local created = exact(now_us())
+  local created = exact(now_us)
   enlist(tenant, conversation, created)
   redis.call('HSET', key('node', tenant, conversation), 'children', 0, 'status', status, 'continuable', continuable,
     'digest', digest, 'created', created, 'messages_bytes', #no_messages, 'response_bytes', #conversation_blob)
@@ -76,5 +76,5 @@ else
 end
 note_unarchived(tenant, from.root, '+' .. digits, score)
 note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, begins and '' or parent, score))
-record(usage)
+record()
 return { 'ok', told_of_evicted() }

@@ -13,6 +13,6 @@ end
 for name, value in string.gmatch(fields, '(%S+)=(%S+)') do
   redis.call('HSET', store, name, value)
 end
-redis.call('HSET', store, 'release', release, 'written', exact(math.floor(now_us() / 1000)))
+redis.call('HSET', store, 'release', release, 'written', exact(math.floor(now_us / 1000)))
 redis.call('HINCRBY', store, 'revision', 1)
 return { 'ok' }

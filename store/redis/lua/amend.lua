@@ -19,9 +19,9 @@ end
 if max_responses > 0 then
   max_responses = max_responses + 1 -- it is among them already
 end
-local verdict = make_room(root, math.huge, {}, 0)
+local verdict = make_room(root)
 if verdict ~= 'ok' then
-  record(usage)
+  record()
   return { verdict, told_of_evicted() }
 end
 redis.call('SET', response, response_blob)
@@ -29,5 +29,5 @@ redis.call('HSET', node, 'response_bytes', #response_blob)
 touch(root)
 note_unarchived(tenant, root, '+' .. digits, next_score(clock))
 note_conversation(tenant, digits, redis.call('HGET', key('node', tenant, above), 'chain_held') or 0)
-record(usage)
+record()
 return { 'ok', told_of_evicted() }

@@ -41,16 +41,16 @@ elseif stored_digest then
   release(tenant, parent, redis.call('HGET', node, 'root'))
   return { 'ok' }
 end
-if now_ms() > not_after then
-  return { 'late', exact(now_ms()) }
+if now_ms > not_after then
+  return { 'late', exact(now_ms) }
 end
 local from, refusal = inherited(tenant, digits, parent, pin)
 if not from then
   return refusal
 end
-local verdict = make_room(from.root, math.huge, {}, 0)
+local verdict = make_room(from.root)
 if verdict ~= 'ok' then
-  record(usage)
+  record()
   return { verdict, told_of_evicted() }
 end
 
@@ -62,5 +62,5 @@ note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 place_leaf(tenant, digits, score)
 redis.call('SADD', key('tree', tenant, from.root), digits)
 note_unarchived(tenant, from.root, '+' .. digits, score)
-record(usage)
+record()
 return { 'ok', told_of_evicted() }

@@ -17,10 +17,10 @@ local function drop(members)
   end
 end
 
-drop(redis.call('ZRANGE', asking, '-inf', now_ms() - kept_ms, 'BYSCORE', 'LIMIT', 0, 100))
+drop(redis.call('ZRANGE', asking, '-inf', now_ms - kept_ms, 'BYSCORE', 'LIMIT', 0, 100))
 for each in string.gmatch(asked, '%S+') do
   if not redis.call('HGET', using, digits .. string.match(each, '^%x+')) then
-    redis.call('ZADD', asking, 'NX', now_ms(), digits .. each)
+    redis.call('ZADD', asking, 'NX', now_ms, digits .. each)
   end
 end
 local excess = redis.call('ZCARD', asking) - most

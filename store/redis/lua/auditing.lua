@@ -44,7 +44,7 @@ end
 
 local function note_in_log(entry, share, most)
   local last = redis.call('HGET', registry, 'noted') or 0
-  local us = exact(math.max(now_us(), last + 1))
+  local us = exact(math.max(now_us, last + 1))
   redis.call('HSET', registry, 'noted', us)
   redis.call('ZADD', audit_entries, us, us .. ' ' .. entry)
   redis.call('ZADD', share_list(share), us, us)

@@ -19,7 +19,7 @@ local level, epoch, last, submitted, started =
   unpack(redis.call('HMGET', job, 'level', 'epoch', 'last', 'submitted', 'started'))
 
 local function since(moment)
-  return exact(now_ms() - (moment or now_ms()))
+  return exact(now_ms - (moment or now_ms))
 end
 
 if status == 'cancelled' and epoch and holds_lease(tenant, digits, token) then
@@ -30,7 +30,7 @@ elseif not epoch then
   return { 'ended', status }
 end
 if level ~= '' then
-  rest(tenant, digits, now_ms() - (dequeue(level, tenant, digits) or now_ms()))
+  rest(tenant, digits, now_ms - (dequeue(level, tenant, digits) or now_ms))
   started = redis.call('HGET', job, 'started')
 end
 redis.call('HSET', node, 'status', 'cancelled')

@@ -93,7 +93,7 @@ local function choosing(root, stays)
   -- The leaf that goes next: its tenant, its digits and its turn. Without one, whether another call may find one.
   local function next_leaf(giver, is_over)
     local name, found, turn, looks = nil, nil, nil, LOOKS
-    if former_leaves() > 0 then
+    if former > 0 then
       name, found, turn, looks = adopting().oldest(is_over, kept, stays)
     end
     while not found and looks > 0 do
@@ -109,7 +109,7 @@ local function choosing(root, stays)
   -- The turn that goes next: its tenant, its digits, what is known of it, and the rank of the next tree to look at. Instead
   -- of digits true where that takes another call, and nothing where all has to stay.
   return function(field, limit, adds, tree_rank)
-    if former_leaves() > 0 and not adopting().counters() then
+    if former > 0 and not adopting().counters() then
       return nil, true, nil, tree_rank
     end
     local giver, is_over = sharing(field, limit, adds)

@@ -18,8 +18,8 @@
 -- Invariant: a job is taken by one. A retry returns what the first call took, as it is then. Who has given up takes nothing.
 --            An entry of the queue that is of no job, which only somebody else can have put there, is removed.
 
-if now_ms() > not_after then
-  return { 'late', exact(now_ms()) }
+if now_ms > not_after then
+  return { 'late', exact(now_ms) }
 end
 
 local function described(member, waited)
@@ -30,8 +30,8 @@ local function described(member, waited)
   if heard == 'no' then
     tries = next_try(tries, progressed)
   end
-  return string.format('%s %s %s %s %s %s %s %s %s', member, epoch, status, own, tries, last, exact(now_ms() - submitted),
-    exact(now_ms() - started), waited)
+  return string.format('%s %s %s %s %s %s %s %s %s', member, epoch, status, own, tries, last, exact(now_ms - submitted),
+    exact(now_ms - started), waited)
 end
 
 local function is_job(tenant, digits)
@@ -42,12 +42,12 @@ end
 local function take_job(tenant, digits, waited)
   local node, job = key('node', tenant, digits), key('job', tenant, digits)
   lease(tenant, digits, token, lease_ms, 'no')
-  redis.call('ZADD', leases, now_ms() + first_ms, tenant .. '/' .. digits)
+  redis.call('ZADD', leases, now_ms + first_ms, tenant .. '/' .. digits)
   local last, accepted = unpack(redis.call('HMGET', job, 'last', 'accepted'))
   if last == accepted then -- whoever had it before has not begun
-    redis.call('HSET', job, 'started', exact(now_ms()))
+    redis.call('HSET', job, 'started', exact(now_ms))
   else
-    redis.call('HSETNX', job, 'started', exact(now_ms()))
+    redis.call('HSETNX', job, 'started', exact(now_ms))
     rest(tenant, digits, waited)
   end
   if redis.call('HGET', node, 'status') == 'queued' then
@@ -58,7 +58,7 @@ end
 local taken, note = {}, {}
 
 local function hand_out(tenant, digits, since)
-  local member, waited = tenant .. '/' .. digits, now_ms() - since
+  local member, waited = tenant .. '/' .. digits, now_ms - since
   take_job(tenant, digits, waited)
   note[#note + 1] = member .. ' ' .. exact(waited)
   taken[#taken + 1] = described(member, exact(waited))
@@ -74,7 +74,7 @@ local function reply(rescued)
     end
   end
   local waiting = asked == 0 and table.concat(next_tenants(), ',') or ''
-  return { 'ok', exact(now_ms()), rescued, running, first, waiting, unpack(taken) }
+  return { 'ok', exact(now_ms), rescued, running, first, waiting, unpack(taken) }
 end
 
 local claimed = shard_key('claim:' .. token)
@@ -92,7 +92,7 @@ local rescued, cancelled = rescue(lease_ms)
 for _, member in ipairs(cancelled) do
   local tenant, digits = split(member)
   if is_job(tenant, digits) then
-    hand_out(tenant, digits, now_ms())
+    hand_out(tenant, digits, now_ms)
     most = most + 1
   end
 end

@@ -2,15 +2,9 @@
 -- Invariant: scores of a shard only rise, even when the server's clock steps back, so no two uses are equally
 -- old.
 
-local now -- it does not change while a script runs
+local moment = redis.call('TIME') -- it does not change while a script runs
 
-local function now_us()
-  if not now then
-    local time = redis.call('TIME')
-    now = time[1] * 1000000 + time[2]
-  end
-  return now
-end
+local now_us = moment[1] * 1000000 + moment[2]
 
 -- A score has sixteen digits and Lua would print fourteen of them.
 local function exact(number)
@@ -18,11 +12,11 @@ local function exact(number)
 end
 
 local function next_score(clock)
-  local score = exact(now_us())
-  local last = redis.call('SET', clock, score, 'GET')
-  if last and tonumber(last) >= tonumber(score) then
-    score = exact(last + 1)
-    redis.call('SET', clock, score)
+  local next_one = exact(now_us)
+  local last = redis.call('SET', clock, next_one, 'GET')
+  if last and tonumber(last) >= tonumber(next_one) then
+    next_one = exact(last + 1)
+    redis.call('SET', clock, next_one)
   end
-  return score
+  return next_one
 end

@@ -10,5 +10,5 @@
 if redis.call('HGET', shard_key('outbox-tries'), member) ~= tries then
   return { 'other' }
 end
-redis.call('ZADD', outbox, 'XX', now_ms() + delay_ms, member)
+redis.call('ZADD', outbox, 'XX', now_ms + delay_ms, member)
 return { 'ok' }

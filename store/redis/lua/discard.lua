@@ -74,5 +74,5 @@ end
 for tenant, digits in each_member(members) do
   discard(tenant, digits)
 end
-record(usage)
+record()
 return { 'ok' }

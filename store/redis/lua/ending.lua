@@ -47,10 +47,12 @@ local function end_job(turn, ended)
   end
 
   if turn.kept then
-    local log_bytes = turn.log_bytes + add_entry(tenant, digits, ended.last, ended.entry)
-      - drop_snapshot(tenant, digits, turn.snapshot_bytes or 0)
-    redis.call('HSET', node, 'log_bytes', exact(log_bytes))
-    redis.call('ZADD', shard_key('logs'), now_ms(), tenant .. '/' .. digits)
+    local grown = #ended.entry + ENTRY_BYTES - (turn.snapshot_bytes or 0)
+    add_entry(tenant, digits, ended.last, ended.entry)
+    redis.call('UNLINK', key('snapshot', tenant, digits))
+    note_logged(grown)
+    redis.call('HSET', node, 'log_bytes', exact(turn.log_bytes + grown))
+    redis.call('ZADD', shard_key('logs'), now_ms, tenant .. '/' .. digits)
   else
     drop_log(tenant, digits, turn.log_bytes)
   end

@@ -41,7 +41,7 @@ end
 local function without_logs(lacks, limit)
   local before = logged()
   if lacks > 0 then
-    make_log_room(0, before - lacks, budget)
+    end_logs(before - lacks, budget)
   end
   local excess = logged() - limit / LOGS_PART
   return math.max(0, lacks - (before - logged()) - math.max(0, excess))
@@ -66,7 +66,7 @@ local known = {}
 for name, rank in string.gmatch(stays, '([^ =]+)=(-?%d+)') do
   known[name] = tonumber(rank)
 end
-local _, _, bytes_now = stored(usage)
+local _, _, bytes_now = stored()
 local most_bytes = math.huge
 if memory > 0 then
   local lacks, limit, freeing = missing(memory)
@@ -78,8 +78,8 @@ if memory > 0 then
   most_bytes = bytes_now - without_logs(lacks, limit)
 end
 local root = parent ~= '' and redis.call('HGET', key('node', tenant, parent), 'root') or ''
-local verdict, next_rank = make_room(root, most_bytes, known, tree_rank)
-record(usage)
+local verdict, next_rank = evict_until(root, math.min(most_bytes, most_before()), known, tree_rank)
+record()
 if verdict == 'again' then
   return { 'again', told_of_evicted(), told_of(known), exact(next_rank) }
 end

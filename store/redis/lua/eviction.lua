@@ -11,8 +11,7 @@
 
 local evicted = {} -- how many turns went, by what there was too much of
 
--- What went, as `responses=3 bytes=1`.
-local function told_of_evicted()
+local function each_evicted()
   local told = ''
   for field, turns in pairs(evicted) do
     told = told .. (told == '' and '' or ' ') .. field .. '=' .. turns
@@ -20,9 +19,14 @@ local function told_of_evicted()
   return told
 end
 
+-- What went, as `responses=3 bytes=1`.
+local function told_of_evicted()
+  return next(evicted) and seldom('each_evicted')() or ''
+end
+
 -- What there is too much of: its counter, its limit, and what the turn adds that needs the room. Nothing if there is room.
 local function needed(most_bytes)
-  local responses_now, trees_now, bytes_now = stored(usage)
+  local responses_now, trees_now, bytes_now = stored()
   local added = parent == '' and 1 or 0
   if max_trees > 0 and trees_now + added > max_trees then
     return 'trees', max_trees, added
@@ -36,7 +40,7 @@ end
 -- The first leaf of the tenant that needs the room, its digits and its turn, where nobody has more, as the turn is counted
 -- besides, and that leaf may go. It is what nearly always goes, so it is found without what all other cases take.
 local function first_of_own(field)
-  if field == 'trees' or former_leaves() > 0 or redis.call('ZRANGE', usage .. ':' .. field, '-1', '-1')[1] ~= tenant then
+  if field == 'trees' or former > 0 or redis.call('ZRANGE', usage .. ':' .. field, '-1', '-1')[1] ~= tenant then
     return nil
   end
   local found, score = unpack(redis.call('ZRANGE', leaves_of(tenant), '0', '0', 'WITHSCORES'))
@@ -50,20 +54,17 @@ end
 -- Take turns away until the new turn, of the tree `root`, fits below the caps and no more than `most_bytes` are left, but
 -- at most `budget` of them: 'ok', 'again' when that was not enough, or 'full' when all that may go is gone; and the rank
 -- of the tree from which the next call goes on. `stays` is updated for it.
-local function make_room(root, most_bytes, stays, tree_rank)
-  if max_bytes > 0 then
-    most_bytes = math.min(most_bytes, max_bytes - room)
-  end
+local function evict_until(root, most_bytes, stays, tree_rank)
   local next_one, left = nil, budget
   local field, limit, adds = needed(most_bytes)
   while field and left > 0 do
-    record(usage) -- who gives room is chosen by what is counted
+    record() -- who gives room is chosen by what is counted
     local name, found, turn = tenant, nil, nil
     if not next(stays) then
       found, turn = first_of_own(field)
     end
     if not found then
-      next_one = next_one or seldom()(root, stays)
+      next_one = next_one or seldom('choosing')(root, stays)
       name, found, turn, tree_rank = next_one(field, limit, adds, tree_rank)
     end
     if not found then
@@ -77,4 +78,14 @@ local function make_room(root, most_bytes, stays, tree_rank)
     field, limit, adds = needed(most_bytes)
   end
   return field and 'again' or 'ok', tree_rank
+end
+
+-- The most bytes that may be left for the new turn to fit below the cap.
+local function most_before()
+  return max_bytes > 0 and max_bytes - room or math.huge
+end
+
+-- Make room for the new turn, of the tree `root`: the word that evict_until says.
+local function make_room(root)
+  return needed(most_before()) and seldom('evict_until')(root, most_before(), {}, 0) or 'ok'
 end

@@ -6,9 +6,9 @@
 -- Result:    {'ok'} when none is left | {'again'} when some may be
 -- Invariant: the log of a response under way stays.
 
-local late = redis.call('ZRANGE', shard_key('logs'), '-inf', now_ms() - kept_ms, 'BYSCORE', 'LIMIT', 0, budget)
+local late = redis.call('ZRANGE', shard_key('logs'), '-inf', now_ms - kept_ms, 'BYSCORE', 'LIMIT', 0, budget)
 for _, member in ipairs(late) do
   end_log(split(member))
 end
-record(usage)
+record()
 return { #late == budget and 'again' or 'ok' }

@@ -29,7 +29,7 @@ end
 -- A score that can be: none is later than the clock, or than now where the clock is lost.
 local function use(score)
   score = tonumber(score)
-  return score and score <= math.max(tonumber(redis.call('GET', clock)) or 0, now_us()) and score
+  return score and score <= math.max(tonumber(redis.call('GET', clock)) or 0, now_us) and score
 end
 
 -- The fields of a node: the first of FIELDS as numbers. What is no number or can't be a parent counts as not there.

@@ -34,5 +34,5 @@ end
 local why = end_job(turn, { status = status, continuable = continuable, digest = digest, added = added, last = last,
   entry = entry, messages = messages_blob, response = response_blob, spent = spent })
 local dropped = announced == '1' and announce(tenant, digits, status, max_pending) or 0
-record(usage)
+record()
 return { 'ok', dropped, why }

@@ -63,7 +63,7 @@ if children == '0' then
   place_tombstone(tenant, digits, unpinned_from(pins)) -- for sweep.lua, if prune.lua is not called
   path = walk(tenant, digits, tonumber(depth))
 end
-record(usage)
+record()
 if deleted and deleted ~= token then
   return { 'deleted', path }
 end

@@ -5,15 +5,10 @@
 -- counter is the sum of both places. `leaves` is where an older release looks for what it evicts, so nothing is moved out of
 -- it before none has written there for a while (adopting.lua): with only its newest turns left it would evict those.
 
-local former -- how many places are left in `leaves`, once somebody asked
-
-local function former_leaves()
-  former = former or redis.call('ZCARD', leaves)
-  return former
-end
+local former = plain and 0 or redis.call('ZCARD', shard_key('leaves')) -- how many places are left in `leaves`
 
 local function leave_former(tenant, digits)
-  if former_leaves() > 0 then
+  if former > 0 then
     former = former - redis.call('ZREM', leaves, tenant .. '/' .. digits)
   end
 end

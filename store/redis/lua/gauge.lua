@@ -6,14 +6,14 @@
 --            stored, in how many bytes}
 -- Invariant: nothing changes; it takes no longer with more jobs or conversations.
 
-local counts, oldest = {}, now_ms()
+local counts, oldest = {}, now_ms
 for level = 0, LEVELS - 1 do
   local queued = level_key('queued', level)
   counts[#counts + 1] = redis.call('ZCARD', queued)
   oldest = math.min(oldest, redis.call('ZRANGE', queued, 0, 0, 'WITHSCORES')[2] or oldest)
 end
-local responses, _, bytes = stored(usage)
-for _, count in ipairs({ math.max(0, now_ms() - oldest), redis.call('ZCARD', shard_key('leases')), logged(),
+local responses, _, bytes = stored()
+for _, count in ipairs({ math.max(0, now_ms - oldest), redis.call('ZCARD', shard_key('leases')), logged(),
   redis.call('ZCARD', shard_key('outbox')), responses, bytes }) do
   counts[#counts + 1] = count
 end

@@ -7,7 +7,7 @@
 -- Result:    {'ok'}
 -- Invariant: what was settled stays settled.
 
-local looked, ends = exact(now_us() / 1000 + held_ms), exact(now_us() / 1000 + 2 * held_ms)
+local looked, ends = exact(now_us / 1000 + held_ms), exact(now_us / 1000 + 2 * held_ms)
 for digits in string.gmatch(held, '%S+') do
   local known = redis.call('HGET', reserved, digits)
   if known then

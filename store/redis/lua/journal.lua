@@ -2,7 +2,7 @@
 --
 -- Keys:      leases, usage, leaves, trees
 -- Arguments: token       of who holds the lease
---            lease_ms    for how long it is to be held from now on
+--            lease_ms    for how long it is to be held from now on, or an eighth less
 --            after       the number of the event before the entry's first one, or '' to leave it unchecked
 --            last        the number of the entry's last event
 --            entry       its bytes
@@ -15,9 +15,11 @@
 --            the number of the last event in the log} when that isn't the one before
 -- Invariant: who has lost the lease changes nothing. A retry adds nothing. A log has no gap.
 
+local LEASE_PART = 8 -- a lease that is younger than such a part of it is held for long enough
+
 local job = key('job', tenant, digits)
-local holder, heard, before, log_bytes, snapshot_bytes =
-  unpack(redis.call('HMGET', job, 'token', 'heard', 'last', 'log_bytes', 'snapshot_bytes'))
+local holder, heard, progressed, before, log_bytes, snapshot_bytes, leased =
+  unpack(redis.call('HMGET', job, 'token', 'heard', 'progressed', 'last', 'log_bytes', 'snapshot_bytes', 'leased'))
 if holder ~= token then
   return { 'lost' }
 end
@@ -27,22 +29,27 @@ end
 if after ~= '' and before ~= after then -- a server that came back, or another that took over, lacks the end of the log
   return { 'behind', before }
 end
-local grown = snapshot == '' and 0 or #snapshot - (snapshot_bytes or 0)
-local verdict = make_log_room(#entry + ENTRY_BYTES + grown, max_logged, budget)
-record(usage)
+local grown = #entry + ENTRY_BYTES + (snapshot == '' and 0 or #snapshot - (snapshot_bytes or 0))
+local verdict = take_log_room(grown, max_logged, budget)
 if verdict ~= 'ok' then
   return { verdict }
 end
-log_bytes = log_bytes + add_entry(tenant, digits, last, entry) + grown
+add_entry(tenant, digits, last, entry)
 if snapshot ~= '' then
   redis.call('SET', key('snapshot', tenant, digits), snapshot)
   redis.call('HSET', job, 'snapshot_bytes', #snapshot)
-  note_logged(grown)
 end
-hear(job, heard)
-redis.call('HSET', job, 'last', last, 'log_bytes', exact(log_bytes))
-if progress == '1' then
+if heard and heard ~= 'yes' then
+  seldom('hear')(job, heard)
+  progressed, leased = nil, nil
+end
+redis.call('HSET', job, 'last', last, 'log_bytes', exact(log_bytes + grown))
+if progress == '1' and progressed ~= '1' then
   redis.call('HSET', job, 'progressed', 1)
 end
-redis.call('ZADD', leases, now_ms() + lease_ms, tenant .. '/' .. digits)
+local gained = now_ms + lease_ms - (leased or 0)
+if gained < 0 or gained > lease_ms / LEASE_PART then -- below 0 the clock was stepped back
+  redis.call('ZADD', leases, now_ms + lease_ms, tenant .. '/' .. digits)
+  redis.call('HSET', job, 'leased', exact(now_ms + lease_ms))
+end
 return { 'ok' }

@@ -70,16 +70,16 @@ local function in_order(turn)
   if turn.fields.deleted then
     score = turn.tombstone_score or turn.former_score
     return score and score < touched and score >= tonumber(unpinned_from(key('pins', turn.tenant, turn.digits)))
-      and (not turn.leaf_score or former_leaves() > 0)
+      and (not turn.leaf_score or former > 0)
   end
-  return score and (score == touched or (score < touched and former_leaves() > 0)) and not turn.tombstone_score
+  return score and (score == touched or (score < touched and former > 0)) and not turn.tombstone_score
 end
 
 local function in_place(turn)
   local found = turn.fields
   local listed = in_tree(turn.tenant, found.root, turn.digits)
   if (found.children or 0) > 0 or turn.under_way then
-    return found.touched and not listed and not turn.former_score and (turn.places == 0 or former_leaves() > 0)
+    return found.touched and not listed and not turn.former_score and (turn.places == 0 or former > 0)
   end
   return found.touched and listed and in_order(turn)
 end
@@ -98,7 +98,7 @@ end
 -- isn't there, or stands where it stood.
 local function rightly_indexed(turn)
   local score, own = tonumber(turn.tree_score or nil), turn.own_tree_score or nil
-  return own == score or (former_leaves() > 0 and score and (not own or own < score))
+  return own == score or (former > 0 and score and (not own or own < score))
 end
 
 local function rightly_listed(turn)
@@ -112,7 +112,7 @@ end
 -- Whether pins go once they no longer count: their key is kept for as long as the last of them (pins.lua).
 local function pins_end(pins)
   local left = redis.call('PTTL', pins)
-  return left ~= -1 and tonumber(unpinned_from(pins)) <= now_ms() + left + PIN_SLACK_MS
+  return left ~= -1 and tonumber(unpinned_from(pins)) <= now_ms + left + PIN_SLACK_MS
 end
 
 local function held_now(turn)
@@ -176,7 +176,7 @@ local function judge_keys(turn, version, words)
   if #turn.mistyped > 0 then
     words[1] = 'mistyped'
   elseif not turn.there.node then
-    words[1] = turn.places > 0 and former_leaves() > 0 and 'outlived' or nil
+    words[1] = turn.places > 0 and former > 0 and 'outlived' or nil
     words[1] = (turn.any or turn.former_score or turn.tree_score or turn.own_tree_score or turn.listed_score)
       and 'no-node' or words[1] or turn.places > 0 and 'no-node' or nil
   elseif not (turn.parent and turn.fields.status and turn.fields.continuable and turn.fields.digest) then

@@ -68,7 +68,7 @@ end
 local function is_placed(turn, job)
   if job.token ~= '' then
     local ends = score_in(shard_key('leases'), turn.member)
-    return job.level == '' and ends and ends < now_ms() + DAY_MS
+    return job.level == '' and ends and ends < now_ms + DAY_MS
   end
   local level = job.level
   if level == '' then
@@ -76,7 +76,7 @@ local function is_placed(turn, job)
   end
   local since = score_in(level_key('queued', level), turn.member)
   local order = score_in(level_key('turn', level), turn.tenant)
-  return since and since < now_ms() + DAY_MS and order and math.abs(order) < FARTHEST
+  return since and since < now_ms + DAY_MS and order and math.abs(order) < FARTHEST
     and score_in(level_key('line', level, turn.tenant), turn.digits) == integer(job.sequence)
 end
 
@@ -125,7 +125,7 @@ local function is_logged(turn)
     return not due
   end
   local _, bytes = measured(turn)
-  return due and due < now_ms() + DAY_MS and is_size(turn, bytes, noted, 0)
+  return due and due < now_ms + DAY_MS and is_size(turn, bytes, noted, 0)
 end
 
 local function is_journaled(turn, job)

@@ -13,7 +13,7 @@ local found = read_keyed(digits)
 if not found or found.owner ~= owner or found.ended then
   return { 'lost' }
 end
-found.lease = now_ms() + lease_ms
+found.lease = now_ms + lease_ms
 if named ~= '' then
   found.named, found.kept = named, kept
 end

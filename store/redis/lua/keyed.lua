@@ -15,7 +15,7 @@ end
 local function read_keyed(digits)
   local record = redis.call('HGET', keyed, digits)
   local ends = record and redis.call('ZSCORE', untils, digits)
-  if not ends or tonumber(ends) <= now_ms() then
+  if not ends or tonumber(ends) <= now_ms then
     return nil
   end
   return cjson.decode(record)
@@ -23,19 +23,19 @@ end
 
 local function write_keyed(record, kept_ms)
   redis.call('HSET', keyed, digits, cjson.encode(record))
-  redis.call('ZADD', untils, now_ms() + kept_ms, digits)
+  redis.call('ZADD', untils, now_ms + kept_ms, digits)
   for _, each in ipairs({ keyed, untils }) do
     redis.call('PEXPIRE', each, math.max(kept_ms, redis.call('PTTL', each)))
   end
 end
 
 local function is_made_now(record)
-  return not record.ended and record.lease > now_ms()
+  return not record.ended and record.lease > now_ms
 end
 
 -- Forget what is over, and what ended first, until no more are left than so many; some at a time.
 local function forget_keyed(most)
-  for _, each in ipairs(redis.call('ZRANGE', untils, '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, 100)) do
+  for _, each in ipairs(redis.call('ZRANGE', untils, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 100)) do
     drop_keyed(each)
   end
   local excess = math.min(100, redis.call('HLEN', keyed) - most)

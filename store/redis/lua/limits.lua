@@ -28,12 +28,12 @@ local periods = {} -- by window: days and months do not change while a script ru
 local function period_of(window)
   local known = periods[window]
   if not known then
-    local day = math.floor(now_us() / DAY)
+    local day = math.floor(now_us / DAY)
     local last = day
     while window == 'month' and month_of(last + 1) == month_of(day) do
       last = last + 1
     end
-    known = { window == 'month' and month_of(day) or day, (last + 1) * DAY - now_us() }
+    known = { window == 'month' and month_of(day) or day, (last + 1) * DAY - now_us }
     periods[window] = known
   end
   return known[1], known[2]
@@ -82,13 +82,13 @@ end
 -- By how many µs the time is ahead at which all that was taken of a minute's limit will have flown off.
 local function ahead_of(scope, field)
   local flown, noted = string.match(kept_of(scope, field) or '', '^(%d+) ?(%d*)$')
-  return math.max(0, (tonumber(flown) or 0) - math.max(now_us(), tonumber(noted) or 0))
+  return math.max(0, (tonumber(flown) or 0) - math.max(now_us, tonumber(noted) or 0))
 end
 
 -- How much of a limit is used, and the µs until nothing of it is.
 local function used_of(scope, what, window, limit)
   if what == 'parallel' then
-    redis.call('ZREMRANGEBYSCORE', parallel_key(scope), '-inf', exact(now_us() / 1000))
+    redis.call('ZREMRANGEBYSCORE', parallel_key(scope), '-inf', exact(now_us / 1000))
     return redis.call('ZCARD', parallel_key(scope)), 0
   end
   if window == 'minute' then
@@ -122,7 +122,7 @@ local function use_limit(scope, what, window, limit, amount, period)
   local field = what .. ' ' .. window
   if window == 'minute' then
     local ahead = math.max(0, ahead_of(scope, field) + amount * MINUTE / limit)
-    keep(scope, field, exact(now_us() + ahead) .. ' ' .. exact(now_us()))
+    keep(scope, field, exact(now_us + ahead) .. ' ' .. exact(now_us))
   else
     local present = period_of(window)
     if period and period ~= present then

@@ -12,18 +12,34 @@ local function end_log(tenant, digits)
   end
 end
 
--- Make room for so many bytes more of events: the logs of what ended first go, at most `budget` of them. 'ok', 'again'
--- when that was not enough, or 'full' when only logs of what is under way are left.
-local function make_log_room(bytes, max_logged, budget)
-  while logged() + bytes > max_logged do
+-- Remove logs for as long as all have more than so many bytes: those that ended first go, at most `budget` of them. 'ok',
+-- 'again' when that was not enough, or 'full' when only logs of what is under way are left.
+local function end_logs(max_logged, budget)
+  local verdict = 'ok'
+  while verdict == 'ok' and logged() > max_logged do
     local oldest = redis.call('ZRANGE', shard_key('logs'), 0, 0)[1]
     if not oldest then
-      return 'full'
+      verdict = 'full'
     elseif budget == 0 then
-      return 'again'
+      verdict = 'again'
+    else
+      end_log(split(oldest))
+      budget = budget - 1
     end
-    end_log(split(oldest))
-    budget = budget - 1
   end
-  return 'ok'
+  record()
+  return verdict
+end
+
+-- Note that so many bytes more are in logs, and make room for them as end_logs does. Where there is none, nothing is noted.
+local function take_log_room(bytes, max_logged, budget)
+  local word = 'ok'
+  local logged_now = note_logged(bytes)
+  if logged_now > max_logged then
+    word = seldom('end_logs')(max_logged, budget)
+  end
+  if word ~= 'ok' then
+    seldom('note_logged')(0 - bytes)
+  end
+  return word
 end

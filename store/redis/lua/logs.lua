@@ -2,10 +2,13 @@
 -- Invariant: `logged` is the sum of the bytes of all logs and snapshots, which each log's job notes, and once that has
 -- ended its node.
 
+-- So many bytes more are in logs; how many that are now.
 local function note_logged(bytes)
-  if redis.call('INCRBY', shard_key('logged'), exact(bytes)) == 0 then
+  local total = redis.call('INCRBY', shard_key('logged'), exact(bytes))
+  if total == 0 then
     redis.call('DEL', shard_key('logged'))
   end
+  return total
 end
 
 local function tell_followers(tenant, digits, payload)

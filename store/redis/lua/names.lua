@@ -7,8 +7,10 @@ local function key(family, tenant, digits)
   return turns .. tenant .. ':' .. family .. ':' .. digits
 end
 
+local shard = string.sub(turns, 1, -#'t:' - 1) -- what all keys of the shard begin with
+
 local function shard_key(name)
-  return string.sub(turns, 1, -#'t:' - 1) .. name
+  return shard .. name
 end
 
 -- The tenant and the digits of a member TENANT/DIGITS.

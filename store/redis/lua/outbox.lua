@@ -14,8 +14,8 @@ end
 -- The response has just ended: add its webhook. How many of the oldest were dropped for it.
 local function announce(tenant, digits, status, max_pending)
   local ages, member = shard_key('outbox-ages'), tenant .. '/' .. digits .. '/' .. status
-  redis.call('ZADD', shard_key('outbox'), 'NX', now_ms(), member)
-  redis.call('ZADD', ages, 'NX', now_ms(), member)
+  redis.call('ZADD', shard_key('outbox'), 'NX', now_ms, member)
+  redis.call('ZADD', ages, 'NX', now_ms, member)
   local over = math.min(redis.call('ZCARD', ages) - max_pending, MOST_DROPPED)
   if over <= 0 then
     return 0

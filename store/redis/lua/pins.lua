@@ -1,25 +1,25 @@
 -- Shared by the scripts that ask whether a run is under way on a turn.
 -- Invariant: a pin past its time doesn't count, whether or not its key is still there.
 
-local function now_ms()
-  return math.floor(now_us() / 1000)
-end
+local now_ms = math.floor(now_us / 1000)
 
 local function holds(pins, pin)
   local expiry = pin ~= '' and redis.call('ZSCORE', pins, pin)
-  return expiry and tonumber(expiry) > now_ms()
+  return expiry and tonumber(expiry) > now_ms
 end
 
 local function pinned(pins)
-  return redis.call('ZCOUNT', pins, '(' .. now_ms(), '+inf') > 0
+  return redis.call('ZCOUNT', pins, '(' .. now_ms, '+inf') > 0
 end
 
 -- Note that a run holds what these pins are of, for so long at most. Others' pins may count for longer.
 local function hold(pins, pin, pin_ms)
-  local now = now_ms()
-  redis.call('ZREMRANGEBYSCORE', pins, '-inf', now)
-  redis.call('ZADD', pins, now + pin_ms, pin)
-  if redis.call('PTTL', pins) < pin_ms then
+  redis.call('ZADD', pins, now_ms + pin_ms, pin)
+  local left = redis.call('PTTL', pins)
+  if left ~= -1 then -- it was there, with pins that may be over
+    redis.call('ZREMRANGEBYSCORE', pins, '-inf', now_ms)
+  end
+  if left < pin_ms then
     redis.call('PEXPIRE', pins, pin_ms)
   end
 end

@@ -11,11 +11,11 @@ for at = 1, #path, #digits do
   local deleted, children = unpack(redis.call('HMGET', key('node', tenant, digits), 'deleted', 'children'))
   if children then
     if not deleted or children ~= '0' or held_for_a_run('pins', tenant, digits) then
-      record(usage)
+      record()
       return { 'needed' }
     end
     remove(tenant, digits)
   end
 end
-record(usage)
+record()
 return { 'gone' }

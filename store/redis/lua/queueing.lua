@@ -83,7 +83,7 @@ local function enqueue(level, tenant, digits, sequence, gave_way)
     redis.call('ZADD', turn, gave_way and (last or -1) + 1 or (first or 1) - 1, tenant)
   end
   redis.call('ZADD', level_key('line', level, tenant), sequence, digits)
-  redis.call('ZADD', level_key('queued', level), now_ms(), tenant .. '/' .. digits)
+  redis.call('ZADD', level_key('queued', level), now_ms, tenant .. '/' .. digits)
   redis.call('HSET', key('job', tenant, digits), 'level', level, 'token', '')
   tell_workers('work')
 end
@@ -132,7 +132,7 @@ local function next_tenants()
       local since = digits and redis.call('ZSCORE', level_key('queued', level), tenant .. '/' .. digits)
       if since then
         found[#found + 1] =
-          string.format('%s %d %d %s', tenant, level, redis.call('ZCARD', line), exact(now_ms() - since))
+          string.format('%s %d %d %s', tenant, level, redis.call('ZCARD', line), exact(now_ms - since))
       end
     end
   end
@@ -143,7 +143,7 @@ end
 local function lease(tenant, digits, token, lease_ms, heard)
   local job = key('job', tenant, digits)
   redis.call('HSET', job, 'token', token, 'level', '', 'lease_ms', lease_ms, 'heard', heard)
-  redis.call('ZADD', shard_key('leases'), now_ms() + lease_ms, tenant .. '/' .. digits)
+  redis.call('ZADD', shard_key('leases'), now_ms + lease_ms, tenant .. '/' .. digits)
   return redis.call('HINCRBY', job, 'epoch', 1)
 end
 
@@ -156,7 +156,7 @@ local function rest(tenant, digits, span)
   local job = key('job', tenant, digits)
   local started = tonumber(redis.call('HGET', job, 'started') or nil)
   if started and span > 0 then
-    redis.call('HSET', job, 'started', exact(math.min(started + span, now_ms())))
+    redis.call('HSET', job, 'started', exact(math.min(started + span, now_ms)))
   end
 end
 
@@ -166,7 +166,7 @@ local function put_back(tenant, digits, gives_way)
   local sequence, own = unpack(redis.call('HMGET', key('job', tenant, digits), 'sequence', 'own'))
   local ended = redis.call('ZSCORE', shard_key('leases'), tenant .. '/' .. digits)
   redis.call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
-  rest(tenant, digits, ended and now_ms() - ended or 0)
+  rest(tenant, digits, ended and now_ms - ended or 0)
   if sequence then
     enqueue(gives_way and own or RESUMED, tenant, digits, sequence, gives_way)
   end
@@ -176,12 +176,12 @@ end
 -- holder renews its lease, and a dead one must not keep the job until then. Others' leases may be longer than the caller's.
 local function late_leases(lease_ms)
   local leases = shard_key('leases')
-  local late = redis.call('ZRANGE', leases, '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, MOST_READ)
+  local late = redis.call('ZRANGE', leases, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, MOST_READ)
   local ahead =
-    redis.call('ZRANGE', leases, now_ms() + 2 * lease_ms, '+inf', 'BYSCORE', 'LIMIT', 0, MOST_READ, 'WITHSCORES')
+    redis.call('ZRANGE', leases, now_ms + 2 * lease_ms, '+inf', 'BYSCORE', 'LIMIT', 0, MOST_READ, 'WITHSCORES')
   for at = 1, #ahead, 2 do
     local own_ms = redis.call('HGET', key('job', split(ahead[at])), 'lease_ms') or 0
-    if tonumber(ahead[at + 1]) >= now_ms() + 2 * own_ms then
+    if tonumber(ahead[at + 1]) >= now_ms + 2 * own_ms then
       late[#late + 1] = ahead[at]
     end
   end
@@ -195,11 +195,11 @@ local function spare(leases, member, looked)
   local ended, job = tonumber(redis.call('ZSCORE', leases, member)), key('job', split(member))
   local heard, own_ms = unpack(redis.call('HMGET', job, 'heard', 'lease_ms'))
   local grace = (own_ms or 0) / 2
-  if grace == 0 or not looked or ended <= looked or ended > now_ms() or now_ms() - looked <= grace or (heard and heard ~= 'yes') then
+  if grace == 0 or not looked or ended <= looked or ended > now_ms or now_ms - looked <= grace or (heard and heard ~= 'yes') then
     return false
   end
   redis.call('HSET', job, 'heard', 'spared')
-  redis.call('ZADD', leases, now_ms() + grace, member)
+  redis.call('ZADD', leases, now_ms + grace, member)
   return true
 end
 
@@ -207,7 +207,7 @@ end
 -- are in all, and some of the cancelled ones.
 local function rescue(lease_ms)
   local rescued, cancelled = 0, {}
-  local looked = tonumber(redis.call('SET', shard_key('looked'), exact(now_ms()), 'PX', LOOKED_MS, 'GET') or nil)
+  local looked = tonumber(redis.call('SET', shard_key('looked'), exact(now_ms), 'PX', LOOKED_MS, 'GET') or nil)
   for _, member in ipairs(late_leases(lease_ms)) do
     local tenant, digits = split(member)
     if not spare(shard_key('leases'), member, looked) then

@@ -32,5 +32,5 @@ note_unarchived(tenant, root, '+' .. digits, next_score(shard_key('clock')))
 local holds_now = held_by(node) + held_by(messages) + held_by(place)
 redis.call('HSET', node, 'held', holds_now)
 count(tenant, 'bytes', holds_now - (held or 0))
-record(usage)
+record()
 return { 'ok' }

@@ -58,7 +58,7 @@ for tenant, root in string.gmatch(roots, '([^/ ]+)/(%x+)') do
     end
   end
 end
-local noted, now = redis.call('GET', clock) or '0', exact(now_us())
+local noted, now = redis.call('GET', clock) or '0', exact(now_us)
 local last = string.match(noted, '^%d+$') and tonumber(noted) or 0
 for _, uses in ipairs({ leaves, trees }) do
   local newest = redis.call('ZRANGE', uses, now, 0, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')

@@ -13,7 +13,7 @@ for member, token in string.gmatch(held, '(%S+) (%S+)') do
   local holder, heard, steers = unpack(redis.call('HMGET', job, 'token', 'heard', 'steers'))
   if holder == token then
     hear(job, heard)
-    redis.call('ZADD', leases, now_ms() + lease_ms, member)
+    redis.call('ZADD', leases, now_ms + lease_ms, member)
     if steers then
       steered[#steered + 1] = member
     end

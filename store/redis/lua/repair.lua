@@ -46,7 +46,7 @@ end
 function repairs.leaf(turn)
   local found = turn.fields
   local touched = found.touched or (not found.deleted and use(turn.leaf_score)) or use(redis.call('GET', clock))
-    or now_us()
+    or now_us
   if (found.children or 0) > 0 or turn.under_way then
     unplace(turn)
     displace(turn.tenant, found.root, turn.digits)
@@ -64,14 +64,14 @@ function repairs.list(turn)
   end
   unlist(turn.tenant, turn.digits)
   if is_conversation(turn.digits) and not found.deleted then
-    enlist(turn.tenant, turn.digits, exact(found.created or found.touched or now_us()))
+    enlist(turn.tenant, turn.digits, exact(found.created or found.touched or now_us))
   end
 end
 
 -- A conversation began when the list says. Of any other turn only the last use is known.
 function repairs.created(turn)
   local found = turn.fields
-  found.created = use(turn.listed_score) or found.touched or now_us()
+  found.created = use(turn.listed_score) or found.touched or now_us
   redis.call('HSET', turn.node, 'created', exact(found.created))
   repairs.list(turn)
 end
@@ -140,7 +140,7 @@ end
 
 -- Pins count until their key goes at the latest; where that doesn't, until the last of them ends that a run can have.
 repairs['endless-pin'] = function(turn)
-  local pins, now = key('pins', turn.tenant, turn.digits), now_ms()
+  local pins, now = key('pins', turn.tenant, turn.digits), now_ms
   local left = redis.call('PTTL', pins)
   local last = now + (left == -1 and LONGEST_PIN_MS or left)
   for _, pin in ipairs(redis.call('ZRANGE', pins, '(' .. exact(last), '+inf', 'BYSCORE', 'LIMIT', 0, budget)) do
@@ -188,5 +188,5 @@ for tenant, digits, listed in each_member(members) do
     repair(turn, words, listed)
   end
 end
-record(usage)
+record()
 return { 'ok' }

@@ -88,12 +88,12 @@ job_repairs['no-job'] = function(turn)
   end
   local own = tonumber(number('own', 0))
   redis.call('HSET', turn.job, 'own', own >= 1 and own < LEVELS and own or 2, 'epoch', number('epoch', 1), 'tries',
-    number('tries', 0), 'progressed', number('progressed', 0), 'sequence', number('sequence', now_us()),
-    'submitted', number('submitted', now_ms()))
+    number('tries', 0), 'progressed', number('progressed', 0), 'sequence', number('sequence', now_us),
+    'submitted', number('submitted', now_ms))
   if turn.fields.status == 'queued' then
     redis.call('HDEL', turn.job, 'started')
   else
-    redis.call('HSET', turn.job, 'started', number('started', now_ms()))
+    redis.call('HSET', turn.job, 'started', number('started', now_ms))
   end
   note_job_events(turn)
   job_repairs['no-place'](turn)
@@ -111,7 +111,7 @@ function job_repairs.events(turn)
   end
   redis.call('UNLINK', key('snapshot', tenant, digits))
   redis.call('HSET', turn.node, 'log_bytes', exact(bytes))
-  redis.call('ZADD', shard_key('logs'), now_ms(), turn.member)
+  redis.call('ZADD', shard_key('logs'), now_ms, turn.member)
 end
 
 function job_repairs.standing(turn)
@@ -126,7 +126,7 @@ function job_repairs.standing(turn)
   end
   local started = turn.there.job and redis.call('HGET', turn.job, 'started')
   if found.status == 'in_progress' and turn.there.job and not started then
-    redis.call('HSET', turn.job, 'started', exact(now_ms()))
+    redis.call('HSET', turn.job, 'started', exact(now_ms))
   elseif found.status ~= 'cancelled' then
     found.status = started and 'in_progress' or found.status == 'in_progress' and 'in_progress' or 'queued'
   end

@@ -49,8 +49,8 @@ elseif stored_digest and stored_digest ~= digest then
 elseif stored_digest then
   use_tree(tenant, stored_root, later_use(tree_use(stored_root)))
   if is_deleted and children == '0' then
-    place_tombstone(tenant, digits, now_ms() + wait_ms) -- not to be taken away before its child can be there
-    record(usage)
+    place_tombstone(tenant, digits, now_ms + wait_ms) -- not to be taken away before its child can be there
+    record()
   end
   return { is_deleted and deleted == '' and 'deleted' or 'kept' }
 end
@@ -67,12 +67,12 @@ if parent ~= '' then
     held = above[6] or 0 }
 end
 if archived ~= '' then
-  if not has_archive() or now_ms() > archived + fence_ms
+  if not has_archive() or now_ms > archived + fence_ms
     or (deleted == '' and was_deleted(tenant, from.root, digits)) then
     return { 'outdated' }
   end
 end
-local responses_now, trees_now, bytes_now = stored(usage)
+local responses_now, trees_now, bytes_now = stored()
 if (max_responses > 0 and deleted == '' and responses_now >= max_responses)
   or (max_trees > 0 and parent == '' and trees_now >= max_trees)
   or (max_bytes > 0 and bytes_now + held > max_bytes) then
@@ -101,7 +101,7 @@ if deleted ~= '' then
   redis.call('UNLINK', response)
   count(tenant, 'responses', -1)
   count(tenant, 'tombstones', 1)
-  place_tombstone(tenant, digits, now_ms() + wait_ms)
+  place_tombstone(tenant, digits, now_ms + wait_ms)
 else
   place_leaf(tenant, digits, exact(used))
   if is_conversation(digits) then
@@ -113,5 +113,5 @@ redis.call('SADD', key('tree', tenant, from.root), digits)
 if archived == '' then
   note_unarchived(tenant, from.root, '+' .. digits, next_score(clock))
 end
-record(usage)
+record()
 return { 'ok' }

@@ -34,7 +34,7 @@ redis.call('HSET', job, 'steers', steers and steers .. ' ' .. id or id, 'steer_b
 local grown = held_by(job) - held_before
 redis.call('HSET', node, 'held', exact(held + grown))
 count(tenant, 'bytes', grown)
-record(usage)
+record()
 if token ~= '' then
   tell_workers('steered ' .. tenant .. '/' .. digits)
 end

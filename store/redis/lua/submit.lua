@@ -39,11 +39,12 @@
 --            anything above it is evicted.
 --            From now on until its end it holds its conversation, unless it is fleeting: that one is never added to it.
 --
--- A job's fields: token of who holds its lease, '' while it waits; lease_ms, how long the last lease is; level at which
--- it waits, '' while it doesn't; own, the level of its priority; epoch, how often it changed hands; tries, how many
--- holders in a row got no further, of those that were heard of; heard, whether this one was (hearing.lua); progressed,
--- whether he got further; sequence, by which it stands in line; submitted (ms); started, the ms at which it would have begun
--- had it never waited since; last, the number of the last event in its log, and accepted, what that was when nobody had begun;
+-- A job's fields: token of who holds its lease, '' while it waits; lease_ms, how long the last lease is; leased, the ms to
+-- which a holder's writes have held it (journal.lua); level at which it waits, '' while it
+-- doesn't; own, the level of its priority; epoch, how often it changed hands; tries, how many holders in a row got no
+-- further, of those that were heard of; heard, whether this one was (hearing.lua); progressed, whether he got further;
+-- sequence, by which it stands in line; submitted (ms); started, the ms at which it would have begun had it never waited
+-- since; last, the number of the last event in its log, and accepted, what that was when nobody had begun;
 -- log_bytes, and snapshot_bytes, which are part of them; waiting_bytes, those of a
 -- job that waits and was not begun; steerable where it is so; steers, the ids of all that was said to it meanwhile, in order and
 -- with spaces between, steer_bytes, the bytes of that, and said:ID for each of them. It goes when the response ends. Its node has
@@ -58,8 +59,8 @@ elseif stored_digest then
   release(tenant, parent, root)
   return { 'ok' }
 end
-if now_ms() > not_after then
-  return { 'late', exact(now_ms()) }
+if now_ms > not_after then
+  return { 'late', exact(now_ms) }
 end
 local log_bytes = #entry + ENTRY_BYTES
 local why = no_place(tenant, log_bytes, max_queued, max_waiting)
@@ -77,12 +78,12 @@ local from, refusal = inherited(tenant, digits, parent, pin)
 if not from then
   return refusal
 end
-local verdict = make_room(from.root, math.huge, {}, 0)
+local verdict = make_room(from.root)
 if verdict == 'ok' then
-  verdict = make_log_room(log_bytes, max_logged, budget)
+  verdict = take_log_room(log_bytes, max_logged, budget)
 end
 if verdict ~= 'ok' then
-  record(usage)
+  record()
   return { verdict, told_of_evicted() }
 end
 
@@ -105,5 +106,5 @@ if joins then
   note_conversation(tenant, conversation, from.held)
 end
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))
-record(usage)
+record()
 return { 'ok', told_of_evicted() }

@@ -66,12 +66,12 @@ if depth + 1 > max_depth then
 elseif max_bytes > 0 and (chain_held or 0) + room > max_bytes then
   return { 'large' }
 end
-local verdict = make_room(turn.root, math.huge, {}, 0)
+local verdict = make_room(turn.root)
 if verdict == 'ok' then
-  verdict = make_log_room(log_bytes, max_logged, budget)
+  verdict = take_log_room(log_bytes, max_logged, budget)
 end
 if verdict ~= 'ok' then
-  record(usage)
+  record()
   return { verdict, told_of_evicted() }
 end
 
@@ -84,5 +84,5 @@ add_node(tenant, parent, from, next_score(clock))
 add_job(tenant, digits, turn.root, turn.mode, own, sequence, log_bytes)
 redis.call('HSET', job, 'steerable', 1)
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))
-record(usage)
+record()
 return { 'ok', told_of_evicted(), dropped }

@@ -21,22 +21,22 @@ local function turns_of(tenant, root, tips)
   if #tips == 1 then
     return tonumber(redis.call('HGET', key('node', tenant, tips[1]), 'depth') or 0) - (is_conversation(tips[1]) and 1 or 0), true
   end
-  local nodes, call, seen, turns = key('node', tenant, ''), redis.call, {}, 0
+  local nodes, call, seen, number = key('node', tenant, ''), redis.call, {}, 0
   for _, digits in ipairs(tips) do
     if left > 0 and is_conversation(digits) then
-      turns = turns - 1
+      number = number - 1
     end
     while digits and digits ~= '' and not seen[digits] do
       if left <= 0 then
-        return turns, false
+        return number, false
       end
       left = left - 1
       seen[digits] = true
-      turns = turns + 1
+      number = number + 1
       digits = call('HGET', nodes .. digits, 'parent')
     end
   end
-  return turns, true
+  return number, true
 end
 
 -- Of some turns the one that was used last.
@@ -73,7 +73,7 @@ local function summed_up(root)
     table.insert(tips, 1, digits)
   end
   left = left - #tips
-  local turns, all = turns_of(tenant, root, tips)
+  local number, all = turns_of(tenant, root, tips)
   local newest, named = newest_of(tenant, root, used, tips), '-'
   if is_conversation(newest) then
     named, newest = newest, redis.call('HGET', key('node', tenant, newest), 'parent') or root
@@ -82,7 +82,7 @@ local function summed_up(root)
   local status, created, bytes, deleted = unpack(redis.call('HMGET', key('node', tenant, newest), 'status', 'created',
     'response_bytes', 'deleted'))
   status = deleted and 'deleted' or status or '-'
-  return table.concat({ used, turns, whole and 1 or 0, newest, named, #jobs, status, created or 0, bytes or 0 }, ' '), whole
+  return table.concat({ used, number, whole and 1 or 0, newest, named, #jobs, status, created or 0, bytes or 0 }, ' '), whole
 end
 
 local reply = { 'ok' }

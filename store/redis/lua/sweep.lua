@@ -28,7 +28,7 @@ local GAP_US = 3600 * 1000000 -- the most that clocks may differ, and that sweep
 
 -- Why nothing may be taken for being unused, or ''.
 local function doubted()
-  local sweeps, now = shard_key('sweeps'), now_us()
+  local sweeps, now = shard_key('sweeps'), now_us
   if math.abs(now - clock_us) > GAP_US then
     return 'clock'
   end
@@ -43,14 +43,14 @@ end
 local doubt, idle = '', 0
 if only == '' and idle_us > 0 then
   doubt = doubted()
-  idle = doubt ~= '' and redis.call('ZCOUNT', trees, '(0', exact(now_us() - idle_us)) or 0
+  idle = doubt ~= '' and redis.call('ZCOUNT', trees, '(0', exact(now_us - idle_us)) or 0
 end
 local takes_unused = only == '' and idle_us > 0 and doubt == ''
-local since = takes_unused and now_us() - idle_us - grace_us or 0
+local since = takes_unused and now_us - idle_us - grace_us or 0
 
 -- Look at an unused tree again after so many µs, with the last use that it had.
 local function postpone(tenant, root, used, after_us)
-  local score = exact(math.min(since + after_us, now_us()))
+  local score = exact(math.min(since + after_us, now_us))
   use_tree(tenant, root, score)
   redis.call('HSET', key('node', tenant, root), 'idle_score', score, 'idle_since', exact(used))
 end
@@ -61,7 +61,7 @@ local function stays(tenant, root, score, conversation)
   if given and tonumber(given) == score then
     used = tonumber(before)
   end
-  if conversation and not (named_us > 0 and used <= now_us() - named_us - grace_us) then
+  if conversation and not (named_us > 0 and used <= now_us - named_us - grace_us) then
     postpone(tenant, root, used, DAY_US)
     return true
   elseif is_unarchived_tree(tenant, root) then
@@ -113,7 +113,7 @@ while budget > 0 do
     end
     if not digits then
       local older = only == '' and is_to_adopt()
-      record(usage)
+      record()
       return { older and 'again' or 'ok', doubt, idle, expired }
     end
   end
@@ -123,5 +123,5 @@ while budget > 0 do
     budget = budget - taken
   end
 end
-record(usage)
+record()
 return { 'again', doubt, idle, expired }

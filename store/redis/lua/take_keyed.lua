@@ -39,7 +39,7 @@ end
 write_keyed({
   body = body,
   owner = owner,
-  lease = now_ms() + lease_ms,
+  lease = now_ms + lease_ms,
   named = found.named,
   kept = found.kept,
   shared = found.shared or (found.named and found.owner ~= owner) or nil,

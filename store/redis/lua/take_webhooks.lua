@@ -14,9 +14,9 @@ local note = shard_key('outbox-take:' .. token)
 
 local function hold_those_due()
   local held = {}
-  for _, member in ipairs(redis.call('ZRANGE', outbox, '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, most)) do
+  for _, member in ipairs(redis.call('ZRANGE', outbox, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, most)) do
     if string.find(member, '^[^/ ]+/%x+/%l+$') and redis.call('ZSCORE', ages, member) then
-      redis.call('ZADD', outbox, now_ms() + hold_ms, member)
+      redis.call('ZADD', outbox, now_ms + hold_ms, member)
       redis.call('HINCRBY', tries, member, 1)
       held[#held + 1] = member
     else

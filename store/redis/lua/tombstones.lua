@@ -3,10 +3,10 @@
 
 -- A tombstone that nothing needs, as its tenant, its digits and what is known of it; nothing where there is none.
 local function unneeded_tombstone()
-  local places = former_leaves() > 0 and { shard_key('tombstones'), leaves } or { shard_key('tombstones') }
+  local places = former > 0 and { shard_key('tombstones'), leaves } or { shard_key('tombstones') }
   for _, place in ipairs(places) do
     for _ = 1, LOOKS do
-      local member = redis.call('ZRANGE', place, '-inf', now_ms(), 'BYSCORE', 'LIMIT', 0, 1)[1]
+      local member = redis.call('ZRANGE', place, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 1)[1]
       if not member then
         break
       end

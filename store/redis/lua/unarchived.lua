@@ -24,14 +24,11 @@ local function has_archive()
 end
 
 local function note_unarchived(tenant, root, member, score)
-  local after = redis.call('GET', shard_key('archive'))
-  if not after then
-    return
-  end
-  local changes = changes_of(tenant, root)
+  local after = not plain and redis.call('GET', shard_key('archive'))
   -- a tree that has changes is among those of the shard already: to ask for that costs half of saying it again
-  if redis.call('ZADD', changes, score, member) == 1 and redis.call('ZCARD', changes) == 1 then
-    redis.call('ZADD', shard_key('unarchived'), 'NX', exact(math.floor(now_us() / 1000) + after), tenant .. '/' .. root)
+  if after and redis.call('ZADD', changes_of(tenant, root), score, member) == 1
+    and redis.call('ZCARD', changes_of(tenant, root)) == 1 then
+    redis.call('ZADD', shard_key('unarchived'), 'NX', exact(math.floor(now_us / 1000) + after), tenant .. '/' .. root)
   end
 end
 
@@ -52,7 +49,7 @@ local AT_ONCE_US = 9000000000000000 -- taken from the µs of a last use: due bef
 local function archive_next(tenant, root, used)
   local member = tenant .. '/' .. root
   local due = tonumber(redis.call('ZSCORE', shard_key('unarchived'), member) or 0)
-  if due > now_us() / 1000 + (redis.call('GET', shard_key('archive')) or 0) then
+  if due > now_us / 1000 + (redis.call('GET', shard_key('archive')) or 0) then
     return false
   end
   redis.call('ZADD', shard_key('unarchived'), 'XX', 'LT', exact(used - AT_ONCE_US), member)

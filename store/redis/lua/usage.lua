@@ -13,7 +13,13 @@
 
 local KEY_BYTES, LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES, NOTED_BYTES = 16, 195, 135, 155, 320, 480
 
-local changes, owned, began = {}, {}, nil
+local noted = redis.call('HMGET', usage, 'responses', 'tombstones', 'trees', 'bytes')
+
+-- The shard's counters, with what this call has changed so far; and by how much it changed those of each tenant, as far as
+-- that is not recorded yet.
+local counted = { responses = tonumber(noted[1]) or 0, tombstones = tonumber(noted[2]) or 0,
+  trees = tonumber(noted[3]) or 0, bytes = tonumber(noted[4]) or 0 }
+local owned = {}
 
 local function count(tenant, field, change)
   local own = owned[tenant]
@@ -22,57 +28,48 @@ local function count(tenant, field, change)
     owned[tenant] = own
   end
   own[field] = (own[field] or 0) + change
-  changes[field] = (changes[field] or 0) + change
+  counted[field] = counted[field] + change
 end
 
 -- A counter of a tenant has changed by so much.
 local function note_own(tenant, field, change)
-  if change ~= 0 and redis.call('ZINCRBY', usage .. ':' .. field, change, tenant) == '0' then
+  if redis.call('ZINCRBY', usage .. ':' .. field, change, tenant) == '0' then
     redis.call('ZREM', usage .. ':' .. field, tenant)
   end
 end
 
-local function record(usage)
-  if not next(owned) then
-    return
-  end
-  for field, change in pairs(changes) do
-    if change ~= 0 and redis.call('HINCRBY', usage, field, change) == 0 then
-      redis.call('HDEL', usage, field)
-    end
-    if began and began[field] then
-      began[field] = began[field] + change
-    end
-  end
+local function record()
+  local changed = {}
   for tenant, own in pairs(owned) do
-    if own.trees then
-      own.bytes = own.bytes + own.trees * TREE_BYTES
-    end
+    own.bytes = own.bytes + (own.trees or 0) * TREE_BYTES
     for field, change in pairs(own) do
-      note_own(tenant, field, change)
+      if change ~= 0 then
+        note_own(tenant, field, change)
+        if counted[field] == 0 then
+          redis.call('HDEL', usage, field)
+        else
+          changed[#changed + 1], changed[#changed + 2] = field, counted[field]
+        end
+      end
     end
   end
-  changes, owned = {}, {}
+  if changed[1] then
+    redis.call('HSET', usage, unpack(changed))
+  end
+  owned = {}
 end
 
-local function held_by(key)
-  local bytes = redis.call('MEMORY', 'USAGE', key, 'SAMPLES', '0')
-  return bytes and bytes + KEY_BYTES or 0
+local function held_by(name)
+  return (redis.call('MEMORY', 'USAGE', name, 'SAMPLES', '0') or 0 - KEY_BYTES) + KEY_BYTES
 end
 
 -- The bytes of the shard that its counter doesn't have, but for those of trees.
 local function uncounted()
-  return former_leaves() * LEAF_BYTES + redis.call('ZCARD', shard_key('unarchived')) * NOTED_BYTES
+  return plain and 0 or former * LEAF_BYTES + redis.call('ZCARD', shard_key('unarchived')) * NOTED_BYTES
 end
 
--- The responses, the trees and the bytes of the shard, as they were when this call began and with what it changed.
-local function stored(usage)
-  if not began then
-    local noted = redis.call('HMGET', usage, 'responses', 'trees', 'bytes')
-    began = { responses = tonumber(noted[1]) or 0, trees = tonumber(noted[2]) or 0, bytes = tonumber(noted[3]) or 0 }
-  end
-  local trees = began.trees + (changes.trees or 0)
-  local bytes = began.bytes + (changes.bytes or 0)
-  return began.responses + (changes.responses or 0), trees,
-    bytes + uncounted() + trees * TREE_BYTES
+-- The responses, the trees and the bytes of the shard.
+local function stored()
+  local bytes = counted.bytes + uncounted() + counted.trees * TREE_BYTES
+  return counted.responses, counted.trees, bytes
 end

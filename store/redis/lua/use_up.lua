@@ -16,7 +16,7 @@ if user then
 end
 local member = digits .. number .. '/' .. digest
 local asked = tonumber(redis.call('ZSCORE', asking, member) or 0)
-if asked <= now_ms() - kept_ms then
+if asked <= now_ms - kept_ms then
   return { 'unknown' }
 end
 if by ~= '' then

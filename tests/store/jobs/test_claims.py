@@ -168,6 +168,42 @@ async def test_the_time_after_a_lease_ran_out_is_none_either(jobs: Jobs, redis: 
     assert 4 <= (await claim(jobs)).run_seconds < 60
 
 
+async def test_a_write_holds_the_lease_for_longer_once_an_eighth_of_it_is_over(
+    jobs: Jobs, redis: Redis, prefix: str
+) -> None:
+    id = await submit(jobs)
+    lease, place, member = (await claim(jobs)).lease, f"{prefix}:{{00}}:leases", f"{TENANT}/{id[5:]}"
+    (key,) = await redis.keys(f"{prefix}:*:job:{id[5:]}")
+    await jobs.write(lease, Entry(5, b"some"))
+    held = await redis.zscore(place, member)
+    await jobs.write(lease, Entry(6, b"more"))
+    assert await redis.zscore(place, member) == held
+    for earlier in (-1, 1):  # an eighth is over, or the clock was stepped back
+        part = earlier * jobs.limits.lease_ms // 7
+        await redis.hincrby(key, "leased", part)
+        await redis.zincrby(place, part, member)
+        await jobs.write(lease, Entry(8 + earlier, b"later"))
+        ends = await redis.zscore(place, member)
+        assert ends is not None
+        assert held is not None
+        assert held <= ends < held + jobs.limits.lease_ms / 7
+    await jobs.finish(lease, turn(id, None, text="one"), Entry(20, b"end"))
+
+
+async def test_who_takes_a_job_over_holds_it_by_his_first_write(jobs: Jobs, redis: Redis, prefix: str) -> None:
+    id = await submit(jobs)
+    job = await claim(jobs)
+    await jobs.write(job.lease, Entry(5, b"some"))
+    await fall_silent(jobs, id)
+    lease = (await claim(jobs)).lease
+    await jobs.write(lease, Entry(6, b"more"))
+    seconds, _ = await redis.time()
+    ends = await redis.zscore(f"{prefix}:{{00}}:leases", f"{TENANT}/{id[5:]}")
+    assert ends is not None
+    assert ends > 1000 * int(seconds) + jobs.limits.lease_ms * 3 / 4
+    await jobs.finish(lease, turn(id, None, text="one"), Entry(20, b"end"))
+
+
 async def test_a_claim_takes_from_no_level_behind_the_one_it_names_and_tells_the_first_that_waits(jobs: Jobs) -> None:
     await submit(jobs, "flex", priority=Priority.FLEX)
     await submit(jobs, "default", priority=Priority.DEFAULT)

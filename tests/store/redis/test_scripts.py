@@ -11,6 +11,7 @@ import store
 from store.history.history import ConversationHistoryStore
 from store.keys import Keyspace
 from store.redis import scripts
+from store.redis.composing import composed, undefined
 from store.redis.connection import Argument
 from store.redis.scripts import Script, lua
 from tests.support.store.sample import TENANT, grow, said, turn
@@ -60,15 +61,95 @@ def test_no_script_counts_its_keys_or_arguments(path: Path) -> None:
 
 
 def test_a_script_is_sent_without_the_shared_functions_that_it_does_not_need() -> None:
-    assert "local function hold(" in scripts.chain.source
-    assert "local function hold(" not in scripts.append.source
+    assert "local function gone(" in scripts.chain.source
+    assert "local function gone(" not in scripts.unpin.source
 
 
 def test_what_a_script_seldom_needs_is_defined_by_one_function() -> None:
-    defined = re.findall(r"^( *)local function (\w+)\(", scripts.append.source, re.MULTILINE)
+    defined = re.findall(r"^( *)(?:local )?function (\w+)\(", scripts.append.source, re.MULTILINE)
     assert ("", "seldom") in defined
-    assert ("  ", "sharing") in defined
-    assert "seldom" not in scripts.restore.source  # it evicts nothing
+    assert (" " * 4, "evict_until") in defined  # with what only that needs
+    assert (" " * 4, "take") in defined
+    assert (" " * 8, "choosing") in defined  # which that needs seldom
+    assert ("", "needed") in defined
+
+
+TWICE = "local function twice(a, b)\n  return a + a .. b\nend\n"
+BOTH = "local function both(a)\n  return twice(a, 'a(')\nend\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "written"),
+    [
+        ("return both(x), { both(y.z) }\n", "return ((x + x .. 'a(')), { ((y.z + y.z .. 'a(')) }\n"),
+        ("return twice(f(x, 1), both(1))\n", f"{TWICE}return twice(f(x, 1), ((1 + 1 .. 'a(')))\n"),
+    ],
+)
+def test_a_function_that_only_returns_an_expression_is_written_where_it_is_called(body: str, written: str) -> None:
+    assert composed([TWICE, BOTH], body) == written
+
+
+SAID = "local words = {}\nlocal function say(word)\n  words[#words + 1] = word\nend\n"
+
+
+def test_a_function_that_returns_nothing_is_written_where_it_is_called() -> None:
+    assert composed([SAID], "if a then\n  say(f(b), 1)\nend\nsay(f(a))\nreturn words\n").endswith("\nreturn words\n")
+    source = composed([SAID], "if a then\n  say(f(b))\nend\nreturn words\n")
+    assert "if a then\n  do\n    local word = f(b)\n    words[#words + 1] = word\n  end\nend\n" in source
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "local words = f()\nsay(words)\n",  # another one
+        "for words in f() do\n  say(words)\nend\n",
+        "return say(1)\n",  # no statement
+        "say(1, 2)\n",
+    ],
+)
+def test_a_call_stays_where_what_it_stands_for_would_mean_something_else(body: str) -> None:
+    assert composed([SAID], body) == SAID + body
+
+
+SUM = "local function added(a, b)\n  local sum = a\n  sum = sum + b\n  return sum, f(a)\nend\n"
+
+
+def test_a_function_that_returns_at_its_end_alone_is_written_where_it_is_called() -> None:
+    written = "do\n  local a, b = y, 2\n  local sum = a\n  sum = sum + b\n  x, z = sum, f(a)\nend\n"
+    assert composed([SUM], "local x, z = added(y, 2)\nreturn x\n") == f"local x, z\n{written}return x\n"
+    for body in ("local sum, z = added(y, 2)\n", "local x = added(y, 2)\n", "local x, z = added(both())\n"):
+        assert composed([SUM], body) == SUM + body
+
+
+def test_what_is_kept_between_calls_is_there_once() -> None:
+    shared = "local kept = {}\nlocal function keep(x)\n  kept[x] = x\nend\nlocal function told()\n  return kept\nend\n"
+    source = composed([shared], "seldom('keep')(1)\nreturn told()\n")
+    assert source.startswith("local seldom, defined_0\nlocal kept = {}\n")
+    assert "    local function keep(x)\n" in source
+
+
+NEVER_REACHED = {
+    "sweep": {"ALL"},
+    "settle": {"LOOKS", "leaves", "trees", "ALL", "is_held", "turn_of", "unpinned_from", "trees_of", "place_tree"}
+    | {"place_leaf", "place_tombstone"},
+}
+"""What stands in functions of adopting.lua that these scripts never call."""
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_a_script_uses_no_name_before_it_is_defined(script: AnyScript) -> None:
+    assert undefined(script.source) - NEVER_REACHED.get(script.name, set()) == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("local a = 1\nif a then\n  local b = a\nelse\n  c = { a = b }\nend\nreturn f(a)", {"b", "c", "f"}),
+        ("for i, j in pairs(x) do\n  k(i)\nend\nlocal function f(y)\n  return y.z, f, i\nend", {"x", "k", "i"}),
+    ],
+)
+def test_a_name_that_is_not_defined_is_found(source: str, names: set[str]) -> None:
+    assert undefined(source) == names
 
 
 def test_every_lua_file_is_a_declared_script_or_shared_by_some() -> None:
