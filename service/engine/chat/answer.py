@@ -54,11 +54,11 @@ class ChatAnswer(Answer):
         self._prompt_tokens: int | None = None
         """How many tokens the prompt has, where that is told at the beginning, and until it is passed on."""
 
-    def _made(self) -> Iterator[Chunk]:
+    def _made(self) -> Sequence[Chunk]:
         """What was added by now, a chunk for each part of the answer."""
         self._flush()
         ready, self._ready = self._ready, []
-        yield from ready
+        return ready
 
     def end(self) -> Chunk:
         """The last chunk: what came with the finish, and what the stream told of itself. Raises as Answer does."""

@@ -76,7 +76,8 @@ class Connection(asyncio.Protocol):
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
         self._unread = 0
-        self._resume()
+        if self._paused:
+            self._resume()
         return data
 
     def leave(self) -> None:
@@ -94,15 +95,12 @@ class Connection(asyncio.Protocol):
         """Close it, whatever is under way."""
         self._fail("it was closed here")
 
-    async def _more(self) -> None:
-        """Wait until something has come. Raises Broken where nothing will."""
+    def _more(self) -> asyncio.Future[None]:
+        """What is done once something has come: each who waits makes a new one. Raises Broken where nothing will."""
         if self._trouble:
             raise Broken(self._trouble)
         self._news = asyncio.get_running_loop().create_future()
-        try:
-            await self._news
-        finally:
-            self._news = None
+        return self._news
 
     def _tell(self) -> None:
         """Wake who waits."""

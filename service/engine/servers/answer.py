@@ -6,7 +6,7 @@ its answer was read to the end.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from service.engine.port import Chunk, EngineBroke, EngineError, EngineUnavailable, Finish, TokenLogprobs
 
@@ -71,13 +71,15 @@ class Answer(ABC):
         if error is not None:
             raise error
 
-    def _made(self) -> Iterator[Chunk]:
+    def _made(self) -> Sequence[Chunk]:
         """What was added by now, as one chunk if it is anything."""
-        if self._tokens:
-            self.begun = True
-            logprobs = None if self._alternatives is None else self._logprobs
-            yield Chunk(self._tokens, None, self._cached_tokens, logprobs, "".join(self._text))
-            self._tokens, self._logprobs, self._text = [], [], []
+        if not self._tokens:
+            return ()
+        self.begun = True
+        logprobs = None if self._alternatives is None else self._logprobs
+        made = Chunk(self._tokens, None, self._cached_tokens, logprobs, "".join(self._text))
+        self._tokens, self._logprobs, self._text = [], [], []
+        return (made,)
 
     @property
     def finished(self) -> bool:

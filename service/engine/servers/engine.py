@@ -232,7 +232,11 @@ class ServersEngine:
                 self._choosing.note_warm(generation, server)
             try:
                 async with server.stream(generation) as events:
-                    while not answer.over and (data := await self._next(events, answer)):
+                    while not answer.over:
+                        behind = answer.finished and not events.at_eof
+                        data = await (self._tail(events, answer) if behind else events.read())
+                        if not data:
+                            break
                         for chunk in answer.feed(data):
                             if (left := left - len(chunk.tokens)) < 0:
                                 raise EngineError(f"the {self._kind.name} server sent more tokens than it was to")
@@ -401,10 +405,8 @@ class ServersEngine:
             await server.leave()
             event(logger, logging.INFO, f"{self._kind.name} server has left", url=server.url)
 
-    async def _next(self, events: Connection, answer: Answer) -> bytes:
-        """The next bytes of a stream, none at its end; how the connection ends matters only before the finish."""
-        if not answer.finished or events.at_eof:
-            return await events.read()
+    async def _tail(self, events: Connection, answer: Answer) -> bytes:
+        """The next bytes behind the finish, none at the stream's end; how the connection ends no longer matters."""
         now = asyncio.get_running_loop().time()
         if answer.given_up_at is None:
             answer.given_up_at = now + self._access.tail_seconds
