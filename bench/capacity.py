@@ -48,7 +48,7 @@ TURNS = 400
 CONCURRENCY = 8
 WARM_UP = 100
 TARGET_BYTES = 4_000
-TARGET_MIB = 260
+TARGET_MIB = 160
 """What a turn of TOKENS tokens may hold of Redis at depth TYPICAL, and a process of memory at rest."""
 
 DEMANDS = (Demand(1_000_000), Demand(10_000_000), Demand(100_000_000))

@@ -14,7 +14,6 @@ import msgspec
 
 from service.backoff import Backoff
 from service.build import this_build
-from service.engine.demo import DemoEngine
 from service.engine.engines import Engines, Member
 from service.engine.port import MODEL_CREATED, Engine, EngineUnavailable, ModelCard
 from service.logs import event
@@ -571,7 +570,7 @@ def _member(settings: Settings, engine: ListedEngine, known: Member | None) -> M
     if known is not None:
         opened = known.engine
     elif listed.kind == DEMO:
-        opened = DemoEngine(card, settings.demo_tokens_per_second)
+        opened = _open_demo(settings, card)
     else:
         opened = _open_servers(settings, engine)
     return Member(opened, listed.name, engine.model, listed.aliases, listed.max_output_tokens, engine.key)
@@ -661,4 +660,11 @@ def open_engine(settings: Settings) -> Engine:
             shared=settings.several_tenants,
         )
     card = ModelCard(settings.model or DEMO_MODEL, MODEL_CREATED, settings.context_tokens or DEMO_CONTEXT_TOKENS)
+    return _open_demo(settings, card)
+
+
+def _open_demo(settings: Settings, card: ModelCard) -> Engine:
+    """The demo engine. It is imported here, as who has a model needs none of it."""
+    from service.engine.demo import DemoEngine
+
     return DemoEngine(card, settings.demo_tokens_per_second)

@@ -1,10 +1,13 @@
 """The sandbox that the settings name."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from service.sandbox.local import LocalSandbox, Places
 from service.sandbox.port import Limits, Sandbox
 from service.settings.sandbox import LOCAL, SandboxSettings
+
+if TYPE_CHECKING:
+    from service.sandbox.local import LocalSandbox
 
 
 def sandbox_of(settings: SandboxSettings) -> Sandbox | None:
@@ -18,8 +21,10 @@ def sandbox_of(settings: SandboxSettings) -> Sandbox | None:
     return RemoteSandbox(settings.sandbox, settings.sandbox_key.get_secret_value())
 
 
-def own_sandbox(settings: SandboxSettings) -> LocalSandbox:
+def own_sandbox(settings: SandboxSettings) -> "LocalSandbox":
     """A sandbox of this process, not started yet."""
+    from service.sandbox.local import LocalSandbox, Places  # for who has one
+
     places = Places(settings.sandbox_sessions, settings.sandbox_tenant_sessions, settings.sandbox_idle_seconds)
     return LocalSandbox(places, limits_of(settings), Path(settings.sandbox_dir) if settings.sandbox_dir else None)
 
