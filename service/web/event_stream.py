@@ -38,6 +38,9 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 
+BATCHES_A_NOTE = 8
+"""Batches that may go out before it is counted what they took of its tenant's turn; at the end all is."""
+
 
 class Source(Protocol):
     """Where the events of one answer come from."""
@@ -67,6 +70,7 @@ class RunSource:
         self._resources = resources
         self._exchange = exchange
         self._lasts = lasts
+        self._unnoted = 0
         self.over = False
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
@@ -89,11 +93,15 @@ class RunSource:
             self._run.stop()
 
     def _note(self, batch: list[Event]) -> None:
-        self._exchange.slot.served(*self._run.taken)
         last = batch[-1]
         if isinstance(last, Terminal):
             self.over = True
             note_outcome(self._exchange, last.response)
+        elif self._unnoted < BATCHES_A_NOTE:
+            self._unnoted += 1
+            return
+        self._unnoted = 0
+        self._exchange.slot.served(*self._run.taken)
 
 
 class FollowSource:
