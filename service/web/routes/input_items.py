@@ -12,6 +12,7 @@ import msgspec
 from service.api import ids
 from service.errors import ApiError, InvalidRequest
 from service.responses.references import omitted_items
+from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 
 TURNS_A_READ = 4
@@ -88,7 +89,7 @@ async def page_of(
     for start in range(0, len(turns), TURNS_A_READ):
         some = turns[start : start + TURNS_A_READ]
         for turn, blobs in zip(some, await store.items(tenant, some, remains=remains), strict=True):
-            items = _listed(blobs, own=turn == asked)
+            items = _listed(blobs, own=turn == asked, turn=turn)
             for item in items if ascending else reversed(items):
                 if waiting is None:
                     found += [item] if _is_left(item, omitted) else []
@@ -141,9 +142,13 @@ def _is_left(item: msgspec.Raw, omitted: Collection[str]) -> bool:
     return not omitted or _ID.decode(item).id not in omitted
 
 
-def _listed(blobs: tuple[bytes, bytes], *, own: bool) -> list[msgspec.Raw]:
-    """A turn's input, and its output too where a later turn was given it. A deleted turn lists nothing."""
+def _listed(blobs: tuple[bytes, bytes], *, own: bool, turn: str = "") -> list[msgspec.Raw]:
+    """A turn's input, and its output too where a later turn was given it. A deleted turn lists nothing, but for the one
+    that is asked for, which was there a moment ago. Raises NotFound.
+    """
     response, items = blobs
+    if not response and own:
+        raise NotFound(turn)
     if not response:
         return []
     given = _ITEMS.decode(items)
