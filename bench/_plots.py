@@ -104,3 +104,19 @@ def _by_size(found: Figures) -> list[tuple[int, list[Figures]]]:
 
 def _each(rows: list[Figures], name: str) -> list[float]:
     return [row[name] for row in rows]
+
+
+def soaked(samples: list[dict[str, Any]], folder: Path) -> None:
+    """What a soak saw all along (bench/soak.py): memory, and the share of a core."""
+    folder.mkdir(parents=True, exist_ok=True)
+    minutes = [each["seconds"] / 60 for each in samples]
+    with mpl.rc_context(cast(Any, {**STYLE, "lines.marker": ""})):
+        figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot(minutes, [each["process_bytes"] / 1e6 for each in samples], label="the process, MB")
+        axes.plot(minutes, [each["redis_bytes"] / 1e6 for each in samples], label="Redis, MB")
+        axes.plot(minutes, [100 * each["share"] for each in samples], label="of a core, %")
+        axes.set_xlabel("minutes")
+        axes.set_ylim(bottom=0)
+        axes.legend()
+        figure.savefig(folder / "soak.svg", metadata={"Date": None})

@@ -10,14 +10,26 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from random import Random
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 from openai import APIStatusError, AsyncOpenAI
+from redis import Redis
 
 from bench._harness import cpu_seconds, held_bytes
 from tests.support.service.process import MODEL
 from tests.support.service.scraped import Scraped
+
+SETTINGS: dict[str, Any] = {
+    "max_responses": 300,
+    "store_cache_bytes": 4 << 20,
+    "demo_tokens_per_second": 400,
+    "archive_url": "none",
+}
+"""A cap that is met within the first seconds, so that each turn that is stored makes others leave."""
+
+SHARE = 0.7
+"""How much of a core the process may take."""
 
 REMEMBERED = 2000
 """Responses that clients may come back to; most are evicted by then, where the cap is small."""
@@ -45,10 +57,10 @@ class Sample(NamedTuple):
 class Everything:
     """The clients of one service."""
 
-    def __init__(self, url: str, pid: int, redis_bytes: Callable[[], int], *, seed: int, share: float) -> None:
+    def __init__(self, url: str, pid: int, redis: Redis, *, seed: int, share: float = SHARE) -> None:
         """`pid` is the process's, and `share` how much of a core it may take in the mean."""
         self.url = url
-        self._pid, self._redis_bytes = pid, redis_bytes
+        self._pid, self._redis = pid, redis
         self._chance, self._share = Random(seed), share
         self._known: deque[str] = deque(maxlen=REMEMBERED)
         self._pause = 0.0
@@ -111,7 +123,7 @@ class Everything:
                 mean = sum(shares) / len(shares)
                 shares.clear()
                 self.samples.append(
-                    Sample(now - began, held_bytes(self._pid), self._redis_bytes(), mean, self.done.total())
+                    Sample(now - began, held_bytes(self._pid), used_bytes(self._redis), mean, self.done.total())
                 )
 
     def _parent(self) -> str | None:
@@ -177,6 +189,12 @@ class Everything:
     async def _delete(self, client: AsyncOpenAI) -> None:
         if self._known:
             await client.responses.delete(self._known.popleft())
+
+
+def used_bytes(redis: Redis) -> int:
+    """What a server holds."""
+    told: Any = redis.info("memory")
+    return int(told["used_memory"])
 
 
 async def lag_p99(url: str) -> float:
