@@ -17,7 +17,7 @@ A shared file is a row of pieces: each begins with a word at the beginning of a 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from textwrap import indent
 from typing import NamedTuple
 
@@ -78,7 +78,7 @@ class Piece:
         """The names that it uses and that no `local`, parameter or loop in it defines there."""
         return frozenset(use.name for use in self.uses if use.name not in use.bound)
 
-    @property
+    @cached_property
     def assigned(self) -> frozenset[str]:
         """What it changes that it doesn't define."""
         targets = [range(*found.span()) for found in _ASSIGNED.finditer(self.masked)]
@@ -211,9 +211,13 @@ def undefined(source: str) -> frozenset[str]:
     return Piece(_COMMENT.sub("", source)).undefined
 
 
+@cache
 def _pieces(text: str) -> list[Piece]:
-    """The pieces of a shared file, in order."""
-    return [Piece(each) for each in _PIECE.findall(_COMMENT.sub("", text))]
+    """The pieces of a shared file, in order. Many scripts have the same ones, which are looked through once."""
+    return [_piece(each) for each in _PIECE.findall(_COMMENT.sub("", text))]
+
+
+_piece = cache(Piece)
 
 
 def _written_out(every: Iterable[Piece]) -> Iterator[Piece]:
@@ -224,7 +228,7 @@ def _written_out(every: Iterable[Piece]) -> Iterator[Piece]:
         for use in reversed(each.uses):  # the calls in a call's arguments before it
             if use.name in known:
                 text = known[use.name].in_place(text, use)
-        changed = each if text == each.text else Piece(text)
+        changed = each if text == each.text else _piece(text)
         if changed.written_out:
             known[changed.written_out.name] = changed.written_out
         yield changed
