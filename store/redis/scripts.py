@@ -5,6 +5,9 @@ about a shard: the script knows their names (lua/names.lua), and gets those of t
 KEYS. The other parameters come from ARGV, an `int` as a number. All become locals of the Lua with the same names, so no
 script counts ARGV[7]; tests/store/redis/test_scripts.py compares a script's head comment with its declaration.
 
+What the server gets is put together of these files beforehand, and is in lua/composed/: after a change of any of them
+run `python -m tests.support.lua.write`. How that is done says tests/support/lua/composing.py.
+
 Never pass None (Redis would get the word "None"), and never write a script that can't be run twice: after a
 lost reply the same call is sent again.
 """
@@ -19,7 +22,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type
 from redis.exceptions import NoScriptError
 
 from store.keys import ShardKeys, TurnKeys
-from store.redis.composing import composed
 from store.redis.connection import Argument, Operation
 
 P = ParamSpec("P")
@@ -57,16 +59,21 @@ class Script(Generic[Names, P]):
         self._numbers = frozenset(name for name in names if hints[name] is int)
         self.includes = ("names", *includes)
         """The shared files."""
-        self._flags = flags
+        self.flags = flags
+        """Its first line."""
+
+    @property
+    def given(self) -> dict[str, str]:
+        """What its names stand for, as Lua."""
+        given = {name: f"KEYS[{i}]" for i, name in enumerate(self.keys, 1)}
+        for i, name in enumerate(self._names + self.arguments, 1):
+            given[name] = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
+        return given
 
     @cached_property
     def source(self) -> str:
         """The Lua as the server gets it: its flags, a line of locals, what it needs of shared files, its own text."""
-        given = {name: f"KEYS[{i}]" for i, name in enumerate(self.keys, 1)}
-        for i, name in enumerate(self._names + self.arguments, 1):
-            given[name] = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
-        bound = "; ".join(f"local {name} = {value}" for name, value in given.items())
-        return "\n".join([self._flags, bound, composed(map(lua, self.includes), lua(self.name), given)])
+        return lua(f"composed/{self.name}")
 
     @cached_property
     def sha(self) -> str:
@@ -98,7 +105,7 @@ class Script(Generic[Names, P]):
                 replies = await operation.row((how, what, len(self.keys), *given), *commands, at=given[0], ahead=ahead)
             except NoScriptError:
                 continue
-            operation.wrote |= self._flags != _READ_ONLY
+            operation.wrote |= self.flags != _READ_ONLY
             return replies
         raise NoScriptError(self.name)
 
@@ -120,7 +127,7 @@ class Script(Generic[Names, P]):
             reply = await operation.command("EVALSHA", self.sha, len(self.keys), *values)
         except NoScriptError:  # a server that was restarted, flushed or failed over; EVAL also loads what it runs
             reply = await operation.command("EVAL", self.source, len(self.keys), *values)
-        operation.wrote |= self._flags != _READ_ONLY
+        operation.wrote |= self.flags != _READ_ONLY
         return reply
 
 

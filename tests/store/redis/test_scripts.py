@@ -11,9 +11,10 @@ import store
 from store.history.history import ConversationHistoryStore
 from store.keys import Keyspace
 from store.redis import scripts
-from store.redis.composing import composed, undefined
 from store.redis.connection import Argument
 from store.redis.scripts import Script, lua
+from tests.support.lua import write
+from tests.support.lua.composing import composed, undefined
 from tests.support.store.sample import TENANT, grow, said, turn
 
 AnyScript = Script[Any, ...]
@@ -53,6 +54,15 @@ def test_a_script_returns_only_the_words_that_its_head_promises(script: AnyScrip
     assert returned <= promised
     said = body + "".join(map(lua, script.includes))
     assert all(f"'{word}'" in said for word in promised)
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_what_the_server_gets_is_what_the_files_say(script: AnyScript) -> None:
+    assert script.source == write.source(script), "run python -m tests.support.lua.write"
+
+
+def test_nothing_else_was_put_together() -> None:
+    assert {path.stem for path in (FOLDER / "composed").iterdir()} == {script.name for script in ALL}
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.lua")), ids=lambda path: path.stem)

@@ -1,0 +1,266 @@
+#!lua flags=allow-oom
+local reservations = KEYS[1]; local turns = ARGV[1]; local tenant = ARGV[2]; local over = ARGV[3]; local digits = ARGV[4]; local checks = ARGV[5]; local reads = tonumber(ARGV[6]); local writes = tonumber(ARGV[7]); local usual = tonumber(ARGV[8]); local held_ms = tonumber(ARGV[9])
+local shard = string.sub(turns, 1, -#'t:' - 1)
+
+local moment = redis.call('TIME')
+
+local now_us = moment[1] * 1000000 + moment[2]
+
+local MINUTE, DAY = 60000000, 86400000000
+local KEPT_MS = 33 * 86400000
+
+local function month_of(day)
+  local shifted = day + 719468
+  local era = math.floor(shifted / 146097)
+  local of_era = shifted - era * 146097
+  local leaps = math.floor(of_era / 1460) - math.floor(of_era / 36524) + math.floor(of_era / 146096)
+  local year = math.floor((of_era - leaps) / 365)
+  local of_year = of_era - (365 * year + math.floor(year / 4) - math.floor(year / 100))
+  return (era * 400 + year) * 12 + math.floor((5 * of_year + 2) / 153)
+end
+
+local periods = {}
+
+local function period_of(window)
+  local known = periods[window]
+  if not known then
+    local day = math.floor(now_us / DAY)
+    local last = day
+    while window == 'month' and month_of(last + 1) == month_of(day) do
+      last = last + 1
+    end
+    known = { window == 'month' and month_of(day) or day, (last + 1) * DAY - now_us }
+    periods[window] = known
+  end
+  return known[1], known[2]
+end
+
+local reserved = (shard .. ('reserved:' .. tenant))
+
+local kept, changed = {}, {}
+
+local function kept_of(scope, field)
+  kept[scope] = kept[scope] or {}
+  if kept[scope][field] == nil then
+    kept[scope][field] = redis.call('HGET', ((shard .. ('limits:' .. tenant .. '/' .. scope))), field)
+  end
+  return kept[scope][field]
+end
+
+local function ahead_of(scope, field)
+  local flown, noted = string.match(kept_of(scope, field) or '', '^(%d+) ?(%d*)$')
+  return math.max(0, (tonumber(flown) or 0) - math.max(now_us, tonumber(noted) or 0))
+end
+
+local function used_of(scope, what, window, limit)
+  if what == 'parallel' then
+    redis.call('ZREMRANGEBYSCORE', ((shard .. ('parallel:' .. tenant .. '/' .. scope))), '-inf', (string.format('%.0f', (now_us / 1000))))
+    return redis.call('ZCARD', ((shard .. ('parallel:' .. tenant .. '/' .. scope)))), 0
+  end
+  if window == 'minute' then
+    local ahead
+    do
+      local scope, field = scope, what .. ' ' .. window
+      local flown, noted = string.match(kept_of(scope, field) or '', '^(%d+) ?(%d*)$')
+      ahead = math.max(0, (tonumber(flown) or 0) - math.max(now_us, tonumber(noted) or 0))
+    end
+    return ahead * limit / MINUTE, ahead
+  end
+  local value
+  do
+    local scope, field = scope, what .. ' ' .. window
+    kept[scope] = kept[scope] or {}
+    if kept[scope][field] == nil then
+      kept[scope][field] = redis.call('HGET', ((shard .. ('limits:' .. tenant .. '/' .. scope))), field)
+    end
+    value = kept[scope][field]
+  end
+  local period, ends
+  do
+    local window = window
+    local known = periods[window]
+    if not known then
+      local day = math.floor(now_us / DAY)
+      local last = day
+      while window == 'month' and month_of(last + 1) == month_of(day) do
+        last = last + 1
+      end
+      known = { window == 'month' and month_of(day) or day, (last + 1) * DAY - now_us }
+      periods[window] = known
+    end
+    period, ends = known[1], known[2]
+  end
+  local before, count = string.match(value or '', '^(%d+) (%d+)$')
+  count = tonumber(before) == period and tonumber(count) or 0
+  return count, count > 0 and ends or 0
+end
+
+local function wait_for(window, limit, used, amount)
+  if amount > limit then
+    return -1
+  elseif used + amount <= limit + 0.001 then
+    return 0
+  elseif window == 'minute' then
+    return math.ceil((used + amount - limit) * MINUTE / limit)
+  elseif window == '' then
+    return 1000000
+  end
+  local _, ends
+  do
+    local window = window
+    local known = periods[window]
+    if not known then
+      local day = math.floor(now_us / DAY)
+      local last = day
+      while window == 'month' and month_of(last + 1) == month_of(day) do
+        last = last + 1
+      end
+      known = { window == 'month' and month_of(day) or day, (last + 1) * DAY - now_us }
+      periods[window] = known
+    end
+    _, ends = known[1], known[2]
+  end
+  return ends
+end
+
+local function use_limit(scope, what, window, limit, amount, period)
+  local field = what .. ' ' .. window
+  if window == 'minute' then
+    local ahead = math.max(0, ahead_of(scope, field) + amount * MINUTE / limit)
+    do
+      local scope, field, value = scope, field, (string.format('%.0f', (now_us + ahead))) .. ' ' .. (string.format('%.0f', now_us))
+      kept[scope][field] = value
+      changed[scope] = changed[scope] or {}
+      changed[scope][field] = value
+    end
+  else
+    local present = period_of(window)
+    if period and period ~= present then
+      return
+    end
+    local used = used_of(scope, what, window, limit)
+    do
+      local scope, field, value = scope, field, (string.format('%.0f', present)) .. ' ' .. (string.format('%.0f', (math.max(0, used + amount))))
+      kept[scope][field] = value
+      changed[scope] = changed[scope] or {}
+      changed[scope][field] = value
+    end
+  end
+end
+
+local function settle_work(over)
+  local names, members = { 'mean' }, {}
+  for i, each in ipairs(over) do
+    names[i + 1], members[i] = each[1], tenant .. '/' .. each[1]
+  end
+  if not members[1] then
+    return 0
+  end
+  local reservation = redis.call('HMGET', reserved, unpack(names))
+  local mean, found = tonumber(reservation[1]), 0
+  for i, each in ipairs(over) do
+    local digits, reads, writes = unpack(each)
+    if reservation[i + 1] then
+      found = found + 1
+      do
+        local taken, digits, reads, writes = cjson.decode(reservation[i + 1]).taken, digits, reads, writes
+        for _, each in ipairs(taken) do
+          local scope, what, window, limit, amount, period = unpack(each)
+          if what == 'parallel' then
+            redis.call('ZREM', ((shard .. ('parallel:' .. tenant .. '/' .. scope))), digits)
+          elseif reads == -2 then
+            use_limit(scope, what, window, limit, -amount, period)
+          elseif reads >= 0 and what == 'tokens' then
+            use_limit(scope, what, window, limit, reads + writes - amount, period)
+          end
+        end
+      end
+      if reads >= 0 and writes > 0 then
+        mean = (mean or writes) + (writes - (mean or writes)) / 10
+      end
+    end
+  end
+  if found > 0 then
+    if mean then
+      redis.call('HSET', reserved, 'mean', string.format('%.1f', mean))
+    end
+    redis.call('HDEL', reserved, unpack(names, 2))
+  end
+  redis.call('ZREM', reservations, unpack(members))
+  return found
+end
+
+settle_work(cjson.decode(over))
+local known, mean = unpack(redis.call('HMGET', reserved, digits, 'mean'))
+if known then
+  do
+    for scope, fields in pairs(changed) do
+      local values = {}
+      for field, value in pairs(fields) do
+        values[#values + 1] = field
+        values[#values + 1] = value
+      end
+      redis.call('HSET', ((shard .. ('limits:' .. tenant .. '/' .. scope))), unpack(values))
+      redis.call('PEXPIRE', ((shard .. ('limits:' .. tenant .. '/' .. scope))), KEPT_MS)
+    end
+  end
+  return { 'ok', cjson.encode(cjson.decode(known).left) }
+end
+local tokens = reads + math.min(writes, math.ceil(tonumber(mean) or usual))
+local left, taken, worst, longest = {}, {}, nil, 0
+
+local function left_of(scope, what, window, limit)
+  local used, full = used_of(scope, what, window, limit)
+  return { math.max(0, math.floor(limit - used + 0.001)), full / 1000000 }, used
+end
+
+for i, check in ipairs(cjson.decode(checks)) do
+  local scope, what, window, limit = unpack(check)
+  local amount = what == 'tokens' and tokens or 1
+  local used
+  left[i], used = left_of(scope, what, window, limit)
+  local wait = wait_for(window, limit, used, amount)
+  if wait ~= 0 and longest >= 0 and (wait < 0 or wait > longest) then
+    worst, longest = i, wait
+  end
+  taken[i] = { scope, what, window, limit, amount, what ~= 'parallel' and window ~= 'minute' and period_of(window) or 0 }
+end
+if worst then
+  do
+    for scope, fields in pairs(changed) do
+      local values = {}
+      for field, value in pairs(fields) do
+        values[#values + 1] = field
+        values[#values + 1] = value
+      end
+      redis.call('HSET', ((shard .. ('limits:' .. tenant .. '/' .. scope))), unpack(values))
+      redis.call('PEXPIRE', ((shard .. ('limits:' .. tenant .. '/' .. scope))), KEPT_MS)
+    end
+  end
+  return { 'no', worst - 1, (string.format('%.0f', longest)), taken[worst][5], cjson.encode(left) }
+end
+for i, each in ipairs(taken) do
+  local scope, what, window, limit, amount = unpack(each)
+  if what == 'parallel' then
+    redis.call('ZADD', ((shard .. ('parallel:' .. tenant .. '/' .. scope))), (string.format('%.0f', (now_us / 1000 + 2 * held_ms))), digits)
+    redis.call('PEXPIRE', ((shard .. ('parallel:' .. tenant .. '/' .. scope))), KEPT_MS)
+  else
+    use_limit(scope, what, window, limit, amount)
+  end
+  left[i] = left_of(scope, what, window, limit)
+end
+do
+  for scope, fields in pairs(changed) do
+    local values = {}
+    for field, value in pairs(fields) do
+      values[#values + 1] = field
+      values[#values + 1] = value
+    end
+    redis.call('HSET', ((shard .. ('limits:' .. tenant .. '/' .. scope))), unpack(values))
+    redis.call('PEXPIRE', ((shard .. ('limits:' .. tenant .. '/' .. scope))), KEPT_MS)
+  end
+end
+redis.call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left }))
+redis.call('PEXPIRE', reserved, KEPT_MS)
+redis.call('ZADD', reservations, (string.format('%.0f', (now_us / 1000 + held_ms))), tenant .. '/' .. digits)
+return { 'ok', cjson.encode(left) }
