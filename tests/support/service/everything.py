@@ -31,8 +31,8 @@ SETTINGS: dict[str, Any] = {
 SHARE = 0.7
 """How much of a core the process may take."""
 
-REMEMBERED = 2000
-"""Responses that clients may come back to; most are evicted by then, where the cap is small."""
+REMEMBERED = 200
+"""Responses that clients may come back to: somewhat fewer than are kept, and some have gone nevertheless."""
 
 AT_ONCE = 24
 LOOK_SECONDS = 0.5
