@@ -120,3 +120,21 @@ def soaked(samples: list[dict[str, Any]], folder: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.legend()
         figure.savefig(folder / "soak.svg", metadata={"Date": None})
+
+
+def scaled(grid: list[tuple[int, int, float, float]], folder: Path) -> None:
+    """Turns a second that Redis takes, by shards and nodes (bench/scale.py)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(cast(Any, {**STYLE, "axes.prop_cycle": cycler(color=(*COLOURS, "#a855f7", "#eab308"))})):
+        figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+        axes = figure.add_subplot()
+        for shards in dict.fromkeys(each[0] for each in grid):
+            points = [(nodes, by_hand) for of, nodes, by_hand, _ in grid if of == shards]
+            axes.plot(*zip(*points, strict=True), label=f"{shards} shards")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks([nodes for of, nodes, *_ in grid if of == grid[0][0]], [str(each[1]) for each in grid[:5]])
+        axes.set_xlabel("nodes of Redis")
+        axes.set_ylabel("turns a second")
+        axes.set_ylim(bottom=0)
+        axes.legend()
+        figure.savefig(folder / "scale.svg", metadata={"Date": None})
