@@ -28,7 +28,7 @@ class Bottleneck(Enum):
 
 
 @dataclass(frozen=True)
-class Layout:
+class Deployment:
     """So many shards on so many nodes, and so many processes before them."""
 
     shards: int
@@ -47,8 +47,8 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Room:
-    """What a layout can do: turns a second of the busiest node and of the processes, and conversations in memory."""
+class Capacity:
+    """What a deployment can do: turns a second of its busiest node and processes, and conversations in memory."""
 
     redis: float
     processes: float
@@ -65,27 +65,31 @@ class Room:
         return first, loads[first]
 
 
-def room(costs: Costs, layout: Layout, demand: Demand, machine: Machine, *, by_hand: bool = True) -> Room:
-    """What a layout has room for. Traffic is as uneven as the conversations in the shards; shards are placed `by_hand`,
-    or as the cluster does it.
+def capacity(
+    costs: Costs, deployment: Deployment, demand: Demand, machine: Machine, *, by_hand: bool = True
+) -> Capacity:
+    """What a deployment has room for. Traffic is as uneven as the conversations in the shards; these are placed
+    `by_hand`, or as the cluster does it.
     """
-    share = layout.even if by_hand else layout.share
-    uneven = fullest_shard(demand.conversations, layout.shards, random.Random(0)) if layout.shards > 1 else 1.0
+    share = deployment.even if by_hand else deployment.share
+    uneven = fullest_shard(demand.conversations, deployment.shards, random.Random(0)) if deployment.shards > 1 else 1.0
     busiest = share * uneven
-    return Room(
+    return Capacity(
         redis=FULL / (costs.redis_seconds * busiest),
-        processes=FULL * layout.processes / costs.process_seconds,
+        processes=FULL * deployment.processes / costs.process_seconds,
         conversations=machine.room / (costs.turn_bytes * demand.turns * busiest),
     )
 
 
-def smallest(costs: Costs, demand: Demand, machine: Machine) -> tuple[Layout, Bottleneck, float]:
+def smallest(costs: Costs, demand: Demand, machine: Machine) -> tuple[Deployment, Bottleneck, float]:
     """The fewest nodes, and with these the fewest shards and processes, that carry a demand, or the most of all where
     none does; what of it is full first, and how full.
     """
     processes = max(1, math.ceil(costs.process_seconds * demand.turns_a_second / FULL))
-    layouts = [Layout(shards, nodes, processes) for nodes in NODES for shards in SHARDS]
-    loads = [(layout, *room(costs, layout, demand, machine).bottleneck(demand)) for layout in layouts]
+    deployments = [Deployment(shards, nodes, processes) for nodes in NODES for shards in SHARDS]
+    loads = [
+        (deployment, *capacity(costs, deployment, demand, machine).bottleneck(demand)) for deployment in deployments
+    ]
     return next((each for each in loads if each[2] <= 1), loads[-1])
 
 
@@ -93,6 +97,6 @@ def grid(costs: Costs, demand: Demand, machine: Machine) -> Iterator[tuple[int, 
     """For each number of shards and nodes: turns a second that Redis takes, placed by hand and by the cluster."""
     for shards in SHARDS:
         for nodes in NODES:
-            layout = Layout(shards, nodes, 1)
-            by_hand = room(costs, layout, demand, machine).redis
-            yield shards, nodes, by_hand, room(costs, layout, demand, machine, by_hand=False).redis
+            deployment = Deployment(shards, nodes, 1)
+            by_hand = capacity(costs, deployment, demand, machine).redis
+            yield shards, nodes, by_hand, capacity(costs, deployment, demand, machine, by_hand=False).redis

@@ -34,10 +34,16 @@ def report(found: Mapping[str, Figures], judged: Sequence[Target]) -> None:
     """Print what each part has to tell, and the targets."""
     for name, figures in found.items():
         print(f"\n{name}\n", *figures.lines(), sep="\n")
+    all_met(judged)
+
+
+def all_met(judged: Sequence[Target]) -> bool:
+    """Print the targets; whether all are met."""
     print()
     for each in judged:
         verdict, sign = "met" if each.met else "missed", ">=" if each.least else "<="
         print(f"{verdict}: {each.what}: {each.value:.2f} (target {sign} {each.limit:g})")
+    return all(each.met for each in judged)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -41,7 +41,7 @@ from bench._peers.load import (  # noqa: E402
     run,
 )
 from bench._peers.servers import OURS, PEERS, SMG, Peer, running  # noqa: E402
-from bench._told import Target, table  # noqa: E402
+from bench._told import Target, all_met, table  # noqa: E402
 
 PACE_MS = 5
 STREAMS = (8, 64, 256)
@@ -254,10 +254,8 @@ def main() -> int:
         print(json.dumps({"rows": medians, "held_mb": held, "targets": [each._asdict() for each in judged]}))
     else:
         print(*lines(names, rows), sep="\n")
-        print("\nresident memory in the end, MB:", ", ".join(f"{name} {mb:.0f}" for name, mb in held.items()), "\n")
-        for each in judged:
-            verdict, sign = "met" if each.met else "missed", ">=" if each.least else "<="
-            print(f"{verdict}: {each.what}: {each.value:.2f} (target {sign} {each.limit:g})")
+        print("\nresident memory in the end, MB:", ", ".join(f"{name} {mb:.0f}" for name, mb in held.items()))
+        all_met(judged)
     return 0 if all(each.met for each in judged) or not options.check else 1
 
 

@@ -115,11 +115,10 @@ class QueuedHandler(logging.Handler):
     The thread lets lines gather for a moment: to wake it for each takes a busy process longer than to write them.
     """
 
-    def __init__(self, stream: TextIO, lines: int = QUEUE_LINES, gather_seconds: float = GATHER_SECONDS) -> None:
+    def __init__(self, stream: TextIO, lines: int = QUEUE_LINES) -> None:
         super().__init__()
         self._stream = stream
         self._most = lines
-        self._gather_seconds = gather_seconds
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._dropped = 0
         self._writer = threading.Thread(target=self._write, name="log writer", daemon=True)
@@ -155,7 +154,7 @@ class QueuedHandler(logging.Handler):
         """Write what waits, once there is something; whether more may come."""
         lines = [self._lines.get()]
         if lines[0] is not None:
-            time.sleep(self._gather_seconds)
+            time.sleep(GATHER_SECONDS)
         lines += [self._lines.get() for _ in range(self._lines.qsize())]
         self._stream.write("".join(f"{line}\n" for line in lines if line is not None))
         self._write_loss()

@@ -7,15 +7,20 @@ from collections.abc import Callable
 import pytest
 from redis.asyncio import Redis as AsyncRedis
 
-from tests.support.service.everything import SETTINGS, Everything, growth, lag_p99
+from tests.support.service.everything import (
+    MOST_GROWTH,
+    MOST_LAG_SECONDS,
+    SAMPLES,
+    SETTINGS,
+    Everything,
+    growth,
+    lag_p99,
+)
 from tests.support.service.process import ServiceProcess
 from tests.support.service.scraped import scraped
 from tests.support.store.verdict import faults
 from tests.support.waiting import until
 
-MOST_GROWTH = 1.03
-MOST_LAG_SECONDS = 0.02
-SAMPLES = 240
 REST_SECONDS = 30.0
 LONG_SECONDS = 3600.0
 

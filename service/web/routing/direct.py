@@ -26,9 +26,17 @@ Handlers = Mapping[int | type[Exception], Callable[[Request, Any], Coroutine[Any
 class _Entry(NamedTuple):
     """A route in the table; without an endpoint, what it matches takes FastAPI's way."""
 
-    path: re.Pattern[str]
+    pattern: re.Pattern[str]
     route: APIRoute
     endpoint: "_Plain | None"
+
+
+class _Way(NamedTuple):
+    """What a request has found: its endpoint, the route to it, and the parts of its path that have names."""
+
+    endpoint: "_Plain"
+    route: APIRoute
+    named: dict[str, str]
 
 
 class Direct:
@@ -46,11 +54,11 @@ class Direct:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        entry, found = self._find(scope)
-        if entry is None or found is None or entry.endpoint is None:
+        way = self._find(scope)
+        if way is None:
             await self._app(scope, receive, send)
             return
-        scope["app"], scope["route"], scope["path_params"] = self._app, entry.route, found.groupdict()
+        scope["app"], scope["route"], scope["path_params"] = self._app, way.route, way.named
         request, begun = Request(scope, receive, send), False
 
         async def noted(message: Any) -> None:
@@ -59,7 +67,7 @@ class Direct:
             await send(message)
 
         try:
-            response = await entry.endpoint.answer(request)
+            response = await way.endpoint.answer(request)
             await response(scope, receive, noted)
         except Exception as error:
             handle = self._handler(error)
@@ -71,22 +79,23 @@ class Direct:
             await response(scope, receive, send)
 
     def _add(self, prefix: str, route: APIRoute) -> None:
-        path, _, convertors = compile_path(prefix + route.path)
+        path = prefix + route.path
+        pattern, _, convertors = compile_path(path)
         if not all(isinstance(each, StringConvertor) for each in convertors.values()):
             return
-        entry = _Entry(path, route, _Plain(route.dependant) if _is_plain(route.dependant) else None)
+        entry = _Entry(pattern, route, _Plain(route.dependant) if _is_plain(route.dependant) else None)
         for method in route.methods or ():
-            self._table.setdefault((method, route.path.count("/") + prefix.count("/")), []).append(entry)
+            self._table.setdefault((method, path.count("/")), []).append(entry)
 
-    def _find(self, scope: Scope) -> tuple[_Entry | None, re.Match[str] | None]:
-        """The first route for a request without a query, and how its path matches."""
+    def _find(self, scope: Scope) -> _Way | None:
+        """The short way of a request, if it has one: that of the first route that its path matches."""
         if scope["type"] != "http" or scope["query_string"] or scope.get("root_path"):
-            return None, None
+            return None
         path = scope["path"]
         for entry in self._table.get((scope["method"], path.count("/")), ()):
-            if found := entry.path.match(path):
-                return entry, found
-        return None, None
+            if found := entry.pattern.match(path):
+                return entry.endpoint and _Way(entry.endpoint, entry.route, found.groupdict())
+        return None
 
     def _handler(self, error: Exception) -> Callable[[Request, Any], Coroutine[Any, Any, Response]] | None:
         for kind in type(error).__mro__[: type(error).__mro__.index(Exception)]:

@@ -28,6 +28,12 @@ SETTINGS: dict[str, Any] = {
 }
 """A cap that is met within the first seconds, so that each turn that is stored makes others leave."""
 
+MOST_GROWTH, MOST_LAG_SECONDS = 1.03, 0.02
+"""What may become of memory and of the loop in an hour; see `growth` and `lag_p99`."""
+
+SAMPLES = 240
+"""How often it is looked, however long that is."""
+
 SHARE = 0.7
 """How much of a core the process may take."""
 
