@@ -16,7 +16,7 @@ keeping what was said in a Redis; `agentic` (vLLM's agentic-api, in Rust) does s
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
@@ -33,8 +33,10 @@ from bench._peers.load import (  # noqa: E402
     Connection,
     check_page,
     check_stream,
+    check_unchanged,
     check_whole,
     create,
+    etag,
     get,
     percentile,
     post,
@@ -58,7 +60,7 @@ LONG = 200
 STORED = 20
 """Responses that are read in turn."""
 
-MOST_CREATE, MOST_STREAM_8, MOST_STREAM_256, LEAST_GETS = 0.75, 1.0, 0.6, 1.0
+MOST_CREATE, MOST_STREAM_8, MOST_STREAM_256, LEAST_GETS, LEAST_AGAIN = 0.75, 1.0, 0.6, 1.0, 1.5
 MOST_CHAIN_MS, MOST_AT_50, MOST_AT_1000 = 0.7, 1.15, 1.5
 MOST_PAGE = 2.0
 MOST_STORE_US = 40.0
@@ -78,9 +80,10 @@ class Row:
         """The median of a figure."""
         return median(map(figure, self.cells[name]))
 
-    def ratio(self, figure: Callable[[Cell], float], name: str = OURS, other: str = SMG) -> float:
-        """The median of the rounds' ratios of two gateways."""
-        return median(figure(one) / figure(two) for one, two in zip(self.cells[name], self.cells[other], strict=True))
+    def ratio(self, figure: Callable[[Cell], float], other: "Row | None" = None) -> float:
+        """The median of the rounds' ratios of ours to smg's, in another row where that is given."""
+        theirs = (other or self).cells[SMG]
+        return median(figure(one) / figure(two) for one, two in zip(self.cells[OURS], theirs, strict=True))
 
 
 class Measured:
@@ -113,6 +116,8 @@ class Measured:
         await self._grow(peers, STORED, chains=False)
         await self._row("GET", self._gets, check_whole, 8, 800, peers)
         ours = [peer for peer in self._peers if peer.name == OURS]
+        tags = {id: await etag(peer, id) for peer in ours for id in self._made[peer.name, STORED]}
+        await self._row("GET again", partial(self._gets, tags=tags), check_unchanged, 8, 800, ours)
         await self._grow(ours, LONG)
         await self._row("input_items", self._pages, check_page, 8, 400, ours)
 
@@ -141,9 +146,10 @@ class Measured:
     def _next_turn(self, depth: int, peer: Peer) -> Callable[[], bytes]:
         return partial(post, peer, {"previous_response_id": self._made[peer.name, depth][-1]})
 
-    def _gets(self, peer: Peer) -> Callable[[], bytes]:
-        ids = cycle(self._made[peer.name, STORED])
-        return lambda: get(peer, next(ids))
+    def _gets(self, peer: Peer, tags: Mapping[str, str] | None = None) -> Callable[[], bytes]:
+        known = {id: f"if-none-match: {tag}\r\n" for id, tag in (tags or {}).items()}
+        requests = cycle([get(peer, id, known.get(id, "")) for id in self._made[peer.name, STORED]])
+        return lambda: next(requests)
 
     def _pages(self, peer: Peer) -> Callable[[], bytes]:
         return partial(get, peer, f"{self._made[peer.name, LONG][-1]}/input_items")
@@ -173,6 +179,8 @@ def targets(rows: dict[str, Row]) -> Iterator[Target]:
     for depth, cpu, most in zip(DEPTHS[1:], deeper, (MOST_AT_50, MOST_AT_1000), strict=True):
         yield Target(f"the same behind {depth}, of that", cpu / first, most)
     yield Target("GETs a second, of smg's", rows["GET"].ratio(_rate), LEAST_GETS, least=True)
+    again = rows["GET again"].ratio(_rate, rows["GET"])
+    yield Target("the same of what the client has (304), of smg's GETs", again, LEAST_AGAIN, least=True)
     page = rows["input_items"].of(OURS, _cpu) / rows["GET"].of(OURS, _cpu)
     yield Target(f"CPU of a page of the items of {LONG} turns, of a GET's", page, MOST_PAGE)
     yield Target("Redis' CPU of a stored create, in us", rows["create"].of(OURS, _store), MOST_STORE_US)

@@ -55,6 +55,11 @@ class Connection(asyncio.Protocol):
             self.first_at = time.perf_counter()
         self._parser.feed_data(data)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """See httptools."""
+        if name.lower() == b"etag":
+            self.etag = value.decode()
+
     def on_headers_complete(self) -> None:
         """See httptools."""
         self.status = self._parser.get_status_code()
@@ -76,7 +81,7 @@ class Connection(asyncio.Protocol):
     async def ask(self, request: bytes) -> None:
         """Send it, and wait for the whole answer."""
         self._parser = httptools.HttpResponseParser(self)
-        self.body, self.status = bytearray(), 0
+        self.body, self.status, self.etag = bytearray(), 0, ""
         self.first_at = self.text_at = 0.0
         self._answered = asyncio.get_running_loop().create_future()
         self.asked_at = time.perf_counter()
@@ -149,6 +154,15 @@ async def create(peer: Peer, parent: str | None = None) -> str:
     connection.close()
     check_whole(connection)
     return json.loads(connection.body)["id"]
+
+
+async def etag(peer: Peer, id: str) -> str:
+    """What a response has as its ETag."""
+    connection = await Connection.to(peer)
+    await connection.ask(get(peer, id))
+    connection.close()
+    check_whole(connection)
+    return connection.etag
 
 
 async def run(peer: Peer, make: Make, *, at_once: int, count: int, check: Callable[[Connection], None]) -> Cell:

@@ -58,6 +58,7 @@ MAX_SHOWN_PATH = 200
 
 EXPOSED_HEADERS = (
     "x-request-id",
+    "etag",
     "retry-after",
     "x-should-retry",
     "openai-processing-ms",

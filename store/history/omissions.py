@@ -56,7 +56,7 @@ def without_text(turn: str, messages: Messages, item: int) -> Messages:
 
 def omissions_of(turns: Sequence[str]) -> list[str]:
     """Those of some turns, by their ids, that are omissions."""
-    return [id for id in turns if mark_of(id[5:]) == OMISSION_MARK]
+    return [id for id in turns if OMISSION_MARK in id and mark_of(id[5:]) == OMISSION_MARK]
 
 
 def may_omit(path: bytes) -> bool:

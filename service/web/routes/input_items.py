@@ -15,7 +15,12 @@ from service.responses.references import omitted_items
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 
-TURNS_A_READ = 4
+TURNS_AT_FIRST, MOST_TURNS_A_READ = 4, 8
+"""How many turns are read at once: the first ones, which tell how many are needed, and the most behind them."""
+
+BYTES_A_READ = 1 << 20
+"""How much a read may hold, as far as the turns before tell."""
+
 MAX_PAGE_BYTES = 8 << 20
 """Where a page ends, however few items it has; the next one goes on behind it."""
 
@@ -85,10 +90,12 @@ async def page_of(
     found: list[msgspec.Raw] = []
     if after is not None:
         turns = _from_turn_of(after, turns)
-    waiting, unread = after, False
-    for start in range(0, len(turns), TURNS_A_READ):
-        some = turns[start : start + TURNS_A_READ]
+    waiting, read, size, at_once = after, 0, 0, TURNS_AT_FIRST
+    while read < len(turns):
+        some = turns[read : read + at_once]
+        read += len(some)
         for turn, blobs in zip(some, await store.items(tenant, some, remains=remains), strict=True):
+            size += sum(map(len, blobs))
             items = _listed(blobs, own=turn == asked, turn=turn)
             for item in items if ascending else reversed(items):
                 if waiting is None:
@@ -98,15 +105,15 @@ async def page_of(
         if waiting is not None:
             raise _no_such_item(waiting)
         if len(found) > limit or sum(map(_size, found)) > MAX_PAGE_BYTES:
-            unread = start + TURNS_A_READ < len(turns)
             break
+        at_once = _needed(limit + 1 - len(found), len(found), read, size)
         await asyncio.sleep(0)
     page = _fitting(found[:limit])
     return Page(
         data=page,
         first_id=_ID.decode(page[0]).id if page else None,
         last_id=_ID.decode(page[-1]).id if page else None,
-        has_more=unread or len(found) > len(page),
+        has_more=read < len(turns) or len(found) > len(page),
     )
 
 
@@ -122,6 +129,14 @@ async def item_of(
             if _ID.decode(item).id == id and _is_left(item, omitted):
                 return item
     raise ApiError(404, f"Item with id '{id[:100]}' not found.", param="item_id")
+
+
+def _needed(items: int, found: int, read: int, size: int) -> int:
+    """How many turns likely have so many items, and fit into a read, where as many as were read have `found` items and
+    this size.
+    """
+    likely = -(-items * read // max(found, 1))
+    return max(1, min(likely, BYTES_A_READ * read // max(size, 1), MOST_TURNS_A_READ))
 
 
 def _size(item: msgspec.Raw) -> int:

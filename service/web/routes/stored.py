@@ -19,6 +19,7 @@ from service.web.event_stream import EventStream
 from service.web.routes.included import Includes, listed, shown
 from service.web.routes.input_items import list_input_items
 from service.web.routes.received import background_of, body_of, exchange_of, follow, noted, service_of, tell_end
+from service.web.routing.conditional import unless_known
 from service.web.routing.query import StrictRoute
 from store.turn import Found
 
@@ -39,7 +40,8 @@ async def retrieve(
     starting_after: Annotated[int | None, Query(ge=0, le=MAX_INT)] = None,
     include_obfuscation: bool | None = None,
 ) -> HttpResponse:
-    """The response: as it was served, or while it is under way with what is there so far.
+    """The response: as it was served, or while it is under way with what is there so far. With the `ETag` of the last
+    answer in `If-None-Match`, a 304 and no body where nothing has changed since.
 
     With `stream`, the events of a background response that was created with it, those behind `starting_after`. Where
     they are no longer kept, its last event tells all.
@@ -54,7 +56,8 @@ async def retrieve(
         if span.kept:
             span.note(fetched(response))
     response = await shown(request, response, includes)
-    return with_room(request, exchange_of(request).dialect.answer(response))
+    exchange = exchange_of(request)
+    return await unless_known(exchange.headers, with_room(request, exchange.dialect.answer(response)))
 
 
 async def _stream(request: Request, response_id: str, after: int | None, obfuscate: bool) -> HttpResponse:

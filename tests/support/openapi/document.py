@@ -5,6 +5,7 @@ test makes it anew and compares.
 """
 
 import json
+from functools import partial
 from typing import Any
 
 from fastapi.openapi.utils import get_openapi
@@ -64,6 +65,7 @@ def _complete(operation: Json, known: Operation, schemas: Schemas) -> None:
         operation["requestBody"] = {"required": True, "content": content}
     operation["responses"] = {
         **{str(status): _answer(kind, known, schemas) for status, kind in known.answers.items()},
+        **({"304": _UNCHANGED} if known.validated else {}),
         **{str(status): {"$ref": f"#/components/responses/{status}"} for status in _refusals(known)},
     }
     if operation["operationId"] in LINKS:
@@ -91,7 +93,7 @@ def _answer(kind: Any, known: Operation, schemas: Schemas) -> Json:
     content |= {text: {"schema": {"type": "string"}} for text in known.texts}
     return {
         "description": known.says,
-        "headers": _headers("x-request-id"),
+        "headers": _headers("x-request-id", *(("etag",) if known.validated else ())),
         **({"content": content} if content else {}),
     }
 
@@ -110,6 +112,12 @@ def _json(schema: Json) -> Json:
 
 def _headers(*names: str) -> Json:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+_UNCHANGED: Json = {
+    "description": "It is what the client has already, as `If-None-Match` says.",
+    "headers": _headers("x-request-id", "etag"),
+}
 
 
 def _describe(parameter: Json) -> None:
@@ -136,14 +144,13 @@ def _filter(schemas: Schemas) -> Json:
     }
 
 
-def _idempotency_key(schemas: Schemas) -> Json:
-    name = "Idempotency-Key"
+def _header(name: str, schemas: Schemas) -> Json:
     return {
         "name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": PARAMETERS[name]
     }  # fmt: skip
 
 
-_ADDED = {"metadata": _filter, "Idempotency-Key": _idempotency_key}
+_ADDED = {"metadata": _filter} | {name: partial(_header, name) for name in ("Idempotency-Key", "If-None-Match")}
 
 
 def rewrite() -> None:

@@ -39,7 +39,7 @@ class Operation(NamedTuple):
 
     With `streams` events may be the answer, of the type that it names, else those of a response; `open` ones need no
     key; `texts` are other media types of the answer; `parameters` are those of which FastAPI knows nothing. What is
-    taken may be a `form` in the place of JSON.
+    taken may be a `form` in the place of JSON. What is `validated` has an ETag, and is a 304 for who has it already.
     """
 
     takes: Any = None
@@ -51,6 +51,7 @@ class Operation(NamedTuple):
     texts: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     form: bool = False
+    validated: bool = False
 
 
 _RESPONSE = {200: response.Response}
@@ -89,7 +90,9 @@ OPERATIONS: dict[str, Operation] = {
     "openWebSocket": Operation(None, {101: None}, (426,), "A WebSocket is open: docs/websocket.md."),
     "compactConversation": Operation(bodies.Compact, {200: Compacted}, (404, *BODY, 504), "The conversation in short."),
     "countInputTokens": Operation(bodies.Create, {200: InputTokens}, (404, *BODY), "How long the prompt is."),
-    "retrieveResponse": Operation(None, _RESPONSE, (404,), _STREAM, streams=True),
+    "retrieveResponse": Operation(
+        None, _RESPONSE, (404,), _STREAM, streams=True, validated=True, parameters=("If-None-Match",)
+    ),
     "deleteResponse": Operation(None, {200: answers.ResponseDeleted}, (404,), "It is gone."),
     "cancelResponse": Operation(None, _RESPONSE, (404, 415), "The response as it ended."),
     "steerResponse": Operation(

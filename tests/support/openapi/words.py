@@ -33,6 +33,7 @@ HEADERS: dict[str, Any] = {
         "schema": {"type": "string", "enum": ["true", "false"]},
     },
     "retry-after": {"description": "When it does, in seconds.", "schema": {"type": "integer"}},
+    "etag": {"description": "What `If-None-Match` takes.", "schema": {"type": "string"}},
 }
 
 PARAMETERS = {
@@ -53,6 +54,7 @@ PARAMETERS = {
     "erase": "Take it out of what continues it, too.",
     "tree": "Delete the whole conversation: all before it, all behind it, all forks.",
     "metadata": "Those alone that have all of these pairs, each written as `metadata[key]=value`.",
+    "If-None-Match": "The `ETag` of the answer that you have: a 304 without a body if nothing has changed since.",
     "Idempotency-Key": "Asks for the same thing once, however often it is sent.",
 }
 
