@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import lru_cache
 from time import monotonic
 from typing import Literal, TextIO, cast
 
@@ -66,6 +67,7 @@ def configure(level: str, form: Format | logging.Formatter, stream: TextIO | Non
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.captureWarnings(True)
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         logger = logging.getLogger(name)
         logger.handlers[:] = []
@@ -87,7 +89,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line of `record`, without its newline."""
         parts = [_time(record), f"{record.levelname:<7}", escaped(record.getMessage())]
-        parts += [f"{escaped(name)}={shown(value)}" for name, value in fields_of(self, record).items()]
+        parts += [f"{_name(name)}={shown(value)}" for name, value in fields_of(self, record).items()]
         return " ".join(parts)
 
 
@@ -202,8 +204,17 @@ def escaped(text: str) -> str:
     return text[:MAX_VALUE_CHARS].encode("unicode_escape").decode("ascii")
 
 
+_name = lru_cache(maxsize=256)(escaped)
+"""The name of a field, of which there are few."""
+
+
 def _time(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(record.msecs):03d}Z"
+    return f"{_second(int(record.created))}{int(record.msecs):03d}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.")
 
 
 class Ration:
