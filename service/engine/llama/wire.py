@@ -11,6 +11,7 @@ import msgspec
 from service.engine.llama.grammar import GUIDED, constraint
 from service.engine.llama.grammar import guided as guided_by
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation
+from service.engine.prompts import prompt_json
 from service.engine.servers.kind import UNREADABLE, Count, TokenId, refusal
 from service.grammar.tags import LAST_MARK
 from service.harmony.tokens import ENDS, FIRST_SPECIAL
@@ -123,7 +124,7 @@ def request_body(generation: Generation, context_tokens: int, *, cached: bool, g
     sampling = generation.sampling
     allowed = set(sampling.stop_ids)
     body: dict[str, Any] = {
-        "prompt": list(generation.prompt),
+        "prompt": prompt_json(generation),
         "stream": True,
         "return_tokens": True,
         "timings_per_token": True,

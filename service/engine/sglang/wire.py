@@ -10,6 +10,7 @@ import msgspec
 
 from service.engine.page import mean, read_page, total
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
+from service.engine.prompts import prompt_json
 from service.engine.servers.constraint import read_format
 from service.engine.servers.kind import UNREADABLE, Count, Told, refusal
 from service.harmony.tokens import ENDS, LAST_LEGAL
@@ -108,12 +109,12 @@ def request_body(generation: Generation, rid: str, chance: int) -> bytes:
     """What to post for a generation, which is `rid` there. `chance` is the seed where none was asked for: a server that
     goes by seeds has one and the same for all without. Raises EngineRefused.
     """
-    prompt, sampling = list(generation.prompt), generation.sampling
+    prompt, sampling = generation.prompt, generation.sampling
     if max(prompt, default=0) > LAST_LEGAL:  # it would look that up outside of its table
         raise EngineRefused(f"{max(prompt)} is no token id; the last is {LAST_LEGAL}")
     body: dict[str, Any] = {
         "rid": rid,
-        "input_ids": prompt,
+        "input_ids": prompt_json(generation),
         "stream": True,
         "priority": priority(generation.priority),
         "sampling_params": parameters(sampling, chance),

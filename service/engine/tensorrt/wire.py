@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
+from service.engine.prompts import prompt_json
 from service.engine.servers.constraint import read_format
 from service.engine.servers.kind import UNREADABLE, Count, refusal
 from service.harmony.tokens import ENDS, LAST_LEGAL
@@ -90,7 +91,7 @@ def probe_body(prompt: list[int], model: str) -> bytes:
 
 def _asked(generation: Generation, model: str) -> dict[str, Any]:
     """A request, streamed or not. Raises EngineRefused."""
-    prompt, sampling = list(generation.prompt), generation.sampling
+    prompt, sampling = generation.prompt, generation.sampling
     if max(prompt, default=0) > LAST_LEGAL:  # it would say that it is its own fault
         raise EngineRefused(f"{max(prompt)} is no token id; the last is {LAST_LEGAL}")
     if sampling.logprobs is not None:
@@ -100,7 +101,7 @@ def _asked(generation: Generation, model: str) -> dict[str, Any]:
         )
     asked: dict[str, Any] = {
         "model": model,
-        "prompt": prompt,
+        "prompt": prompt_json(generation),
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p or LEAST_TOP_P,

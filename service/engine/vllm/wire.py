@@ -21,6 +21,7 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
+from service.engine.prompts import prompt_json
 from service.engine.servers.kind import UNREADABLE, Count, TokenId, Told, refusal
 from service.markup.speech import Transcript
 
@@ -145,7 +146,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 def request_body(endpoint: Endpoint, generation: Generation, model: str) -> bytes:
     """What to post for a generation."""
-    prompt, sampling = list(generation.prompt), parameters(generation.sampling)
+    prompt, sampling = prompt_json(generation), parameters(generation.sampling)
     if generation.sampling.structural_tag is not None:
         sampling["structured_outputs"] = {"structural_tag": generation.sampling.structural_tag}
     body: dict[str, Any] = {

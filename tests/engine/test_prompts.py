@@ -1,0 +1,45 @@
+"""Prompts as JSON: the same ids, of whatever length, and what they begin with is written once for each salt."""
+
+import json
+from array import array
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from service.engine.port import Generation, Sampling
+from service.engine.prompts import BLOCK_IDS, block_json, prompt_json
+
+
+def written(prompt: Sequence[int], salt: str | None = None) -> bytes:
+    """What a server gets."""
+    return msgspec.json.encode(prompt_json(Generation("one", prompt, Sampling(1), cache_salt=salt)))
+
+
+@given(
+    some.integers(0, 3 * BLOCK_IDS + 5),
+    some.integers(0, 2**32 - 1),
+    some.sampled_from(["array", "list"]),
+)
+def test_a_prompt_of_any_length_is_all_of_its_ids(length: int, first: int, kind: str) -> None:
+    ids = [(first + 7919 * place) % 2**32 for place in range(length)]
+    assert json.loads(written(array("I", ids) if kind == "array" else ids)) == ids
+
+
+@pytest.mark.parametrize("length", [BLOCK_IDS * blocks + more for blocks in (0, 1, 2) for more in (-1, 0, 1)][1:])
+def test_a_prompt_that_ends_beside_a_block_is_all_of_its_ids(length: int) -> None:
+    ids = array("I", range(length))
+    assert json.loads(written(ids)) == list(ids)
+
+
+def test_what_a_prompt_begins_with_is_written_once_for_each_salt() -> None:
+    block_json.cache_clear()
+    prompt = array("I", range(5 * BLOCK_IDS + 100))
+    written(prompt, "a")
+    assert block_json.cache_info().misses == 5
+    written(prompt + array("I", range(BLOCK_IDS)), "a")
+    assert (block_json.cache_info().hits, block_json.cache_info().misses) == (5, 6)
+    written(prompt, "b")
+    assert (block_json.cache_info().hits, block_json.cache_info().misses) == (5, 11)
