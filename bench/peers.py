@@ -190,12 +190,20 @@ def _cpu(cell: Cell) -> float:
     return cell.cpu_us
 
 
+def _token(cell: Cell) -> float:
+    return cell.token_us
+
+
 def _store(cell: Cell) -> float:
     return cell.store_us
 
 
 def _rate(cell: Cell) -> float:
     return cell.rate
+
+
+def _whole(part: float, cell: Cell) -> float:
+    return percentile(cell.seconds, part)
 
 
 def _first_event(part: float, cell: Cell) -> float:
@@ -223,16 +231,47 @@ def lines(names: Sequence[str], rows: dict[str, Row]) -> Iterator[str]:
                 [
                     name,
                     of(_cpu),
-                    of(lambda cell: cell.token_us) if streams else "",
+                    of(_token) if streams else "",
                     of(_store) or "",
                     of(_rate),
-                    of(lambda cell: percentile(cell.seconds, 0.5)),
-                    of(lambda cell: percentile(cell.seconds, 0.99)),
+                    *(of(partial(_whole, part)) for part in (0.5, 0.99)),
                     *((of(partial(_first_event, part)) if streams else "") for part in (0.5, 0.99)),
                     *((of(partial(_first_text, part)) if streams else "") for part in (0.5, 0.99)),
                 ]
             )
         yield from table(COLUMNS, told)
+
+
+def in_short(rows: dict[str, Row], held: Mapping[str, float]) -> Iterator[str]:
+    """What a person wants to know, of the two that do the same work, as a table of Markdown."""
+    create, turn, gets = rows["create"], rows[f"turn {RIVALS_DEEPEST + 1}"], rows["GET"]
+    timed = rows[f"stream paced, {TIMED}"]
+
+    def row(what: str, said: Callable[[str], str]) -> str:
+        return f"| {what} | {said(OURS)} | {said(SMG)} |"
+
+    def tokens(name: str) -> str:
+        return ", ".join(f"{rows[f'stream paced, {number}'].of(name, _token):.0f}" for number in STREAMS)
+
+    def began(name: str) -> str:
+        return " and ".join(f"{timed.of(name, partial(_first_event, part)):.0f}" for part in (0.5, 0.99))
+
+    yield from ("| What | harmonium | smg 1.13 (Rust) |", "| --- | --- | --- |")
+    yield row("Stored answers a second, 8 at once", lambda name: f"{create.of(name, _rate):,.0f}")
+    yield row(
+        "The 51st turn of a conversation: until it is answered, CPU",
+        lambda name: f"{turn.of(name, partial(_whole, 0.5)):.1f} ms, {turn.of(name, _cpu) / 1000:.1f} ms",
+    )
+    at_once = rows["stream at once"]
+    yield row(
+        "CPU for a streamed token, from an engine that is never waited for",
+        lambda name: f"{at_once.of(name, _token):.0f} µs",
+    )
+    streams = ", ".join(map(str, STREAMS))
+    yield row(f"The same, a token every {PACE_MS} ms: {streams} streams", lambda name: f"{tokens(name)} µs")
+    yield row(f"First event of {TIMED} streams that begin at once, p50 and p99", lambda name: f"{began(name)} ms")
+    yield row("Stored responses read a second", lambda name: f"{gets.of(name, _rate):,.0f}")
+    yield row("Memory of the process, after all that", lambda name: f"{held[name]:.0f} MB")
 
 
 def main() -> int:
@@ -261,7 +300,7 @@ def main() -> int:
         }
         print(json.dumps({"rows": medians, "held_mb": held, "targets": [each._asdict() for each in judged]}))
     else:
-        print(*lines(names, rows), sep="\n")
+        print(*in_short(rows, held), *lines(names, rows), sep="\n")
         print("\nresident memory in the end, MB:", ", ".join(f"{name} {mb:.0f}" for name, mb in held.items()))
         all_met(judged)
     return 0 if all(each.met for each in judged) or not options.check else 1

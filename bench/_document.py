@@ -1,0 +1,101 @@
+"""docs/performance.md with the figures of now: below each command what it prints, and in front the table of `peers`.
+
+    scripts/bench document [NAME ...]
+
+Runs the commands of the document one after the other, or those of the sections that are named, and writes each one's
+output into it as soon as it has ended. What people say of the figures stays theirs. All of it takes some hours, an hour
+of them `soak` and half of one `archive`, and wants a machine on which nothing else runs.
+"""
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from platform import python_version
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs/performance.md"
+
+_COMMAND = re.compile(
+    r"```console\n\$ scripts/bench (?P<command>[^\n]+)\n```\n"
+    r"(\n<details>\n<summary>[^\n]*</summary>\n\n```text\n.*?\n```\n\n</details>\n)?",
+    re.DOTALL,
+)
+"""A command in the document, and what it printed when it ran for it the last time."""
+
+_SHORT = re.compile(r"(?<=<!-- of peers -->\n\n)(\|[^\n]*\n)+")
+"""The table in front."""
+
+
+def commands(text: str) -> list[str]:
+    """What the document runs, each after `scripts/bench`."""
+    return [found["command"] for found in _COMMAND.finditer(text)]
+
+
+def written(text: str, command: str, told: str, where: str) -> str:
+    """The document with what a command told, and `where`: when, of what, and on which machine."""
+
+    def one(found: re.Match[str]) -> str:
+        if found["command"] != command:
+            return found[0]
+        fence = f"```console\n$ scripts/bench {command}\n```\n"
+        return f"{fence}\n<details>\n<summary>{where}</summary>\n\n```text\n{told.strip()}\n```\n\n</details>\n"
+
+    text = _COMMAND.sub(one, text)
+    rows = [line for line in told.splitlines() if line.startswith("| ")]
+    if command.split()[0] == "peers" and rows:
+        text = _SHORT.sub(lambda _: "".join(f"{row}\n" for row in rows), text)
+    return text
+
+
+def printed(command: str) -> str:
+    """What a command prints; a target that is missed is part of that. Raises CalledProcessError where it fails."""
+    done = subprocess.run(["scripts/bench", *shlex.split(command)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode not in (0, 1) or not done.stdout.strip():
+        raise subprocess.CalledProcessError(done.returncode, command, done.stdout)
+    return done.stdout.replace(f"{ROOT}/", "")
+
+
+def here() -> str:
+    """When, of what, and on which machine."""
+    commit = subprocess.check_output(["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True).strip()
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}, at {commit}, on {len(models)} cores of {models[0]}, Python {python_version()}"
+    )
+
+
+def rewrite(names: Sequence[str], run: Callable[[str], str] = printed, document: Path = DOCUMENT) -> Iterator[str]:
+    """Run the commands of these benchmarks, of all where none is named, and write the document; those that failed."""
+    for command in commands(document.read_text()):
+        if names and command.split()[0] not in names:
+            continue
+        print(f"scripts/bench {command}", file=sys.stderr, flush=True)
+        try:
+            told = run(command)
+        except subprocess.CalledProcessError:
+            yield command
+            continue
+        document.write_text(written(document.read_text(), command, told, here()))
+
+
+def main() -> int:
+    """0, or 1 where a command failed."""
+    parser = argparse.ArgumentParser(description="docs/performance.md with the figures of now")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these benchmarks")
+    options = parser.parse_args()
+    known = {command.split()[0] for command in commands(DOCUMENT.read_text())}
+    if unknown := set(options.names) - known:
+        parser.error(f"the document has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}")
+    failed = list(rewrite(options.names))
+    print(*(f"failed: scripts/bench {command}" for command in failed), sep="\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
