@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import overload
+from typing import cast, overload
 
 import msgspec
 import zstandard
@@ -141,10 +141,11 @@ class StoredTurns(Sequence[Messages]):
         decoded: Callable[[int, Messages], None] | None = None,
         omitted: Mapping[int, Collection[int]] = MappingProxyType({}),
     ) -> None:
-        for each in stored:
-            if isinstance(each, bytes):
-                check_version(each, MESSAGES_FORMAT)
         self._stored: Sequence[bytes | Messages] = stored
+        self._packed = [at for at, each in enumerate(stored) if isinstance(each, bytes)]
+        """The places of those that are blobs still."""
+        for at in self._packed:
+            check_version(cast(bytes, stored[at]), MESSAGES_FORMAT)
         self._decoded = decoded
         self._omitted = omitted
 
@@ -159,16 +160,14 @@ class StoredTurns(Sequence[Messages]):
 
     @cached_property
     def _turns(self) -> tuple[Messages, ...]:
-        turns: list[Messages] = []
-        for at, each in enumerate(self._stored):
-            if isinstance(each, bytes):
-                each = _messages_decoder.decode(each[1:])
-                if self._decoded is not None:
-                    self._decoded(at, each)
-            if at in self._omitted:
-                each = tuple(message for place, message in enumerate(each) if place not in self._omitted[at])
-            turns.append(each)
-        self._stored, self._decoded = tuple(turns), None
+        turns = cast(list[Messages], list(self._stored))
+        for at in self._packed:
+            turns[at] = decoded = self.alone(at)
+            if self._decoded is not None:
+                self._decoded(at, decoded)
+        for at, places in self._omitted.items():
+            turns[at] = tuple(message for place, message in enumerate(turns[at]) if place not in places)
+        self._stored, self._packed, self._decoded = tuple(turns), [], None
         return self._stored
 
     @overload

@@ -51,6 +51,9 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True):
 Messages = tuple[StoredMessage, ...]
 """What one turn added, in order."""
 
+Notes = dict[str, list[StoredMessage]]
+"""Notes by their roles."""
+
 
 class Expense(msgspec.Struct, frozen=True):
     """What a response took of which model, for which key of its tenant; no `key` is one that the registry hasn't.
@@ -105,9 +108,12 @@ class Chain(msgspec.Struct, frozen=True):
         """Every message of the chain that a prompt may have, oldest first."""
         return [message for turn in self.turns for message in turn if message.tokens]
 
-    def notes(self, role: str) -> list[StoredMessage]:
-        """Every note of this role, oldest first."""
-        return [message for turn in self.turns for message in turn if not message.tokens and message.role == role]
+    def notes(self) -> Notes:
+        """Every note by its role, oldest first."""
+        found: Notes = {}
+        for note in [message for turn in self.turns for message in turn if not message.tokens]:
+            found.setdefault(note.role, []).append(note)
+        return found
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ server for the chain.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from store.turn import Messages
 
@@ -30,6 +31,15 @@ class TurnCache:
         found = self._entries.get(key)
         if found is not None:
             self._entries.move_to_end(key)
+        return found
+
+    def many(self, keys: Sequence[str]) -> list[Messages | None]:
+        """Those of several turns, each as `get` has it."""
+        entries, used = self._entries, self._entries.move_to_end
+        found = [entries.get(key) for key in keys]
+        for key, messages in zip(keys, found, strict=True):
+            if messages is not None:
+                used(key)
         return found
 
     def put(self, key: str, messages: Messages) -> None:

@@ -32,6 +32,7 @@ from store.keys import (
     ShardKeys,
     TurnKeys,
     id_of,
+    ids_of,
     mark_of,
     shard_of,
     split_path,
@@ -199,7 +200,7 @@ class ConversationHistoryStore:
         omits = may_omit(detail[0])
         if omits:
             turns = without_omitted(path, turns)
-        return Chain(ids=tuple(map(id_of, path)), turns=turns, pin=pin, cut=omits or erased)
+        return Chain(ids=ids_of(path), turns=turns, pin=pin, cut=omits or erased)
 
     async def _walk(
         self, operation: Operation, keys: TurnKeys, id: str, pin: str | None, pin_ms: int, *, above: bool = False
@@ -420,7 +421,7 @@ class ConversationHistoryStore:
         async with self.server.operation() as operation:
             word, *detail = await scripts.lineage(operation, keys, idle_us=self.caps.idle_us)
         if word != b"missing":
-            return tuple(map(id_of, split_path(detail[0])))
+            return ids_of(split_path(detail[0]))
         gone = await self.elsewhere.lineage(keys.tenant, keys.digits)
         if gone is None:
             raise NotFound(id)

@@ -105,8 +105,8 @@ async def test_a_call_that_is_to_be_approved_is_asked_for_and_noted_beside_its_m
     assert machine.messages[0].tokens == tokens.pack(harmony(THEN + CALL_PAY))
     assert [note.role for note in machine.notes] == [ASKED, ASKED]
     chain = Chain(("resp_1",), ((*machine.messages, *machine.notes),))
-    assert waiting(chain) == machine.asked
-    assert waiting(chain)[0].id == asked.id
+    assert waiting(chain.notes()) == machine.asked
+    assert waiting(chain.notes())[0].id == asked.id
 
 
 @pytest.mark.parametrize("ending", [Ending.LENGTH, Ending.ABORT])

@@ -496,7 +496,7 @@ async def test_a_found_tool_s_secrets_are_kept_nowhere(settings: Settings) -> No
         chain = await inside.store.chain(DEFAULT_TENANT, last.id)
 
     assert "s3cret" not in str(listed)
-    assert "s3cret" not in str(chain.notes("loaded_tools"))
+    assert "s3cret" not in str(chain.notes()["loaded_tools"])
 
 
 # --- in the background ---

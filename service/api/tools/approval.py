@@ -14,7 +14,7 @@ import msgspec
 
 from service.api import ids
 from service.api.tools.callee import Hosted
-from store.turn import Chain, Messages, StoredMessage
+from store.turn import Messages, Notes, StoredMessage
 
 ASKED = "mcp_approval"
 """The role of a note of what a turn asked for."""
@@ -84,10 +84,10 @@ def answered(request_id: str) -> StoredMessage:
     return StoredMessage(ANSWERED, b"", name=request_id)
 
 
-def waiting(chain: Chain) -> list[ApprovalRequest]:
-    """The requests of a chain that wait for an answer, oldest first."""
-    gone_on = {note.name for note in chain.notes(ANSWERED)}
-    return [each for each in _asked(chain.notes(ASKED)) if each.id not in gone_on]
+def waiting(notes: Notes) -> list[ApprovalRequest]:
+    """The requests that wait for an answer in the conversation that has these notes, oldest first."""
+    gone_on = {note.name for note in notes.get(ANSWERED, ())}
+    return [each for each in _asked(notes.get(ASKED, ())) if each.id not in gone_on]
 
 
 def _asked(notes: Iterable[StoredMessage]) -> Iterable[ApprovalRequest]:

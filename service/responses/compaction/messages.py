@@ -73,8 +73,9 @@ def fault_of(summary: str) -> str | None:
 
 def since_compaction(messages: Sequence[StoredMessage]) -> int:
     """The place of the newest marker, 0 where there is none: nothing before it is in the prompt."""
-    places = [place for place, message in enumerate(messages) if message.name == MARKER and is_marker(message)]
-    return places[-1] if places else 0
+    if MARKER not in [message.name for message in messages]:
+        return 0
+    return max((place for place, message in enumerate(messages) if is_marker(message)), default=0)
 
 
 def is_marker(message: StoredMessage) -> bool:

@@ -36,14 +36,15 @@ class Parent:
         self.id = chain.tip
         self.pin = chain.pin
         self._remembers = remembers
-        self.servers = frozenset(note.name for note in chain.notes(SERVER))
+        self._notes = notes = chain.notes()
+        self.servers = frozenset(note.name for note in notes.get(SERVER, ()))
         """The servers whose tools the conversation has shown."""
-        self.waiting = waiting(chain)
+        self.waiting = waiting(notes)
         """The requests for approval that wait in the conversation."""
         self.responses = frozenset(chain.ids)
-        self.loaded = [(note.name or "[]").encode() for note in chain.notes(LOADED)]
+        self.loaded = [(note.name or "[]").encode() for note in notes.get(LOADED, ())]
         """The lists of tools that searches found in it, the oldest first."""
-        self.container = next((note.name for note in reversed(chain.notes(CONTAINER))), None)
+        self.container = notes[CONTAINER][-1].name if CONTAINER in notes else None
         """The container in which the conversation last ran code."""
         self.root = chain.ids[0] if chain.ids else None
         """The first response of the conversation."""
@@ -54,13 +55,13 @@ class Parent:
 
     def notes(self, role: str) -> list[StoredMessage]:
         """The notes of this role in the conversation so far. Ask before its history is taken."""
-        return self._chain.notes(role)
+        return self._notes.get(role, [])
 
     def take_history(self) -> list[StoredMessage]:
         """The messages of the conversation so far, oldest first. They are let go of here: take them once."""
         chain = self._chain
         if not self._remembers:
-            self._chain = Chain()
+            self._chain, self._notes = Chain(), {}
         return history_of(chain)
 
     @property

@@ -7,6 +7,6 @@ from store.turn import Chain
 def configuration_of(chain: Chain) -> Configuration:
     """The settings that a conversation with this chain has by now."""
     found = Configuration()
-    for note in chain.notes(ROLE):
+    for note in chain.notes().get(ROLE, ()):
         found = found.then(read_note(note.name or "{}"))
     return found

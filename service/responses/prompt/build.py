@@ -204,14 +204,11 @@ def in_prompt(messages: Sequence[StoredMessage], *, all_thoughts: bool = False) 
     Calls and their outputs stay on whatever channel they are, as tool use suffers without them.
     """
     start = since_compaction(messages)
-    last_final = -1
+    answered = start
     if not all_thoughts:
-        last_final = next((i for i in range(len(messages) - 1, -1, -1) if _is_final(messages[i])), -1)
-    return [
-        message
-        for place, message in enumerate(messages[start:], start)
-        if place > last_final or message.channel != "analysis" or message.recipient is not None
-    ]
+        answered = next((i + 1 for i in range(len(messages) - 1, start - 1, -1) if _is_final(messages[i])), start)
+    before = [each for each in messages[start:answered] if each.channel != "analysis" or each.recipient is not None]
+    return [*before, *messages[answered:]]
 
 
 def _is_final(message: StoredMessage) -> bool:
