@@ -2,6 +2,7 @@
 
 from hashlib import blake2b
 
+import openai
 import pytest
 from starlette.responses import Response
 
@@ -28,6 +29,15 @@ def test_a_client_that_has_a_response_gets_no_body(service: ServiceProcess) -> N
     assert again.headers["x-request-id"].startswith("req_")
     assert "content-type" not in again.headers
     assert http.get(path).content == whole.content
+
+
+def test_the_sdk_says_that_nothing_has_changed(service: ServiceProcess) -> None:
+    client, path = service.client(), made(service)
+    id = path.rpartition("/")[2]
+    raw = client.responses.with_raw_response.retrieve(id)
+    with pytest.raises(openai.APIStatusError) as told:
+        client.responses.retrieve(id, extra_headers={"If-None-Match": raw.headers["etag"]})
+    assert told.value.status_code == 304
 
 
 @pytest.mark.parametrize(
