@@ -48,8 +48,8 @@ _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
 
 def event(logger: logging.Logger, level: int, message: str, /, **fields: Value) -> None:
     """Log `message`, a fixed text, with `fields`. Units go in names: `ms`, `bytes`, `tokens`."""
-    if logger.isEnabledFor(level):
-        logger.log(level, "%s", message, extra={"fields": fields})
+    if logger.isEnabledFor(level):  # Logger.log would look for the line of code that calls it, which no line here tells
+        logger.handle(logger.makeRecord(logger.name, level, "", 0, message, (), None, extra={"fields": fields}))
 
 
 def configure(level: str, form: Format | logging.Formatter, stream: TextIO | None = None) -> Callable[[], None]:
