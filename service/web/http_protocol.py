@@ -45,6 +45,7 @@ SOCKET_VERSION = b"13"
 """The version of WebSockets that is served (RFC 6455, section 4.1)."""
 
 SOCKET_KEY_BYTES = 16
+HEAD_BEGINS = b"HTTP/1.1 "
 BODIES = frozenset({b"content-length", b"transfer-encoding"})
 
 
@@ -87,14 +88,34 @@ class ConnectionLimits:
 
 
 class _Transport:
-    """A connection as the answer to one request sees it: closing it is its protocol's affair."""
+    """A connection as the answer to one request sees it: closing it is its protocol's affair, and a head goes out with
+    what comes right behind it, as each write is a call of the system.
+    """
 
-    __slots__ = ("close", "is_closing", "write")
+    __slots__ = ("_head", "_loop", "_transport", "close", "is_closing")
 
-    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
-        self.write = transport.write
+    def __init__(
+        self, transport: asyncio.Transport, close: Callable[[], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._transport, self._loop, self._head = transport, loop, b""
         self.is_closing = transport.is_closing
         self.close = close
+
+    def write(self, data: bytes) -> None:
+        """Send this. What looks like a head waits for what follows, and not beyond this turn of the loop."""
+        if self._head:
+            self._head, data = b"", self._head + data
+        elif data.startswith(HEAD_BEGINS):
+            self._head = data
+            self._loop.call_soon(self.flush)
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send the head that waits, if one does."""
+        head, self._head = self._head, b""
+        if head and not self.is_closing():
+            self._transport.write(head)
 
 
 class HeadTooLarge(Exception):
@@ -153,6 +174,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection; one that never sends a request is closed. One too many takes another's place."""
         super().connection_made(transport)
+        answering = _Transport(transport, self._close_answered, self.loop)
+        self._answering, self._flush = cast(asyncio.Transport, answering), answering.flush
         if len(self.connections) > self._limits.connections:
             if not self._waiting:
                 self.transport.close()
@@ -162,7 +185,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             oldest._leave()
         self._waiting[self] = None
         self._start_head_clock()
-        self._answering = cast(asyncio.Transport, _Transport(self.transport, self._close_answered))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection, and tell the request that is being served, whichever was read last."""
@@ -290,7 +312,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self._start_end_clock()
         elif not self._busy and self._refusal is not None:
-            self.transport.write(self._refusal)
+            self._answering.write(self._refusal)
             self._close()
         elif not self._busy:
             self._waiting[self] = None
@@ -312,14 +334,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
         refusal = STATUS_LINE[status] + head + body
         if self._serving is None or not self._busy:
-            self.transport.write(refusal)
+            self._answering.write(refusal)
             self._close()
         elif self.cycle is not self._serving or not self._serving.more_body:
             self._refusal = refusal
             self.flow.pause_reading()
         else:  # the body of the request that is being served is wrong
             if not self._serving.response_started:
-                self.transport.write(refusal)
+                self._answering.write(refusal)
             self._close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -378,6 +400,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._stop_head_clock()
         self._unset_keepalive_if_required()
         self.connections.discard(self)
+        self._flush()
         protocol: Any = self.ws_protocol_class(self.config, self.server_state, self.app_state)  # type: ignore[misc]
         protocol.begin(self.transport, head, behind)
 
@@ -403,6 +426,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _close(self) -> None:
         """Close the connection once all is sent; what its client doesn't read in time is dropped."""
+        self._flush()
         self.transport.close()
         self._start_end_clock()
 
@@ -412,6 +436,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _close_answered(self) -> None:
         """Close the connection behind an answer, or once what is left of its request's body has come."""
+        self._flush()
         self._leaves = self._serving is not None and self._serving.response_complete and self._serving.more_body
         if not self._leaves:
             self.transport.close()
