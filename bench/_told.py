@@ -42,7 +42,7 @@ def all_met(judged: Sequence[Target]) -> bool:
     print()
     for each in judged:
         verdict, sign = "met" if each.met else "missed", ">=" if each.least else "<="
-        print(f"{verdict}: {each.what}: {each.value:.2f} (target {sign} {each.limit:g})")
+        print(f"{verdict}: {each.what}: {each.value:.3f} (target {sign} {each.limit:g})")
     return all(each.met for each in judged)
 
 

@@ -23,10 +23,10 @@ sys.path.insert(0, str(ROOT))
 from bench._plots import soaked  # noqa: E402
 from bench._told import Target, all_met  # noqa: E402
 from tests.support.service.everything import (  # noqa: E402
+    LONG,
     MOST_GROWTH,
     MOST_LAG_SECONDS,
     SAMPLES,
-    SETTINGS,
     Everything,
     growth,
     lag_p99,
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--plots", type=Path, help="draw what was seen into this folder")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        service = ServiceProcess(Path(folder), **SETTINGS)
+        service = ServiceProcess(Path(folder), **LONG)
         try:
             clients, lag = uvloop.run(soak(service, 60 * options.minutes))
         finally:

@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis as AsyncRedis
 
 from tests.support.service.everything import (
+    LONG,
     MOST_GROWTH,
     MOST_LAG_SECONDS,
     SAMPLES,
@@ -52,7 +53,7 @@ async def test_a_while_of_everything_leaves_the_store_whole(start: Callable[...,
 async def test_an_hour_of_everything_leaves_memory_and_the_loop_as_they_were(
     start: Callable[..., ServiceProcess],
 ) -> None:
-    service = start(**SETTINGS)
+    service = start(**LONG)
     clients = await soak(service, LONG_SECONDS)
     assert growth(clients.samples, lambda sample: sample.process_bytes) <= MOST_GROWTH
     assert growth(clients.samples, lambda sample: sample.redis_bytes) <= MOST_GROWTH

@@ -28,6 +28,11 @@ SETTINGS: dict[str, Any] = {
 }
 """A cap that is met within the first seconds, so that each turn that is stored makes others leave."""
 
+LONG = SETTINGS | {"max_responses": 5000}
+"""One that is met within the first minutes, and so high that what Redis holds of requests under way is little beside
+it.
+"""
+
 MOST_GROWTH, MOST_LAG_SECONDS = 1.03, 0.02
 """What may become of memory and of the loop in an hour; see `growth` and `lag_p99`."""
 
