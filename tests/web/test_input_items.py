@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from service.web.routes.input_items import BYTES_A_READ, MOST_TURNS_A_READ, TURNS_AT_FIRST, page_of
+from service.web.routes.input_items import BYTES_A_READ, TURNS_A_READ, page_of
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 
 
@@ -67,15 +67,15 @@ async def test_pages_list_each_item_once_in_its_order(
     found = await pages(stored, limit, ascending=ascending)
     assert list(chain(*found)) == (whole if ascending else whole[::-1])
     assert all(len(page) <= limit for page in found)
-    assert max(stored.reads, default=0) <= MOST_TURNS_A_READ
+    assert max(stored.reads, default=0) <= TURNS_A_READ
 
 
 @pytest.mark.parametrize(
     ("padding", "reads"),
     [
-        (0, [TURNS_AT_FIRST, 7]),
-        (BYTES_A_READ // 7, [TURNS_AT_FIRST, 3, 3, 1]),
-        (BYTES_A_READ, [TURNS_AT_FIRST]),
+        (0, [TURNS_A_READ, 3]),
+        (BYTES_A_READ // 3, [TURNS_A_READ, 1, 1, 1]),
+        (BYTES_A_READ, [TURNS_A_READ]),
     ],
     ids=["small", "large", "as large as a page"],
 )
@@ -84,3 +84,11 @@ async def test_a_page_reads_as_many_turns_as_it_likely_needs_and_as_fit(padding:
     page = await page_of(cast(ConversationHistoryStore, turns), "t", turns.ids, limit=20, ascending=False, after=None)
     assert page.has_more
     assert turns.reads == reads
+
+
+async def test_a_page_of_few_items_reads_few_turns() -> None:
+    turns = Turns([(1, 2)] * 50)
+    for limit, reads in ((1, [2]), (2, [2]), (5, [3]), (100, [8, 8, 8, 8, 2])):
+        turns.reads.clear()
+        await page_of(cast(ConversationHistoryStore, turns), "t", turns.ids, limit=limit, ascending=False, after=None)
+        assert turns.reads == reads, limit

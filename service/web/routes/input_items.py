@@ -15,8 +15,11 @@ from service.responses.references import omitted_items
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 
-TURNS_AT_FIRST, MOST_TURNS_A_READ = 4, 8
-"""How many turns are read at once: the first ones, which tell how many are needed, and the most behind them."""
+TURNS_A_READ = 8
+"""The most turns that are read at once."""
+
+LIKELY_ITEMS = 3
+"""Of a turn, as long as none was read: what was asked, a thought, and the answer."""
 
 BYTES_A_READ = 1 << 20
 """How much a read may hold, as far as the turns before tell."""
@@ -90,7 +93,7 @@ async def page_of(
     found: list[msgspec.Raw] = []
     if after is not None:
         turns = _from_turn_of(after, turns)
-    waiting, read, size, at_once = after, 0, 0, TURNS_AT_FIRST
+    waiting, read, size, at_once = after, 0, 0, min(TURNS_A_READ, limit // LIKELY_ITEMS + 2)
     while read < len(turns):
         some = turns[read : read + at_once]
         read += len(some)
@@ -136,7 +139,7 @@ def _needed(items: int, found: int, read: int, size: int) -> int:
     this size.
     """
     likely = -(-items * read // max(found, 1))
-    return max(1, min(likely, BYTES_A_READ * read // max(size, 1), MOST_TURNS_A_READ))
+    return max(1, min(likely, BYTES_A_READ * read // max(size, 1), TURNS_A_READ))
 
 
 def _size(item: msgspec.Raw) -> int:
