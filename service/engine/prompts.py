@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-from service.engine.port import Generation
+from service.engine.port import EngineRefused, Generation
 
 BLOCK_IDS = 1024
 MOST_BLOCKS = 1024
@@ -20,28 +20,30 @@ MOST_BLOCKS = 1024
 _ENCODE = msgspec.json.Encoder().encode
 
 
-def prompt_json(generation: Generation) -> msgspec.Raw:
-    """The ids of a generation's prompt as a JSON array."""
+def prompt_json(generation: Generation, last: int | None = None) -> msgspec.Raw:
+    """The ids of a generation's prompt as a JSON array. Raises EngineRefused for one beyond `last`, if given."""
     prompt = generation.prompt
     if not isinstance(prompt, array) or len(prompt) < BLOCK_IDS:
-        return msgspec.Raw(_ENCODE(list(prompt)))
+        return msgspec.Raw(b"[%b]" % _listed(list(prompt), last))
     whole = len(prompt) // BLOCK_IDS * BLOCK_IDS
     packed, size = memoryview(prompt)[:whole].cast("B"), BLOCK_IDS * prompt.itemsize
     blocks = [
-        block_json(generation.cache_salt, prompt.typecode, bytes(packed[start : start + size]))
+        block_json(generation.cache_salt, prompt.typecode, bytes(packed[start : start + size]), last)
         for start in range(0, len(packed), size)
     ]
     if whole < len(prompt):
-        blocks.append(_listed(prompt[whole:]))
+        blocks.append(_listed(prompt[whole:].tolist(), last))
     return msgspec.Raw(b"[%b]" % b",".join(blocks))
 
 
 @lru_cache(maxsize=MOST_BLOCKS)
-def block_json(salt: str | None, typecode: str, packed: bytes) -> bytes:
-    """The ids of one block, with commas between."""
-    return _listed(array(typecode, packed))
+def block_json(salt: str | None, typecode: str, packed: bytes, last: int | None) -> bytes:
+    """The ids of one block, with commas between. Raises EngineRefused."""
+    return _listed(array(typecode, packed).tolist(), last)
 
 
-def _listed(ids: "array[int]") -> bytes:
-    """The ids with commas between."""
-    return _ENCODE(ids.tolist())[1:-1]
+def _listed(ids: list[int], last: int | None) -> bytes:
+    """The ids with commas between. Raises EngineRefused."""
+    if last is not None and max(ids, default=0) > last:
+        raise EngineRefused(f"{max(ids)} is no token id; the last is {last}")
+    return _ENCODE(ids)[1:-1]

@@ -91,9 +91,7 @@ def probe_body(prompt: list[int], model: str) -> bytes:
 
 def _asked(generation: Generation, model: str) -> dict[str, Any]:
     """A request, streamed or not. Raises EngineRefused."""
-    prompt, sampling = generation.prompt, generation.sampling
-    if max(prompt, default=0) > LAST_LEGAL:  # it would say that it is its own fault
-        raise EngineRefused(f"{max(prompt)} is no token id; the last is {LAST_LEGAL}")
+    sampling = generation.sampling
     if sampling.logprobs is not None:
         raise EngineRefused(
             "the server is TensorRT-LLM's, which names tokens by their text in log probabilities; leave out "
@@ -101,7 +99,7 @@ def _asked(generation: Generation, model: str) -> dict[str, Any]:
         )
     asked: dict[str, Any] = {
         "model": model,
-        "prompt": prompt_json(generation),
+        "prompt": prompt_json(generation, LAST_LEGAL),  # of others it would say that it is its own fault
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p or LEAST_TOP_P,
