@@ -14,8 +14,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from os import cpu_count
 from pathlib import Path
-from platform import python_version
+from platform import machine, python_version
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs/performance.md"
@@ -62,12 +63,19 @@ def printed(command: str) -> str:
 
 def here() -> str:
     """When, of what, and on which machine."""
-    commit = subprocess.check_output(["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True).strip()
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
-    return (
-        f"{datetime.now(UTC):%Y-%m-%d}, at {commit}, on {len(models)} cores of {models[0]}, Python {python_version()}"
-    )
+    model = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), machine())
+    return f"{datetime.now(UTC):%Y-%m-%d}, at {commit()}, on {cpu_count()} cores of {model}, Python {python_version()}"
+
+
+def commit(root: Path = ROOT) -> str:
+    """The commit, and `-dirty` where other files than documents were changed since: this one is, by what ran before."""
+
+    def git(*said: str) -> str:
+        return subprocess.check_output(["git", *said], cwd=root, text=True).strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
+    return git("describe", "--always") + ("-dirty" if changed else "")
 
 
 def rewrite(names: Sequence[str], run: Callable[[str], str] = printed, document: Path = DOCUMENT) -> Iterator[str]:

@@ -1,10 +1,10 @@
 """`scripts/bench document`: what the benchmarks print, in the document that has their commands."""
 
 from pathlib import Path
-from subprocess import CalledProcessError
+from subprocess import CalledProcessError, check_call
 
 from bench._document import DOCUMENT as PERFORMANCE
-from bench._document import commands, rewrite, written
+from bench._document import commands, commit, rewrite, written
 
 DOCUMENT = """In short:
 
@@ -68,3 +68,21 @@ def test_a_command_that_fails_is_told_and_the_others_are_written(tmp_path: Path)
     assert "missed: a start" in document.read_text()
     assert list(rewrite(["start"], lambda _: "met: a start", document)) == []
     assert "missed" not in document.read_text()
+
+
+def test_a_commit_is_dirty_by_what_is_measured_and_not_by_what_was_written(tmp_path: Path) -> None:
+    def git(*said: str) -> None:
+        check_call(["git", "-c", "user.name=a", "-c", "user.email=a@example.com", *said], cwd=tmp_path)
+
+    program, document = tmp_path / "program.py", tmp_path / "docs/performance.md"
+    document.parent.mkdir()
+    for each in (program, document):
+        each.write_text("once\n")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "all of it")
+    clean = commit(tmp_path)
+    document.write_text("twice\n")
+    assert commit(tmp_path) == clean
+    program.write_text("twice\n")
+    assert commit(tmp_path) == f"{clean}-dirty"
