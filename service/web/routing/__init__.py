@@ -1,1 +1,1 @@
-"""How a request finds its endpoint, and which query it may have."""
+"""How a request finds its endpoint, which query it may have, and whether its client has the answer already."""
