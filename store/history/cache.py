@@ -26,15 +26,10 @@ class TurnCache:
         """The estimated size of all entries."""
         self._entries: OrderedDict[str, Messages] = OrderedDict()
 
-    def get(self, key: str) -> Messages | None:
-        """A turn's messages, if they are cached; they are then the most recently used."""
-        found = self._entries.get(key)
-        if found is not None:
-            self._entries.move_to_end(key)
-        return found
-
-    def many(self, keys: Sequence[str]) -> list[Messages | None]:
-        """Those of several turns, each as `get` has it."""
+    def get(self, keys: Sequence[str]) -> list[Messages | None]:
+        """The messages of each turn that is cached, None for the others; they are then the most recently used, the last
+        of them most of all.
+        """
         entries, used = self._entries, self._entries.move_to_end
         found = [entries.get(key) for key in keys]
         for key, messages in zip(keys, found, strict=True):

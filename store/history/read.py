@@ -31,7 +31,7 @@ class TurnReader:
         if erased:
             for key in keys:
                 self._cache.drop(key)
-        turns = self._cache.many(keys)
+        turns = self._cache.get(keys)
         missing = [at for at, turn in enumerate(turns) if turn is None]
         blobs = await mget(operation, [keys[at] for at in missing])
         if None in blobs:

@@ -32,17 +32,18 @@ def test_what_was_used_last_stays_longest() -> None:
     cache = TurnCache(max_bytes=5_000)
     for key in ("a", "b", "c", "d"):
         cache.put(key, messages(600))
-    cache.get("a")
+    assert cache.get(["b", "other", "a"]) == [messages(600), None, messages(600)]
     cache.put("e", messages(600))
+    cache.put("f", messages(600))
 
-    assert [key for key in "abcde" if cache.get(key)] == ["a", "c", "d", "e"]
+    assert [key for key, found in zip("abcdef", cache.get("abcdef"), strict=True) if found] == ["a", "b", "e", "f"]
 
 
 def test_a_cache_of_no_bytes_keeps_nothing() -> None:
     cache = TurnCache(max_bytes=0)
     cache.put("a", messages(0))
 
-    assert cache.get("a") is None
+    assert cache.get(["a"]) == [None]
 
 
 @pytest.fixture
