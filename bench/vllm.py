@@ -150,7 +150,9 @@ async def load(way: Way, depth: int, under_way: int, count: int, pids: tuple[int
 
 
 async def measure(ways: Sequence[Way], clocks: Mapping[str, int], rounds: int, count: int) -> dict[Cell, list[Round]]:
-    """Every load on every way, `rounds` times; `count` requests one at a time, and twice as many several at a time."""
+    """Every load on every way, `rounds` times; `count` requests one at a time, and twice as many several
+    at a time, or two for each of these where that is more.
+    """
     found: dict[Cell, list[Round]] = {}
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
@@ -302,9 +304,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="harmonium before vLLM, raw generate and vLLM's /v1/responses")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     parser.add_argument("--rounds", type=int, default=5, help="how often each load is measured (5)")
-    parser.add_argument(
-        "--requests", type=int, default=16, help="of a load in a round, twice that for several at once (16)"
-    )
+    parser.add_argument("--requests", type=int, default=16, help="of a load in a round, more for several at once (16)")
     parser.add_argument("--url", type=local_port, help="a vLLM that runs here, with scale-out and the responses store")
     parser.add_argument("--gpu", action="store_true", help="judge what is added to raw generate instead; needs --url")
     parser.add_argument("--smol", action="store_true", help="SmolLM2, which speaks by a chat template")
