@@ -107,6 +107,16 @@ async def away(stored: Stored) -> tuple[str, str]:
     return first, second
 
 
+async def test_who_has_a_response_has_it_also_once_that_has_left_memory(stored: Stored) -> None:
+    id = await say(stored.ada, "My name is Ada.")
+    async with stored.inside.http() as http:
+        whole = await http.get(f"/v1/responses/{id}", headers=ADA)
+        await stored.push_out(id)
+        again = await http.get(f"/v1/responses/{id}", headers=ADA | {"if-none-match": whole.headers["etag"]})
+        assert (again.status_code, again.headers["etag"]) == (304, whole.headers["etag"])
+    assert not await stored.in_memory(id)
+
+
 async def test_a_response_that_left_memory_is_retrieved_and_stays_away(stored: Stored, away: tuple[str, str]) -> None:
     found = await stored.ada.responses.retrieve(away[1])
     assert found.output_text == "1\n2"

@@ -7,7 +7,8 @@ import pytest
 from starlette.responses import Response
 
 from service.web.routing.conditional import BYTES_A_STEP, TAG_BYTES, unless_known
-from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from tests.support.waiting import wait_until
 
 
 def made(service: ServiceProcess, **options: object) -> str:
@@ -16,6 +17,11 @@ def made(service: ServiceProcess, **options: object) -> str:
     answer = service.http().post("/v1/responses", json=body)
     assert answer.status_code == 200
     return f"/v1/responses/{answer.json()['id']}"
+
+
+def lines(service: ServiceProcess) -> list[str]:
+    """What it has logged."""
+    return service.log.splitlines()
 
 
 def test_a_client_that_has_a_response_gets_no_body(service: ServiceProcess) -> None:
@@ -69,6 +75,25 @@ def test_a_deleted_response_is_not_there_for_those_who_had_it(service: ServicePr
         refused = http.get(path, headers={"if-none-match": known})
         assert refused.status_code == 404
         assert "etag" not in refused.headers
+
+
+def test_a_tag_opens_nothing_to_another_tenant(tenants: ServiceProcess) -> None:
+    acme, globex = tenants.http(ACME_KEY), tenants.http(GLOBEX_KEY)
+    id = acme.post("/v1/responses", json={"model": MODEL, "input": "Count to 3."}).json()["id"]
+    tag = acme.get(f"/v1/responses/{id}").headers["etag"]
+    for known in (tag, "*"):
+        assert acme.get(f"/v1/responses/{id}", headers={"if-none-match": known}).status_code == 304
+        for http, status in ((globex, 404), (tenants.http(), 401)):
+            refused = http.get(f"/v1/responses/{id}", headers={"if-none-match": known})
+            assert (refused.status_code, "etag" in refused.headers) == (status, False)
+
+
+def test_an_answer_without_a_body_is_logged_and_counted_as_such(service: ServiceProcess) -> None:
+    http, path = service.http(), made(service)
+    told = http.get(path, headers={"if-none-match": "*"})
+    wait_until(lambda: any(told.headers["x-request-id"] in line and "status=304" in line for line in lines(service)))
+    counted = http.get("/metrics").text
+    assert 'harmonium_requests_total{endpoint="/v1/responses/{response_id}",method="GET",status="304"}' in counted
 
 
 def test_a_response_without_one_of_its_items_is_another(service: ServiceProcess) -> None:

@@ -30,6 +30,14 @@ def test_a_page_that_is_named_may_call_and_read_the_answer(start: Start) -> None
     answer = service.http(ACME_KEY).post("/v1/responses", json=body, headers={"origin": PAGE})
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, PAGE)
     assert "x-request-id" in answer.headers["access-control-expose-headers"]
+    assert "etag" in answer.headers["access-control-expose-headers"]
+    known = {"origin": PAGE, "if-none-match": "*"}
+    same = service.http(ACME_KEY).get(f"/v1/responses/{answer.json()['id']}", headers=known)
+    assert (same.status_code, same.headers["access-control-allow-origin"], same.headers["vary"]) == (
+        304,
+        PAGE,
+        "Origin",
+    )
     refused = service.http().post("/v1/responses", json=body, headers={"origin": PAGE})
     assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, PAGE)
 
