@@ -293,7 +293,7 @@ def main() -> int:
         print(*(shown(name, row) for name, row in rows.items()), sep="\n")
     passed = problems(found, apart, full, full_apart)
     for problem in passed:
-        print(f"missed: {problem}", file=sys.stderr)
+        print(f"missed: {problem}")
     return 1 if options.check and passed else 0
 
 

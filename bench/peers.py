@@ -259,7 +259,7 @@ def in_short(rows: dict[str, Row], held: Mapping[str, float]) -> Iterator[str]:
     yield from ("| What | harmonium | smg 1.13 (Rust) |", "| --- | --- | --- |")
     yield row("Stored answers a second, 8 at once", lambda name: f"{create.of(name, _rate):,.0f}")
     yield row(
-        "The 51st turn of a conversation: until it is answered, CPU",
+        f"The turn of a conversation behind {RIVALS_DEEPEST} others: until it is answered, CPU",
         lambda name: f"{turn.of(name, partial(_whole, 0.5)):.1f} ms, {turn.of(name, _cpu) / 1000:.1f} ms",
     )
     at_once = rows["stream at once"]

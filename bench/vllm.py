@@ -158,7 +158,7 @@ async def measure(ways: Sequence[Way], clocks: Mapping[str, int], rounds: int, c
         say(f"round {number + 1} of {rounds}")
         for depth, under_way in product(DEPTHS, CONCURRENCIES):
             for way in (*ways[number % len(ways) :], *ways[: number % len(ways)]):  # nobody is always the first
-                requests = count if under_way == 1 else max(2 * count, 2 * under_way)
+                requests = count if under_way == 1 else max(2 * count, under_way)
                 done = await load(way, depth, under_way, requests, (clocks[way.name], clocks[GENERATE]))
                 found.setdefault((depth, under_way, way.name), []).append(done)
     return found

@@ -57,7 +57,7 @@ def configure(level: str, form: Format | logging.Formatter, stream: TextIO | Non
 
     `level` is the name of the least that is logged; what uvicorn tells of its own doings is for `debug`. Called once
     a process; the result, when called, writes what still waits, for at most CLOSE_SECONDS, and takes the handler and
-    the level away again. Until then no record says its process and its thread, so no other handler can show them.
+    the level away again.
     """
     handler = QueuedHandler(stream or sys.stderr)
     formatter = form if isinstance(form, logging.Formatter) else _FORMATTERS[form]()
@@ -67,8 +67,6 @@ def configure(level: str, form: Format | logging.Formatter, stream: TextIO | Non
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.captureWarnings(True)
-    said = logging.logThreads, logging.logProcesses, logging.logMultiprocessing
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         logger = logging.getLogger(name)
         logger.handlers[:] = []
@@ -79,7 +77,6 @@ def configure(level: str, form: Format | logging.Formatter, stream: TextIO | Non
         root.removeHandler(handler)
         root.setLevel(before)
         logging.captureWarnings(False)
-        logging.logThreads, logging.logProcesses, logging.logMultiprocessing = said
         handler.close()
 
     return close

@@ -36,13 +36,6 @@ def captured(form: logs.Format = "text", level: str = "info") -> Generator[Calla
         root.setLevel(before)
 
 
-def test_records_say_their_process_and_thread_again_once_it_is_over() -> None:
-    with captured():
-        assert logging.makeLogRecord({}).process is None
-    record = logging.makeLogRecord({})
-    assert (record.process, record.thread) == (os.getpid(), threading.get_ident())
-
-
 def test_an_event_is_a_time_a_level_a_message_and_fields() -> None:
     with captured() as lines:
         logs.event(logger, logging.INFO, "response completed", response_id="resp_1", ms=12.34567, cached=None)

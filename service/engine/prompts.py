@@ -1,9 +1,9 @@
 """Prompts as JSON, as servers take them: what the next prompt of a conversation begins with is written once.
 
-A prompt of a conversation begins with the whole of the one before, so it is cut into blocks at the same places, and the
-text of the last blocks is kept. To make numbers of 100,000 ids and a text of these takes some milliseconds else, longer
-than all that a response takes besides. As for a server's own prefix cache, nobody can tell by the time what a prompt of
-another salt began with.
+A prompt of a conversation mostly begins with the one before, up to its last answer. So it is cut into blocks at the
+same places, and the text of the last blocks is kept. Without that, 100,000 ids take some milliseconds, longer than all
+that a response takes besides. As for a server's own prefix cache, nobody can tell by the time what a prompt of another
+salt began with.
 """
 
 from array import array

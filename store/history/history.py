@@ -23,7 +23,7 @@ from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
 from store.history.elsewhere import NOWHERE, Elsewhere, Kept
 from store.history.omissions import may_omit, without_omitted
-from store.history.read import TurnReader, mget
+from store.history.read import TurnReader, first_within, mget
 from store.ids import Ids
 from store.keys import (
     BY_HAND_MARK,
@@ -366,8 +366,12 @@ class ConversationHistoryStore:
         """The response JSON as served, and note that it was used. Raises NotFound, StoreUnavailable."""
         return (await self.find(tenant, id)).response
 
-    async def items(self, tenant: str, ids: Sequence[str], *, remains: bool = False) -> list[tuple[bytes, bytes]]:
+    async def items(
+        self, tenant: str, ids: Sequence[str], *, remains: bool = False, most_bytes: int | None = None
+    ) -> list[tuple[bytes, bytes]]:
         """(response JSON, input items JSON) of several turns of one chain, in the order of `ids`.
+
+        With `most_bytes` only of the first ones that come to no more, and of one at least.
 
         A turn that is deleted or missing is NOTHING_LISTED, unless with `remains` that is asked for which is kept of
         deleted ones for the lists of conversations. Raises NotFound for an id that can't exist, ValueError for
@@ -385,6 +389,9 @@ class ConversationHistoryStore:
             kept = await mget(operation, [keys.family("remains") + path[at] for at in deleted])
         for at, blob in zip(deleted, kept, strict=True):
             blobs[at] = blob
+        if most_bytes is not None:
+            blobs = first_within(most_bytes, FOUND_AT_ONCE, blobs)
+            path = path[: len(blobs)]
         told = [NOTHING_LISTED if blob is None else await codec.unpack_response(blob) for blob in blobs]
         left = await self._left(keys, path, blobs)
         for start in range(0, len(left), FOUND_AT_ONCE):

@@ -52,3 +52,16 @@ async def mget(operation: Operation, keys: Sequence[str]) -> list[bytes | None]:
     for start in range(0, len(keys), MGET_KEYS):
         blobs += await operation.command("MGET", *keys[start : start + MGET_KEYS])
     return blobs
+
+
+def first_within(most_bytes: int, most_missing: int, blobs: list[bytes | None]) -> list[bytes | None]:
+    """The first of some response blobs that come to no more bytes, and one at least; of those that are missing, which
+    may be somewhere else and of any size, no more than so many.
+    """
+    size = missing = 0
+    for at, blob in enumerate(blobs):
+        size += 0 if blob is None else codec.response_size(blob)
+        missing += blob is None
+        if at and (size > most_bytes or missing > most_missing):
+            return blobs[:at]
+    return blobs

@@ -22,10 +22,18 @@ class Turns:
         self._padding = "x" * padding
         self._told = {id: self._turn(at, each) for at, (id, each) in enumerate(zip(self.ids, turns, strict=True))}
 
-    async def items(self, tenant: str, ids: Sequence[str], *, remains: bool = False) -> list[tuple[bytes, bytes]]:
+    async def items(
+        self, tenant: str, ids: Sequence[str], *, remains: bool = False, most_bytes: int | None = None
+    ) -> list[tuple[bytes, bytes]]:
+        told, size = list[tuple[bytes, bytes]](), 0
+        for id in ids:
+            size += sum(map(len, self._told[id]))
+            if told and most_bytes is not None and size > most_bytes:
+                break
+            told.append(self._told[id])
         if ids:
-            self.reads.append(len(ids))
-        return [self._told[id] for id in ids]
+            self.reads.append(len(told))
+        return told
 
     def _turn(self, at: int, counts: tuple[int, int] | None) -> tuple[bytes, bytes]:
         if counts is None:
@@ -74,8 +82,8 @@ async def test_pages_list_each_item_once_in_its_order(
     ("padding", "reads"),
     [
         (0, [TURNS_A_READ, 3]),
-        (BYTES_A_READ // 3, [TURNS_A_READ, 1, 1, 1]),
-        (BYTES_A_READ, [TURNS_A_READ]),
+        (BYTES_A_READ // 7, [3, 3, 3, 2]),
+        (BYTES_A_READ, [1] * 4),
     ],
     ids=["small", "large", "as large as a page"],
 )

@@ -22,7 +22,7 @@ LIKELY_ITEMS = 3
 """Of a turn, as long as none was read: what was asked, a thought, and the answer."""
 
 BYTES_A_READ = 1 << 20
-"""How much a read may hold, as far as the turns before tell."""
+"""How much a read of several turns may come to."""
 
 MAX_PAGE_BYTES = 8 << 20
 """Where a page ends, however few items it has; the next one goes on behind it."""
@@ -96,8 +96,9 @@ async def page_of(
     waiting, read, size, at_once = after, 0, 0, min(TURNS_A_READ, limit // LIKELY_ITEMS + 2)
     while read < len(turns):
         some = turns[read : read + at_once]
-        read += len(some)
-        for turn, blobs in zip(some, await store.items(tenant, some, remains=remains), strict=True):
+        told = await store.items(tenant, some, remains=remains, most_bytes=BYTES_A_READ)
+        read += len(told)
+        for turn, blobs in zip(some, told, strict=False):
             size += sum(map(len, blobs))
             items = _listed(blobs, own=turn == asked, turn=turn)
             for item in items if ascending else reversed(items):

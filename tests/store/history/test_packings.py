@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
+from msgspec.msgpack import encode as packb
 from redis.asyncio import Redis
 
 from store.history.conversations import Conversations, by_hand
-from store.history.history import ConversationHistoryStore
+from store.history.history import FOUND_AT_ONCE, NOTHING_LISTED, ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.layout import LAYOUT, Layout, Terms
@@ -40,7 +41,18 @@ async def test_a_chain_of_all_packings_is_read_as_it_was_written(
         await store.append(TENANT, Turn(ids[-1], parent, Status.COMPLETED, (), text, b"[%b]" % text))
     assert [await version(redis, prefix, id) for id in ids] == list(LAYOUTS)
     assert [await store.get(TENANT, id) for id in ids] == TEXTS
-    assert await store.items(TENANT, ids) == [(text, b"[%b]" % text) for text in TEXTS]
+    told = [(text, b"[%b]" % text) for text in TEXTS]
+    assert await store.items(TENANT, ids) == told
+    sizes = [len(packb(each)) for each in told]  # as they are packed
+    for count in range(1, len(ids) + 1):
+        assert await store.items(TENANT, ids, most_bytes=sum(sizes[:count])) == told[:count]
+        assert await store.items(TENANT, ids, most_bytes=sum(sizes[:count]) - 1) == told[: max(1, count - 1)]
+
+
+async def test_a_read_of_so_many_bytes_has_few_turns_that_are_not_there(store: ConversationHistoryStore) -> None:
+    ids = [store.new_id() for _ in range(9)]
+    assert await store.items(TENANT, ids, most_bytes=10) == [NOTHING_LISTED] * FOUND_AT_ONCE
+    assert await store.items(TENANT, ids) == [NOTHING_LISTED] * 9
 
 
 async def test_a_turn_that_is_stored_again_with_another_packing_is_the_same(store: ConversationHistoryStore) -> None:
