@@ -30,14 +30,18 @@ LAST_CHUNK = b"0\r\n\r\n"
 READ_BYTES = 1 << 20
 LOOK_SECONDS = 0.005
 
+_CORES = sorted(os.sched_getaffinity(0))
+SERVER_CORE, OTHER_CORE = _CORES[0], _CORES[-1]
+"""Where what is measured runs, and where everything else does, when they are kept apart; the same where there is one."""
+
 
 class Server:
     """A service in a process of its own, in a folder that goes with it; a context manager.
 
     `command` is what this interpreter gets: a script or `-m` and a module, and arguments. It finds its port and
     its data folder in `port_variable` and HARMONIUM_DATA_DIR, beside the variables in `settings`, and no other
-    setting of the caller's. With `profile` it runs under cProfile, whose top rows are printed when it has stopped.
-    Where the block fails, the end of its log is printed.
+    setting of the caller's. With `profile` it runs under cProfile, whose top rows are printed when it has stopped; with
+    `core` it runs on that one alone. Where the block fails, the end of its log is printed.
     """
 
     def __init__(
@@ -47,8 +51,10 @@ class Server:
         settings: Mapping[str, str] | None = None,
         profile: bool = False,
         port_variable: str = "HARMONIUM_PORT",
+        core: int | None = None,
     ) -> None:
         self._settings = settings or {}
+        self._core = core
         self._port_variable = port_variable
         self._folder = tempfile.TemporaryDirectory()
         self._profile = Path(self._folder.name) / "profile" if profile else None
@@ -66,6 +72,8 @@ class Server:
             cwd=self._folder.name,
             stderr=self._log,
         )
+        if self._core is not None:
+            keep_to(self._core, self._process.pid)
         self._wait()
         return self
 
@@ -189,6 +197,15 @@ def cpu_seconds(pid: int) -> float:
     if failed:
         raise OSError(failed, os.strerror(failed))
     return time.clock_gettime(clock.value)
+
+
+def keep_to(core: int, pid: int = 0) -> None:
+    """Have a process, this one if none is named, and what it starts from now on run on one core.
+
+    Left to itself, Linux may wake a client on the core of the service that answers it, where it waits until that has
+    nothing more to do.
+    """
+    os.sched_setaffinity(pid, {core})
 
 
 def held_bytes(pid: int) -> int:

@@ -4,7 +4,7 @@
 
 Conversations of TURNS turns grow at the same time over a WebSocket, over HTTP with `previous_response_id`, and over a
 WebSocket without the store; the figure is the time from the last request to its first event. The tokens are made
-beforehand (_prepared.py), so that no engine is waited for. An event's cost is the service's CPU for long streams less
+beforehand (_prepared.py), so that no engine is waited for, and the service has a core of its own. An event's cost is the service's CPU for long streams less
 that for short ones, one token at a time, by the tokens between. All take turns within a round; figures are medians.
 """
 
@@ -24,8 +24,20 @@ from typing import Any, cast
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench._harness import HOST, LAST_CHUNK, LOOK_SECONDS, READ_BYTES, Client, Server, connected  # noqa: E402
+from bench._harness import (  # noqa: E402
+    HOST,
+    LAST_CHUNK,
+    LOOK_SECONDS,
+    OTHER_CORE,
+    READ_BYTES,
+    SERVER_CORE,
+    Client,
+    Server,
+    connected,
+    keep_to,
+)
 from bench._prepared import MODEL, PATH  # noqa: E402
+from bench._rig import running  # noqa: E402
 
 TARGET_FIRST = 0.7
 """The most that the time to the first event over a WebSocket may be, of that over HTTP."""
@@ -225,12 +237,15 @@ def main() -> int:
     options = parser.parse_args()
     settings = {"PYTHONPATH": str(ROOT)}
     prepared = ("-m", "bench._prepared", "service")
-    with Server([*prepared, "64"], settings=settings, profile=options.profile) as server:
-        first = asyncio.run(first_events(server.port, options.rounds))
+    keep_to(OTHER_CORE)
+    with running("redis") as redis:
+        stored = {**settings, "HARMONIUM_REDIS_URL": redis.url}
+        with Server([*prepared, "64"], settings=stored, profile=options.profile, core=SERVER_CORE) as server:
+            first = asyncio.run(first_events(server.port, options.rounds))
     print(f"{'turn ' + str(TURNS):>20} {'first event ms':>15} {'of HTTP':>8}")
     for way, took in first.items():
         print(f"{way:>20} {median(took):15.2f} {ratio(took, first['http']):8.2f}")
-    with Server([*prepared, "1"], settings=settings) as server:
+    with Server([*prepared, "1"], settings=settings, core=SERVER_CORE) as server:
         costs = asyncio.run(event_costs(server, options.rounds))
     print(f"\n{'one event':>20} {'CPU us':>15} {'of HTTP':>8}")
     for way, cost in costs.items():

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from bench._harness import HOST, cpu_seconds, free_port, held_bytes
+from bench._harness import HOST, OTHER_CORE, SERVER_CORE, cpu_seconds, free_port, held_bytes, keep_to
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 120.0
@@ -27,8 +27,6 @@ LOG_CHARS = 2000
 
 OURS, SMG = "harmonium", "smg"
 """What is compared above all: both speak Harmony themselves, and keep what was said in Redis."""
-
-SERVER_CORE, OTHER_CORE = 0, 1
 
 
 @dataclass
@@ -84,8 +82,7 @@ class Place:
             process = subprocess.Popen(
                 command, env={**outside, **(env or {})}, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
             )
-        if len(os.sched_getaffinity(0)) > 1:
-            os.sched_setaffinity(process.pid, {core})
+        keep_to(core, process.pid)
         self._running.callback(_stop, process)
         deadline = time.monotonic() + START_SECONDS
         while url and not _answers(url):
