@@ -32,7 +32,7 @@ LOOK_SECONDS = 0.005
 
 _CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, OTHER_CORE = _CORES[0], _CORES[-1]
-"""Where what is measured runs, and where everything else does, when they are kept apart; the same where there is one."""
+"""Where what is measured runs, and where all else does, when they are kept apart; one and the same if it is alone."""
 
 
 class Server:

@@ -4,8 +4,9 @@
 
 Conversations of TURNS turns grow at the same time over a WebSocket, over HTTP with `previous_response_id`, and over a
 WebSocket without the store; the figure is the time from the last request to its first event. The tokens are made
-beforehand (_prepared.py), so that no engine is waited for, and the service has a core of its own. An event's cost is the service's CPU for long streams less
-that for short ones, one token at a time, by the tokens between. All take turns within a round; figures are medians.
+beforehand (_prepared.py), so that no engine is waited for, and the service has a core of its own. An event's cost is
+the service's CPU for long streams less that for short ones, one token at a time, by the tokens between. All take turns
+within a round; figures are medians.
 """
 
 import argparse
