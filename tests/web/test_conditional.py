@@ -67,6 +67,15 @@ def test_what_the_client_names_is_compared(service: ServiceProcess, known: str, 
     assert http.get(path, headers=[(b"if-none-match", named.encode("latin-1"))]).status_code == status
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_client_may_name_tags_in_several_headers(service: ServiceProcess, place: int) -> None:
+    http, path = service.http(), made(service)
+    tags = [b'"one"', b'"other"']
+    tags.insert(place, http.get(path).headers["etag"].encode())
+    assert http.get(path, headers=[(b"if-none-match", tag) for tag in tags]).status_code == 304
+    assert http.get(path, headers=[(b"if-none-match", b'"one"'), (b"if-none-match", b'"other"')]).status_code == 200
+
+
 def test_a_deleted_response_is_not_there_for_those_who_had_it(service: ServiceProcess) -> None:
     http, path = service.http(), made(service)
     tag = http.get(path).headers["etag"]
@@ -144,6 +153,7 @@ def test_one_connection_goes_on_after_an_answer_without_a_body(service: ServiceP
 
 async def test_a_long_answer_is_hashed_as_a_whole() -> None:
     body = bytes(range(256)) * (BYTES_A_STEP // 100)
-    answer = await unless_known({}, Response(body))
+    answer = await unless_known([], Response(body))
     assert answer.headers["etag"] == f'"{blake2b(body, digest_size=TAG_BYTES).hexdigest()}"'
-    assert (await unless_known({b"if-none-match": answer.headers["etag"].encode()}, Response(body))).status_code == 304
+    known = (b"if-none-match", answer.headers["etag"].encode())
+    assert (await unless_known([known], Response(body))).status_code == 304

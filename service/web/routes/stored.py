@@ -56,8 +56,8 @@ async def retrieve(
         if span.kept:
             span.note(fetched(response))
     response = await shown(request, response, includes)
-    exchange = exchange_of(request)
-    return await unless_known(exchange.headers, with_room(request, exchange.dialect.answer(response)))
+    answer = with_room(request, exchange_of(request).dialect.answer(response))
+    return await unless_known(request.scope["headers"], answer)
 
 
 async def _stream(request: Request, response_id: str, after: int | None, obfuscate: bool) -> HttpResponse:

@@ -6,7 +6,7 @@ response is looked up each time, and a 404 once it is deleted. Source: RFC 9110,
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable
 from hashlib import blake2b
 
 from starlette.responses import Response
@@ -20,10 +20,12 @@ STORING = b"private, no-cache"
 """Who may keep an answer: the client alone, and it has to ask each time whether it still holds."""
 
 
-async def unless_known(headers: Mapping[bytes, bytes], answer: Response) -> Response:
-    """The answer with its ETag, or a 304 without a body if the request's `headers` say that the client has it."""
+async def unless_known(headers: Iterable[tuple[bytes, bytes]], answer: Response) -> Response:
+    """The answer with its ETag, or a 304 without a body if the request's `headers` say that the client has it. A list
+    of tags may come in several of them.
+    """
     tag = await _tag(answer.body)
-    if _names(headers.get(b"if-none-match", b""), tag):
+    if any(name == b"if-none-match" and _names(value, tag) for name, value in headers):
         answer = Response(status_code=304)
     answer.raw_headers += [(b"etag", tag), (b"cache-control", STORING)]
     return answer
