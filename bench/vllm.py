@@ -150,8 +150,8 @@ async def load(way: Way, depth: int, under_way: int, count: int, pids: tuple[int
 
 
 async def measure(ways: Sequence[Way], clocks: Mapping[str, int], rounds: int, count: int) -> dict[Cell, list[Round]]:
-    """Every load on every way, `rounds` times; `count` requests one at a time, and twice as many several
-    at a time, or two for each of these where that is more.
+    """Every load on every way, `rounds` times; `count` requests one at a time, and twice as many several at a time, or
+    one for each of these where that is more.
     """
     found: dict[Cell, list[Round]] = {}
     for number in range(rounds):

@@ -239,7 +239,7 @@ def main() -> int:
     settings = {"PYTHONPATH": str(ROOT)}
     prepared = ("-m", "bench._prepared", "service")
     keep_to(OTHER_CORE)
-    with running("redis") as redis:
+    with running("embedded") as redis:
         stored = {**settings, "HARMONIUM_REDIS_URL": redis.url}
         with Server([*prepared, "64"], settings=stored, profile=options.profile, core=SERVER_CORE) as server:
             first = asyncio.run(first_events(server.port, options.rounds))
