@@ -154,8 +154,9 @@ class Work:
     async def _continue(self, count: int) -> None:
         for number in range(count):
             tip = self._tips[number % len(self._tips)]
-            pinned = await self._store.pin(TENANT, tip)
-            await self._append(tip, pinned.pin)
+            pin = self._store.token()
+            await self._store.pin(TENANT, tip, pin)
+            await self._append(tip, pin)
 
     async def _append(self, parent: str | None, pin: str | None) -> str:
         expense = Expense("key_1", "gpt-oss-20b", 100, 50, 64, 10)

@@ -1,4 +1,5 @@
-"""Bounds that tenants share: slots of requests, bytes of bodies, processes of servers.
+"""Bounds that tenants share: slots of requests, bytes of bodies, processes of servers. And how soon something that is
+taken comes free again, by what came free in the last minute: what Retry-After says.
 
 Nobody can take all of anything. Where there are several tenants, the last eighth is for those that have no more than
 their share, so that whoever comes finds room, and comes to a share while others are over theirs. Shares are as large as
@@ -6,11 +7,19 @@ the weights of tenants, but for two: one is never more than what is open to all,
 a thousand times as much as others leaves them the last eighth as well. Never wait here.
 """
 
-from collections import defaultdict
+import math
+from collections import defaultdict, deque
 from collections.abc import Callable
+from time import monotonic
 
 RESERVED = 8
 """The last such part of a limit is for tenants that have no more than their share."""
+
+WINDOW_SECONDS = 60
+"""How far back is looked."""
+
+LEAST_SECONDS, MOST_SECONDS = 1, 60
+"""What is told at least and at most: the SDKs wait for as long as they are told, up to a minute."""
 
 
 def evenly(tenant: str) -> float:
@@ -69,3 +78,38 @@ class Share:
         if not self._by_tenant[tenant]:
             del self._by_tenant[tenant]
             self._weights_sum -= self._weights.pop(tenant, 0.0)  # whoever had nothing gives nothing back
+
+
+class Rate:
+    """How much of something came free, second by second, while any of it was taken."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._taken = 0
+        self._since = 0.0
+        """Since when some of it has been taken."""
+        self._freed = deque[tuple[int, int]](maxlen=WINDOW_SECONDS + 1)
+        """Seconds in which some came free, and how much."""
+
+    def take(self, amount: int) -> None:
+        """So much is taken."""
+        if not self._taken:
+            self._since = self._clock()
+            self._freed.clear()
+        self._taken += amount
+
+    def free(self, amount: int) -> None:
+        """So much is free again."""
+        self._taken -= amount
+        second = int(self._clock())
+        if self._freed and self._freed[-1][0] == second:
+            amount += self._freed.pop()[1]
+        self._freed.append((second, amount))
+
+    def seconds_for(self, amount: int) -> int:
+        """In how many seconds so much more will have come free; as long again as nothing has, if nothing has."""
+        now = self._clock()
+        since = max(self._since, now - WINDOW_SECONDS)
+        freed = sum(each for second, each in self._freed if second >= int(since))
+        seconds = (now - since) * (amount / freed if freed else 1)
+        return min(max(math.ceil(seconds), LEAST_SECONDS), MOST_SECONDS)

@@ -54,6 +54,7 @@ from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError,
 from store.jobs.jobs import SPEC_PIECE_BYTES
 from store.jobs.log import Entry
 from store.jobs.model import Job
+from store.limits.limits import Over
 from store.turn import Status
 
 logger = logging.getLogger(__name__)
@@ -303,7 +304,7 @@ class Attempt:
             seconds=self._seconds,
             clock=service.clock,
             tools=tools,
-            use_up=use_up_for(service, job.lease.tenant, plan),
+            use_up=use_up_for(service, job.lease.tenant, plan, job.lease.token),
         )
         return run, sink
 
@@ -457,7 +458,7 @@ class Attempt:
                 pass
         self.response = run.response
         if run.plan.reserved:
-            self._service.limiter.settle(self.job.lease.tenant, run.plan.id, run.spent)
+            self._service.limiter.settle(self.job.lease.tenant, Over(run.plan.id, run.spent))
         if self._run is not None or self.job.last >= QUEUED_EVENTS:  # it has begun, here or elsewhere
             self._service.metrics.run_seconds.observe(self._run_seconds)
         return Outcome.ENDED

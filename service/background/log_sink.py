@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -240,8 +239,7 @@ class LogSink:
         before: list[Event] = []
         if steers:
             try:
-                successor, reserved = await self._succeed(plan, machine, response, steers, self._patience())
-                with nullcontext() if reserved is None else reserved.handed_over():
+                async with self._succeed(plan, machine, response, steers, self._patience()) as successor:
                     return await self._store(rest, plan, machine, succeeded(response, successor), (), steers, successor)
             except NotSteered as why:
                 before, response = given_back(response, steers, why)

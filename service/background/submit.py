@@ -6,6 +6,7 @@ then, so whoever follows the response begins with them.
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +22,8 @@ from service.responses.run import machine_of, unconfirmed
 from service.responses.traced.facts import planned
 from service.spans import Headers, Kind
 from service.tenants.limiter import Reservation
-from store.errors import QueueFull, StoreUnconfirmed
+from store.errors import NotFound, QueueFull, StoreUnconfirmed
+from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Priority
@@ -73,7 +75,7 @@ async def submit(
     if reserved is None:
         return await _traced(jobs, metrics, tenant, prepared, streams)
     plan = msgspec.structs.replace(prepared.plan, reserved=True)
-    with reserved.handed_over():
+    with reserved.handed_over(partial(is_there, jobs.history, tenant, plan.id)):
         return await _traced(jobs, metrics, tenant, msgspec.structs.replace(prepared, plan=plan), streams)
 
 
@@ -112,6 +114,15 @@ async def _submit(
     prepared.parent.released()
     metrics.jobs_submitted.inc()
     return Submitted(response, events)
+
+
+async def is_there(store: ConversationHistoryStore, tenant: str, id: str) -> bool:
+    """Whether a response was accepted. Raises StoreUnavailable."""
+    try:
+        await store.peek(tenant, id)
+    except NotFound:
+        return False
+    return True
 
 
 @asynccontextmanager

@@ -7,7 +7,8 @@ The successor has the settings of the request for the first one, which its plan 
 with the end that is about to be stored. Never end a response in one write and begin the next in another.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 
 import msgspec
@@ -16,7 +17,7 @@ from service import spans
 from service.api.events import Event, SteerFailed
 from service.api.response import Extensions, GivenBack, Response, ResponseStatus, SteerError, SteerShown
 from service.api.steer import NotSteered, messages_in, required_input, settled
-from service.background.submit import accepted
+from service.background.submit import accepted, is_there
 from service.background.timing import retry
 from service.engine.port import EngineError
 from service.errors import ApiError
@@ -33,11 +34,12 @@ from store.errors import StoreError, StoreUnavailable
 from store.jobs.model import Steer, Successor
 from store.turn import Chain
 
-Succeed = Callable[[Plan, Machine, Response, Sequence[Steer], float], Awaitable[tuple[Successor, Reservation | None]]]
-"""Makes the response that goes on from one with what was said to it, and what is reserved for it of limits; the store
-may be away for so many seconds. Raises NotSteered where none can."""
+Succeed = Callable[[Plan, Machine, Response, Sequence[Steer], float], AbstractAsyncContextManager[Successor]]
+"""Makes the response that goes on from one with what was said to it. It is stored in the block, or nothing is reserved
+for it of limits any more. The store may be away for so many seconds. Raises NotSteered where none can go on."""
 
 
+@asynccontextmanager
 async def succeed(
     service: Service,
     tenant: str,
@@ -46,31 +48,36 @@ async def succeed(
     response: Response,
     steers: Sequence[Steer],
     patience: float,
-) -> tuple[Successor, Reservation | None]:
+) -> AsyncGenerator[Successor]:
     """See Succeed. Raises StoreUnavailable too."""
     _refuse(plan, response)
     said = [message for steer in steers for message in messages_in(msgspec.Raw(steer.said))]
-    try:
-        request = settled(plan.settings, plan.id, said)
-        above = await retry(partial(service.store.chain_above, tenant, plan.id), patience)
-        parent = Parent(_with_end(service, above, plan, machine))
-        project = None if service.key_ring is None else await service.key_ring.project(tenant)
-        caller = Caller(tenant, plan.generation.trace, key=plan.key, project=project)
-        made = (await prepared_below(service, caller, request, parent)).plan
-        reserved = await _reserve(service, caller, made)
-    except msgspec.DecodeError as error:
-        why = "Its settings were kept by another release, and this one can't read them."
-        raise NotSteered("successor_creation_failed", why) from error
-    except StoreUnavailable:
-        raise
-    except (ApiError, EngineError, StoreError) as error:
-        raise NotSteered("successor_creation_failed", _refusal(error).message) from error
-    made = msgspec.structs.replace(made, reserved=reserved is not None)
-    turn, spec, entry, _ = await accepted(made, spans.current.get().headers)
-    return Successor(turn, spec, entry), reserved
+    async with AsyncExitStack() as resources:
+        try:
+            request = settled(plan.settings, plan.id, said)
+            above = await retry(partial(service.store.chain_above, tenant, plan.id), patience)
+            parent = Parent(_with_end(service, above, plan, machine))
+            project = None if service.key_ring is None else await service.key_ring.project(tenant)
+            asked = plan.generation
+            caller = Caller(tenant, asked.trace, session=asked.affinity, key=plan.key, project=project)
+            made = (await prepared_below(service, caller, request, parent)).plan
+            reserved = await resources.enter_async_context(_reserved(service, caller, made))
+        except msgspec.DecodeError as error:
+            why = "Its settings were kept by another release, and this one can't read them."
+            raise NotSteered("successor_creation_failed", why) from error
+        except StoreUnavailable:
+            raise
+        except (ApiError, EngineError, StoreError) as error:
+            raise NotSteered("successor_creation_failed", _refusal(error).message) from error
+        made = msgspec.structs.replace(made, reserved=reserved is not None)
+        turn, spec, entry, _ = await accepted(made, spans.current.get().headers)
+        if reserved is not None:
+            resources.enter_context(reserved.handed_over(partial(is_there, service.store, tenant, made.id)))
+        yield Successor(turn, spec, entry)
 
 
-async def _reserve(service: Service, caller: Caller, plan: Plan) -> Reservation | None:
+@asynccontextmanager
+async def _reserved(service: Service, caller: Caller, plan: Plan) -> AsyncGenerator[Reservation | None]:
     """What a successor may take of the limits of its project, and of the key that asked for the first response, as they
     are now. Raises ApiError 429, StoreUnavailable.
     """
@@ -78,9 +85,10 @@ async def _reserve(service: Service, caller: Caller, plan: Plan) -> Reservation 
     key = await service.directory.find_key(caller.tenant, caller.key) if caller.key else None
     allowance = Allowance(caller.tenant, limits, caller.key, None if key is None else key.limit)
     asked = plan.generation
-    return await service.limiter.admit(
+    async with service.limiter.reserved(
         allowance, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens, succeeds=True
-    )
+    ) as reservation:
+        yield reservation
 
 
 def _refuse(plan: Plan, response: Response) -> None:

@@ -62,7 +62,7 @@ from service.settings.settings import variable
 from service.steps import in_steps
 from store.codec import THREAD_FROM_BYTES
 from store.history.notes.approvals import Use
-from store.turn import StoredMessage
+from store.turn import Chain, StoredMessage
 
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
@@ -119,7 +119,7 @@ async def prepared(
             await parent.pinned()
             if parent.erased:
                 parent = await resources.enter_async_context(
-                    continuing(service.store, caller.tenant, parent.id, remembers=True)
+                    continuing(service, caller.tenant, str(parent.id), remembers=True)
                 )
                 made = [await _traced(service, caller, request, model, parent)]
         del request
@@ -179,7 +179,7 @@ async def _continued(
 
     A response that isn't stored reads its conversation, and is not added. Raises StoreError.
     """
-    store, id, remembers = service.store, request.conversation, recall is not None
+    id, remembers = request.conversation, recall is not None
     if id is not None:
         joined = await resources.enter_async_context(joining(service, tenant, id)) if request.store else None
         with spans.current.get().child("store.chain"):
@@ -188,15 +188,15 @@ async def _continued(
     before = request.previous_response_id
     remembered = recall(before) if recall is not None and before is not None else None
     if before is None:
-        return await resources.enter_async_context(continuing(store, tenant, None, remembers=remembers)), None
+        return Parent(Chain(), remembers=remembers), None
     if remembered is None:
         with spans.current.get().child("store.chain"):
-            return await resources.enter_async_context(continuing(store, tenant, before, remembers=remembers)), None
+            return await resources.enter_async_context(continuing(service, tenant, before, remembers=remembers)), None
     if not remembered.stored:
         if request.store:
             raise unstored_parent(before)
-        store.refuse_long(remembered.chain)
-    return await resources.enter_async_context(going_on(store, tenant, remembered)), None
+        service.store.refuse_long(remembered.chain)
+    return await resources.enter_async_context(going_on(service, tenant, remembered)), None
 
 
 def _in_turn(keys: Keys, tenant: str, request: CreateRequest) -> CreateRequest:
@@ -314,7 +314,7 @@ class _Preparation:
         )
         _refuse_repeated(self.parent, prompt.items)
         if prompt.rules.answers is not None:
-            await _refuse_used(service, tenant, prompt.rules.answers)
+            await _refuse_used(service, self.caller, prompt.rules.answers)
         return prompt
 
     async def _templated(self, speech: Speech, read: Read, created_at: float) -> tuple[Prompt, "array[int]", Chat]:
@@ -388,9 +388,10 @@ def _refuse_repeated(parent: Parent, items: Sequence[InputItem]) -> None:
             raise duplicate(item.id)
 
 
-async def _refuse_used(service: Service, tenant: str, answers: Answers) -> None:
+async def _refuse_used(service: Service, caller: Caller, answers: Answers) -> None:
     """Raise InvalidRequest for an approval that can't be used any more: whoever comes first has it, when its call
-    begins. Raises StoreUnavailable.
+    begins. One that an earlier run of this very response has used up is no error: its run tells what became of that.
+    Raises StoreUnavailable.
     """
     for answer in answers.given:
         if answer.tool is None:
@@ -398,7 +399,8 @@ async def _refuse_used(service: Service, tenant: str, answers: Answers) -> None:
         request, place = answer.request, answer.request.place
         use = Use.UNKNOWN
         if place is not None:
-            use = await service.approvals.look(tenant, place.response_id, place.place, request.digest)
+            place_of = (caller.tenant, place.response_id, place.place, request.digest)
+            use = await service.approvals.look(*place_of, by=caller.response_id)
         if use is Use.GONE:
             raise used_already(request.id)
         if use is Use.UNKNOWN:

@@ -31,7 +31,7 @@ from service.responses.output.machine import Ending, Machine
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, expense_of, turn_of
 from service.responses.prepare import Prepared
-from service.responses.sampler import Sampler, Step, UseUp, error_of
+from service.responses.sampler import BeginCall, Sampler, Step, UseUp, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.responses.tools.port import Runner
@@ -144,7 +144,7 @@ class AppendSink:
         if not stored or self.unstored is not None:
             await self._count(plan, response, answered=not unheard)
         if self._joining is not None:
-            await self._joining.release()  # before anybody hears of the end, and sends what comes next
+            await self._joining.let_go()  # before anybody hears of the end, and sends what comes next
         return machine.terminal(response)
 
     async def _count(self, plan: Plan, response: Response, *, answered: bool) -> None:
@@ -164,10 +164,10 @@ class AppendSink:
         await self._store.append(self._tenant, turn, pin=self._parent.pin)
 
     async def _again(self, work: Callable[[], Awaitable[None]]) -> None:
-        await _again_while_away(work, self._patience)
+        await again_while_away(work, self._patience)
 
 
-async def _again_while_away(work: Callable[[], Awaitable[T]], patience: float) -> T:
+async def again_while_away(work: Callable[[], Awaitable[T]], patience: float) -> T:
     """Do what is harmless to repeat, again and again while the store is away. Raises what `work` raises."""
     clock = asyncio.get_running_loop().time
     deadline, failures = clock() + patience, 0
@@ -234,12 +234,13 @@ class Run:
         clock: Callable[[], float],
         tools: Runner | None = None,
         use_up: UseUp | None = None,
+        begin_call: BeginCall | None = None,
         samples: bool = True,
         remade: bool = False,
     ) -> None:
         """`machine` is one of the plan, which may have replayed what was sampled elsewhere. Sampling may take
         `seconds`; a run that never `samples` ends at once, without an answer. `tools` run the calls that aren't the
-        caller's to run, and `use_up` is for those that were approved.
+        caller's to run; `use_up` is for those that were approved, `begin_call` for those that may have an effect.
 
         One that is `remade` for whoever asks again is not stored where it is aborted. `mode` and `since`, when it was
         asked for by the monotonic clock, are for metrics.
@@ -265,7 +266,14 @@ class Run:
             generate = Generating(generate, self._span, plan, machine, mode).generate
             self._tools = tools if tools is None else Calling(tools, self._span, plan)
         self._sampler = Sampler(
-            engine, plan.generation, machine, self._tools, use_up=use_up, seconds=seconds, generate=generate
+            engine,
+            plan.generation,
+            machine,
+            self._tools,
+            use_up=use_up,
+            begin_call=begin_call,
+            seconds=seconds,
+            generate=generate,
         )
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
@@ -385,8 +393,9 @@ async def foreground(
     since: float,
     samples: bool = True,
     remade: bool = False,
+    begin_call: BeginCall | None = None,
 ) -> tuple[Run, AppendSink]:
-    """The run of a plan in this process, and where it is kept. `since`, `samples` and `remade` are as for Run.
+    """The run of a plan in this process, and where it is kept. `since` and what follows it are as for Run.
 
     Raises StoreUnavailable, also where the response is to be stored and the store is known to be away.
     """
@@ -412,7 +421,8 @@ async def foreground(
         seconds=service.settings.request_seconds,
         clock=service.clock,
         tools=await tools_of(service, tenant, plan),
-        use_up=use_up_for(service, tenant, plan),
+        use_up=use_up_for(service, tenant, plan, service.store.token()),
+        begin_call=begin_call,
         samples=samples,
         remade=remade,
     )
@@ -429,8 +439,10 @@ async def tools_of(service: Service, tenant: str, plan: Plan) -> ToolRun | None:
     return service.toolbox.run(tenant, decode_connections(connections))
 
 
-def use_up_for(service: Service, tenant: str, plan: Plan) -> UseUp | None:
-    """What uses up the approvals with which a plan's response begins; None where there are none."""
+def use_up_for(service: Service, tenant: str, plan: Plan, run: str) -> UseUp | None:
+    """What uses up the approvals with which a plan's response begins, for the run of this name; None where there are
+    none.
+    """
     if plan.rules.answers is None:
         return None
 
@@ -438,8 +450,9 @@ def use_up_for(service: Service, tenant: str, plan: Plan) -> UseUp | None:
         place = request.place
         if place is None:
             return Use.UNKNOWN
-        return await _again_while_away(
-            lambda: service.approvals.use_up(tenant, place.response_id, place.place, request.digest, by=plan.id),
+        response, number = place.response_id, place.place
+        return await again_while_away(
+            lambda: service.approvals.use_up(tenant, response, number, request.digest, by=plan.id, run=run),
             service.settings.store_patience_seconds,
         )
 

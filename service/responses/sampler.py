@@ -43,7 +43,12 @@ class Step(msgspec.Struct, frozen=True):
 
 
 UseUp = Callable[[ApprovalRequest], Awaitable[Use]]
-"""Uses the approval of a call up for one response; whether that was possible. Raises StoreUnavailable."""
+"""Uses the approval of a call up for one run; whether that was possible. Raises StoreUnavailable."""
+
+BeginCall = Callable[[bool], Awaitable[Use]]
+"""Asked before a call that may have an effect, where a run can be taken over that nobody has a log of: NEW where it is
+to be made, BEGUN where an earlier run may have made it, GONE where another run goes on in the place of this one. True
+for a call of which an approval says whether it was begun. Raises StoreUnavailable."""
 
 
 class Sampler:
@@ -51,7 +56,7 @@ class Sampler:
 
     `initial` is what the engine would be asked at the response's beginning; it is asked from where the machine stands,
     as often as `next_step` says. It never ends the machine: a response may go on elsewhere. `tools` run the calls that
-    aren't the caller's to run, of which `use_up` makes sure that one that was approved is made once.
+    aren't the caller's to run, of which `use_up` and `begin_call` make sure that one is made once.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class Sampler:
         tools: Runner | None = None,
         *,
         use_up: UseUp | None = None,
+        begin_call: BeginCall | None = None,
         seconds: float,
         generate: Callable[[Generation], AsyncGenerator[Chunk, None]] | None = None,
     ) -> None:
@@ -70,6 +76,7 @@ class Sampler:
         self._generate = generate or engine.generate
         self._tools = tools
         self._use_up = use_up
+        self._begin_call = begin_call
         self._initial = initial
         self._machine = machine
         self._seconds = seconds
@@ -166,18 +173,25 @@ class Sampler:
         finally:
             self._waiting = None
 
-    async def _called(self, call: HostedCall, tools: Runner) -> Outcome:
-        begun = call.begun
-        if call.approved is not None:
-            if self._use_up is None:
-                raise RuntimeError("nobody uses the approvals of this response up")
-            try:
-                use = await self._use_up(call.approved)
-            except StoreUnavailable as error:
-                return failed(f"The approval could not be used up: {error}. The call was not made.")
-            if use in (Use.GONE, Use.UNKNOWN):
-                return used_up()
-            begun = begun and use is Use.AGAIN  # nobody makes it before that
+    async def _called(self, call: HostedCall, tools: Runner) -> Outcome | None:
+        begun, approved = call.begun, call.approved
+        try:
+            if self._begin_call is not None and not call.tool.repeatable:
+                use = await self._begin_call(approved is not None)
+                if use is Use.GONE:
+                    self.stop()
+                    return None
+                begun = begun or use is Use.BEGUN
+            if approved is not None:
+                if self._use_up is None:
+                    raise RuntimeError("nobody uses the approvals of this response up")
+                use = await self._use_up(approved)
+                if use in (Use.GONE, Use.UNKNOWN):
+                    return used_up()
+                begun = use is Use.BEGUN  # nobody makes it before that
+        except StoreUnavailable as error:
+            what = "It could not be noted that it begins" if approved is None else "The approval could not be used up"
+            return failed(f"{what}: {error}. The call was not made.")
         return died() if begun and not call.tool.repeatable else await tools.call(call)
 
     def _numbered(self, generation: Generation) -> Generation:

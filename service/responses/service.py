@@ -16,6 +16,7 @@ from service.backoff import Backoff
 from service.build import this_build
 from service.engine.engines import Engines, Member
 from service.engine.port import MODEL_CREATED, Engine, EngineUnavailable, ModelCard
+from service.loans import Loans
 from service.logs import event
 from service.markup.speech import AUTO, SERVER
 from service.metrics.counters import Metrics, make_metrics
@@ -113,6 +114,8 @@ class Service(msgspec.Struct, frozen=True):
     """Who may enter: what of the settings may change meanwhile."""
     store: ConversationHistoryStore
     layout: Layout
+    loans: Loans
+    """What gives back what tasks take of the store."""
     limiter: Limiter
     directory: Directory
     """The projects, accounts and keys in the store."""
@@ -178,6 +181,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
     layout.recorded = store.follow_layout
     _watch(store.server.health, layout, metrics, str(display(settings)["redis_url"]))
     containers = open_containers(settings, store, sandbox)
+    loans = Loans(settings.store_timeout_seconds)
     store.confirmer.waited = metrics.store_waited
     listening = Listening(client, timeout_seconds=settings.store_timeout_seconds)
     keys = Keys(settings)
@@ -192,7 +196,8 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         keys=keys,
         store=store,
         layout=layout,
-        limiter=open_limiter(settings, store),
+        loans=loans,
+        limiter=open_limiter(settings, store, loans),
         directory=directory,
         spending=spending,
         tally=Tally(spending, away=lambda: store.server.health.away is not None),
@@ -334,7 +339,8 @@ async def secret_of(store: ConversationHistoryStore, archive: StoreArchive | Non
 async def close_service(service: Service) -> None:
     """Close what was opened, in the order in which it leans on each other."""
     await service.engine.close()
-    await service.limiter.close()
+    service.limiter.close()
+    await service.loans.close()
     if service.containers is not None:
         await service.containers.aclose()
     await service.listening.close()
@@ -459,10 +465,10 @@ def open_directory(
     return Directory(registry, time, most, tenants or (lambda: settings.static_tenants))
 
 
-def open_limiter(settings: Settings, store: ConversationHistoryStore) -> Limiter:
+def open_limiter(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Limiter:
     """What keeps tenants within their limits."""
     limits = TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS)
-    return Limiter(limits, Limit(**settings.tenant_limits), time)
+    return Limiter(limits, Limit(**settings.tenant_limits), loans, time)
 
 
 def open_jobs(settings: Settings, store: ConversationHistoryStore) -> Jobs:

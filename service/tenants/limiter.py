@@ -1,30 +1,27 @@
 """Who lets work begin within its tenant's limits, and counts what it took.
 
-    admit ─▶ Reservation ─┬─▶ settle                      the work ended in this process
-                          └─▶ handed_over ─▶ settle(…)     a worker ends it, in whichever process
+    reserved ─▶ Reservation ─┬─▶ settle                    the work ended in this process, or never began
+                             └─▶ handed_over ─▶ settle(…)   a worker ends it, in whichever process
 
 Where nothing limits a tenant nobody is asked. Settling happens beside the request, which never waits for it: with the
 next one that the tenant lets begin, or by itself SETTLE_SECONDS later. What a
-process can't settle, because it was killed or the store was away, is due some time later, and whoever finds that
+process can't settle, because it was killed, is due some time later, and whoever finds that
 settles it by the response that is stored (service/background/settling.py).
 """
 
 import asyncio
-import logging
 from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from itertools import islice
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from service.api.response import Response
-from service.logs import event
+from service.loans import Loans
 from service.settings.background import RENEWALS
 from service.tenants.limits import Allowance, Limit, Shown, filled, refusal_of
 from store.errors import StoreError, StoreUnavailable
-from store.limits.limits import MOST_SETTLED, Check, Limits, Spent, Unspent
-
-logger = logging.getLogger(__name__)
+from store.limits.limits import MOST_SETTLED, Check, Limits, Over, Spent, Unspent
 
 HELD_AT_ONCE = 500
 """Of how many pieces of a tenant's work one command says that they are under way."""
@@ -34,9 +31,6 @@ SETTLE_SECONDS = 0.05
 
 MOST_REMEMBERED = 20_000
 """Of so many keys and models a process remembers the limits, some 2 KB each where there are four."""
-
-CLOSE_SECONDS = 5.0
-"""For how long a process that ends goes on settling."""
 
 
 def spent_in(response: Response) -> Spent:
@@ -55,44 +49,50 @@ class Work(Protocol):
 
 
 class Reservation:
-    """What was reserved for a piece of work. `settle` it at its end, or have it `handed_over`."""
+    """What was reserved for a piece of work. It is settled at the end of the block that has it, unless it was before,
+    or is `handed_over`.
+    """
 
     work: Work | None = None
     """None as long as it hasn't begun."""
 
     def __init__(
-        self, limiter: "Limiter", tenant: str, id: str, headers: list[tuple[bytes, bytes]], *, at_once: bool
+        self, limiter: "Limiter", tenant: str, over: Over, headers: list[tuple[bytes, bytes]], *, at_once: bool
     ) -> None:
-        """It is settled `at_once` where it takes a place of others."""
+        """It is `over` as it is now, and settled `at_once` where it takes a place of others."""
         self.headers = headers
         """What the answer says of what is left."""
         self._at_once = at_once
-        self._limiter, self._tenant, self._id = limiter, tenant, id
+        self._limiter, self._tenant, self._never_began = limiter, tenant, over
         self._over = False
 
     def settle(self) -> None:
         """The work is over, or never began: count what it took. A second time changes nothing. Never blocks."""
         if not self._over:
             self._over = True
-            spent = Unspent.NEVER_BEGAN if self.work is None else self.work.spent
-            self._limiter.settle(self._tenant, self._id, spent, at_once=self._at_once)
+            over = self._never_began if self.work is None else self._never_began._replace(spent=self.work.spent)
+            self._limiter.settle(self._tenant, over, at_once=self._at_once)
 
     @contextmanager
-    def handed_over(self) -> Generator[None]:
-        """The work is handed over in the block to whoever settles it at its end; where that fails, it never began."""
+    def handed_over(self, is_there: Callable[[], Awaitable[bool]]) -> Generator[None]:
+        """The work is handed over in the block to whoever settles it at its end; where that fails, it never began.
+        Where nobody knows whether it was accepted, `is_there` says so later.
+        """
+        doubtful = False
         try:
             yield
-        except (StoreUnavailable, asyncio.CancelledError):  # it may have been accepted, which is seen once this is due
-            self._hand_over()
+        except (StoreUnavailable, asyncio.CancelledError):
+            doubtful = True
             raise
         except BaseException:
             self.settle()
             raise
-        self._hand_over()
-
-    def _hand_over(self) -> None:
-        self._over = True
-        self._limiter.let_go(self._tenant, self._id)
+        finally:
+            if not self._over:
+                self._over = True
+                self._limiter.let_go(self._tenant, self._never_began.token)
+            if doubtful:
+                self._limiter.settle_unless(is_there, self._tenant, self._never_began)
 
 
 class _Known(NamedTuple):
@@ -113,46 +113,55 @@ class Limiter:
         self,
         limits: Limits,
         default: Limit,
+        loans: Loans,
         clock: Callable[[], float],
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
         """`default` is what limits a tenant that has no limit of its own; `clock` gives the seconds since 1970."""
         self.limits = limits
         self.default = default
+        self._loans = loans
         self._clock = clock
         self._settle_seconds = settle_seconds
         self._known: dict[tuple[str, str, str], _Known] = {}
         """By tenant, key and model."""
-        self._held: defaultdict[str, set[str]] = defaultdict(set)
-        self._over: defaultdict[str, dict[str, Spent | Unspent]] = defaultdict(dict)
+        self._held: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        """By tenant, the ids of what is under way by the tokens of their reservations."""
+        self._over: defaultdict[str, list[Over]] = defaultdict(list)
         """By tenant, what is over and not settled yet, with a timer for each."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._settling: set[asyncio.Task[None]] = set()
 
-    async def admit(
+    @asynccontextmanager
+    async def reserved(
         self, allowance: Allowance, model: str, id: str, *, reads: int, writes: int, succeeds: bool = False
-    ) -> Reservation | None:
-        """Reserve what a response may take that reads and writes so many tokens at most; None where nothing
-        limits it. One that `succeeds` another has the place of that, which ends as it begins. Raises ApiError 429,
-        StoreUnavailable.
+    ) -> AsyncGenerator[Reservation | None]:
+        """What a response may take that reads and writes so many tokens at most, reserved until the end of the block;
+        None where nothing limits it. One that `succeeds` another has the place of that, which ends as it begins. Raises
+        ApiError 429, StoreUnavailable.
         """
         checks, shown, parallel, *_ = self._known_of(allowance, model)
         if not checks:
-            return None
+            yield None
+            return
         if succeeds:
             checks = [each.with_one_more() for each in checks]
-        tenant = allowance.tenant
-        over = self._take_over(tenant)
+        tenant, never_began = allowance.tenant, Over(id, Unspent.NEVER_BEGAN, self.limits.history.token())
+        settled = self._take_over(tenant)
         try:
-            found = await self.limits.admit(tenant, id, checks, reads=reads, writes=writes, over=over)
-        except BaseException:  # to settle it again changes nothing
-            for each, spent in over.items():
-                self._settle_later(tenant, each, spent)
+            found = await self.limits.admit(
+                tenant, id, checks, reads=reads, writes=writes, token=never_began.token, over=settled
+            )
+        except BaseException:  # to settle it again changes nothing, nor does settling what isn't reserved
+            self._give_back(tenant, [*settled, never_began], doubtful=True)
             raise
         if found.refused is not None:
             raise refusal_of(allowance, model, checks, found, self._clock())
-        self._held[tenant].add(id)
-        return Reservation(self, tenant, id, shown.headers(found.left), at_once=parallel)
+        self._held[tenant][never_began.token] = id
+        reservation = Reservation(self, tenant, never_began, shown.headers(found.left), at_once=parallel)
+        try:
+            yield reservation
+        finally:
+            reservation.settle()
 
     def _known_of(self, allowance: Allowance, model: str) -> _Known:
         """All limits of what is asked of a model, remembered as long as what they are made of is."""
@@ -167,67 +176,63 @@ class Limiter:
         known = self._known[tenant, key, model] = _Known(checks, Shown(checks), parallel, limits, of_key)
         return known
 
-    def settle(self, tenant: str, id: str, spent: Spent | Unspent, *, at_once: bool = True) -> None:
+    def settle(self, tenant: str, over: Over, *, at_once: bool = True) -> None:
         """Count what work has taken, soon. Never blocks."""
-        self.let_go(tenant, id)
-        self._settle_later(tenant, id, spent)
+        self.let_go(tenant, over.token)
+        self._over[tenant].append(over)
         if at_once or len(self._over[tenant]) >= MOST_SETTLED:
             self._settle_now(tenant)
-
-    def let_go(self, tenant: str, id: str) -> None:
-        """This process says no more that the work is under way."""
-        held = self._held.get(tenant, set())
-        held.discard(id)
-        if not held:
-            self._held.pop(tenant, None)
-
-    def _settle_later(self, tenant: str, id: str, spent: Spent | Unspent) -> None:
-        self._over[tenant][id] = spent
+            return
         if tenant not in self._timers:
             loop = asyncio.get_running_loop()
             self._timers[tenant] = loop.call_later(self._settle_seconds, self._in_time, tenant)
+
+    def settle_unless(self, is_there: Callable[[], Awaitable[bool]], tenant: str, over: Over) -> None:
+        """Settle work later that may have been accepted elsewhere, unless it is there then. Never blocks."""
+
+        async def settle() -> None:
+            if not await is_there():
+                await self.limits.settle_all(tenant, [over])
+
+        self._loans.give_back(settle, later=True)
+
+    def let_go(self, tenant: str, token: str) -> None:
+        """This process says no more that the work is under way."""
+        held = self._held.get(tenant, {})
+        held.pop(token, None)
+        if not held:
+            self._held.pop(tenant, None)
 
     def _in_time(self, tenant: str) -> None:
         """Settle what the tenant has let nothing begin with."""
         del self._timers[tenant]
         self._settle_now(tenant)
 
-    def _take_over(self, tenant: str) -> dict[str, Spent | Unspent]:
-        """What is over, at most MOST_SETTLED, for whoever settles it now."""
-        over = self._over.pop(tenant, {})
-        taken = dict(islice(over.items(), MOST_SETTLED))
-        for id, spent in islice(over.items(), MOST_SETTLED, None):
-            self._settle_later(tenant, id, spent)
-        return taken
+    def _take_over(self, tenant: str) -> list[Over]:
+        """All that is over, fewer than MOST_SETTLED, for whoever settles it now."""
+        return self._over.pop(tenant, [])
 
     def _settle_now(self, tenant: str) -> None:
-        while over := self._take_over(tenant):
-            task = asyncio.create_task(self._settle(tenant, over))
-            self._settling.add(task)
-            task.add_done_callback(self._settling.discard)
+        if over := self._take_over(tenant):
+            self._give_back(tenant, over)
 
-    async def _settle(self, tenant: str, over: Mapping[str, Spent | Unspent]) -> None:
-        try:
-            await self.limits.settle_all(tenant, over)
-        except StoreError as error:
-            event(logger, logging.WARNING, "limits are settled later", responses=len(over), reason=str(error))
+    def _give_back(self, tenant: str, over: list[Over], *, doubtful: bool = False) -> None:
+        self._loans.give_back(partial(self.limits.settle_all, tenant, over), doubtful=doubtful)
 
     async def hold_for_ever(self) -> None:
         """Say again and again what is under way here, until cancelled."""
         while True:
             await asyncio.sleep(self.limits.held_seconds / RENEWALS)
-            for tenant, held in [(tenant, list(held)) for tenant, held in self._held.items()]:
+            for tenant, held in [(tenant, list(held.values())) for tenant, held in self._held.items()]:
                 for at in range(0, len(held), HELD_AT_ONCE):
                     try:
                         await self.limits.hold(tenant, held[at : at + HELD_AT_ONCE])
                     except StoreError:  # the next one may do; else it is settled by what is stored
                         break
 
-    async def close(self) -> None:
-        """Settle what is over, for CLOSE_SECONDS at most."""
+    def close(self) -> None:
+        """Settle what is over."""
         for timer in self._timers.values():
             timer.cancel()
         for tenant in tuple(self._over):
             self._settle_now(tenant)
-        if self._settling:
-            await asyncio.wait(self._settling, timeout=CLOSE_SECONDS)

@@ -10,7 +10,7 @@ an answer that lacks events: its connection is cut instead, so that no client ta
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from typing import Protocol, cast
 
 from starlette.responses import Response as HttpResponse
@@ -62,12 +62,11 @@ class Source(Protocol):
 class RunSource:
     """A run, which ends here."""
 
-    def __init__(self, run: Run, resources: AsyncExitStack, exchange: Exchange, *, lasts: bool = False) -> None:
-        """`resources` are what the run needs until its end; they are let go of then. One that `lasts` is made to its
-        end though its client is gone.
+    def __init__(self, run: Run, exchange: Exchange, *, lasts: bool = False) -> None:
+        """The exchange's resources are what the run needs until its end; they are let go of then. One that `lasts` is
+        made to its end though its client is gone.
         """
         self._run = run
-        self._resources = resources
         self._exchange = exchange
         self._lasts = lasts
         self._unnoted = 0
@@ -83,7 +82,7 @@ class RunSource:
                 await self._exchange.work.go_on()
         finally:
             self._run.stop()
-            async with self._resources:
+            async with self._exchange.resources:
                 async for batch in batches:
                     self._note(batch)
 

@@ -10,7 +10,7 @@ import re
 import secrets
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from time import monotonic
 from typing import Any
 
@@ -123,29 +123,32 @@ class Exchange:
         self.facts: dict[str, str | int | float | bool | None] = {}
         self.status = 0
         self.span: Span = UNTRACED
+        self.resources = AsyncExitStack()
+        """What an answer needs that is under way when its route has returned. Its place is given up behind that."""
 
     @property
     def key(self) -> str:
         """The id of its key; empty where that is none of the registry's."""
         return "" if self.entry.key is None else self.entry.key.id
 
-    async def reserve(self, limiter: Limiter, plan: Plan) -> Reservation | None:
-        """As `reserve_tokens`, for a planned response."""
+    def reserved(self, limiter: Limiter, plan: Plan) -> AbstractAsyncContextManager[Reservation | None]:
+        """As `reserved_tokens`, for a planned response."""
         asked = plan.generation
-        return await self.reserve_tokens(
+        return self.reserved_tokens(
             limiter, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens
         )
 
-    async def reserve_tokens(
+    @asynccontextmanager
+    async def reserved_tokens(
         self, limiter: Limiter, model: str, id: str, *, reads: int, writes: int
-    ) -> Reservation | None:
-        """Reserve what an answer may take of the limits of whoever asks for it; None where there are none. Raises
-        ApiError 429, StoreUnavailable.
+    ) -> AsyncGenerator[Reservation | None]:
+        """What an answer may take of the limits of whoever asks for it, reserved until the end of the block; None where
+        there are none. Raises ApiError 429, StoreUnavailable.
         """
-        reservation = await limiter.admit(self.entry.allowance, model, id, reads=reads, writes=writes)
-        if reservation is not None:
-            self.answer_headers += reservation.headers
-        return reservation
+        async with limiter.reserved(self.entry.allowance, model, id, reads=reads, writes=writes) as reservation:
+            if reservation is not None:
+                self.answer_headers += reservation.headers
+            yield reservation
 
     def trace(self, tracer: Tracer) -> None:
         """Trace what is done for it from now on, in this task."""
@@ -326,7 +329,8 @@ async def in_line(
     async with admission.slot_in_line(exchange.tenant, exchange.waited, when_gone) as exchange.slot:
         exchange.work = await pacing.begin(exchange.tenant)
         with exchange.work, exchange.metrics.requests_in_progress.track_inprogress():
-            yield
+            async with exchange.resources:
+                yield
 
 
 def _briefly(send: Send) -> Send:

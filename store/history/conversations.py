@@ -74,15 +74,15 @@ class Conversations:
         """
         await self._advance(tenant, id, first, shown=self._encoded(shown), hold=pin)
 
-    async def branch(self, tenant: str, source: str) -> Chain:
-        """The chain that a fork of a conversation or of a response begins with, pinned; pass the pin to `create`, or to
-        the history's `unpin`. Who holds the conversation doesn't matter.
+    async def branch(self, tenant: str, source: str, pin: str) -> Chain:
+        """The chain that a fork of a conversation or of a response begins with, whose tip gets this `pin`; pass it to
+        `create`, or to `unpin`. Who holds the conversation doesn't matter.
 
         Raises ConversationNotFound, NotFound, NotContinuable, ChainTooLong, StoreUnavailable.
         """
         keys, history = self._source(tenant, source), self.history
         try:
-            return await history.chain_by(keys, source, history.token(), history.pin_ms)
+            return await history.chain_by(keys, source, pin, history.pin_ms)
         except ParentNotFound as error:
             raise _not_found(source) from error
 
@@ -144,10 +144,10 @@ class Conversations:
         keys, hold_ms = self._keys(tenant, id), max(1, round(seconds * 1000))
 
         async def attempt() -> None:
+            script = partial(scripts.hold, token=hold, hold_ms=hold_ms, idle_us=self.history.caps.idle_us)
+            until = self.history.clocks.until
             async with self.history.server.operation() as operation:
-                (word,) = await scripts.hold(
-                    operation, keys, token=hold, hold_ms=hold_ms, idle_us=self.history.caps.idle_us
-                )
+                (word,) = await self.history.clocks.bound(until, script)(operation, keys)
             if word == b"missing":
                 raise ConversationNotFound(id)
             if word == b"held":
@@ -166,8 +166,10 @@ class Conversations:
             raise ConversationNotFound(id) from error
 
     async def release(self, tenant: str, id: str, hold: str) -> None:
-        """Let go of a conversation; the hold may be over already. Raises ConversationNotFound, StoreUnavailable."""
-        keys = self._keys(tenant, id)
+        """Let go of a conversation, or of what a fork is made of; the hold may be over already. Raises
+        ConversationNotFound, NotFound, StoreUnavailable.
+        """
+        keys = self._source(tenant, id)
         async with self.history.server.operation() as operation:
             _, path = await scripts.unpin(operation, keys, pin=hold)
             await prune(operation, keys, path)

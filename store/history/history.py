@@ -12,7 +12,8 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from redis.exceptions import RedisError
 
@@ -72,14 +73,6 @@ Edit = Callable[[Messages, bytes, bytes], tuple[Messages, bytes, bytes]]
 
 NOTHING_LISTED = (b"", b"")
 """What `items` returns for a deleted turn: neither a response nor input items."""
-
-
-class Pinned(NamedTuple):
-    """A turn that was pinned for whoever has its chain already."""
-
-    pin: str
-    erased: bool
-    """Whether messages of its tree were erased, so that what was read of it before isn't its chain any more."""
 
 
 class ConversationHistoryStore:
@@ -148,16 +141,16 @@ class ConversationHistoryStore:
         """A new id, in the parent's tree, or for a root in any shard. Raises ParentNotFound."""
         return id_of(self.ids.new("" if parent is None else self._parent_digits(parent)))
 
-    async def chain(self, tenant: str, tip: str, *, pin: bool = False) -> Chain:
+    async def chain(self, tenant: str, tip: str, *, pin: str | None = None) -> Chain:
         """The chain that `tip` ends, to continue it, and note that it was used.
 
-        With `pin`, whoever has `Chain.pin` can continue the tip even if it is deleted meanwhile, for `pin_seconds` at
+        With `pin`, a token, whoever has that can continue the tip even if it is deleted meanwhile, for `pin_seconds` at
         most; pass it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises ParentNotFound, also for a
         turn that is no response, NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
         """
         if mark_of(self._parent_digits(tip)) == BY_HAND_MARK:
             raise ParentNotFound(tip)
-        return await self.chain_by(self._parent(tenant, tip), tip, self.token() if pin else None, self.pin_ms)
+        return await self.chain_by(self._parent(tenant, tip), tip, pin, self.pin_ms)
 
     async def chain_above(self, tenant: str, id: str) -> Chain:
         """What a response continues that has yet to end, for whoever makes it: as `chain`, also where that was deleted
@@ -188,8 +181,9 @@ class ConversationHistoryStore:
         raise StoreUnavailable(f"a turn was brought back {RETURNS_AT_ONCE} times, and evicted at once")
 
     async def _chain_by(self, keys: TurnKeys, id: str, pin: str | None, pin_ms: int, above: bool) -> Chain:
+        until = self.clocks.until
         async with self.server.operation() as operation:
-            detail = await self._walk(operation, keys, id, pin, pin_ms, above=above)
+            detail = await self._walk(operation, keys, id, pin, pin_ms, until, above=above)
             path, erased = split_path(detail[0]), detail[1] == b"1"
             if above or mark_of(keys.digits) == CONVERSATION_MARK:
                 path.pop()
@@ -203,12 +197,21 @@ class ConversationHistoryStore:
         return Chain(ids=ids_of(path), turns=turns, pin=pin, cut=omits or erased)
 
     async def _walk(
-        self, operation: Operation, keys: TurnKeys, id: str, pin: str | None, pin_ms: int, *, above: bool = False
+        self,
+        operation: Operation,
+        keys: TurnKeys,
+        id: str,
+        pin: str | None,
+        pin_ms: int,
+        until: float,
+        *,
+        above: bool = False,
     ) -> list[bytes]:
-        """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased."""
-        word, *detail = await scripts.chain(
-            operation,
-            keys,
+        """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased. It
+        is pinned until that time of the loop's, or not at all.
+        """
+        script = partial(
+            scripts.chain,
             pin=pin or "",
             pin_ms=pin_ms,
             max_depth=self.max_depth,
@@ -218,20 +221,23 @@ class ConversationHistoryStore:
             under_way="1" if above else "0",
             idle_us=self.caps.idle_us,
         )
+        bound = self.clocks.bound(until, script) if pin else partial(script, not_after=0)
+        word, *detail = await bound(operation, keys)
         refuse_continuation(word, detail, id)
         return detail
 
-    async def pin(self, tenant: str, tip: str) -> Pinned:
-        """As `chain` with `pin`, for whoever has the chain in memory: its messages are not read.
+    async def pin(self, tenant: str, tip: str, pin: str) -> bool:
+        """Whether messages of a tree were erased, for whoever has its chain in memory, pinned as by `chain`.
 
         Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable.
         """
-        keys, pin = self._parent(tenant, tip), self.token()
+        keys = self._parent(tenant, tip)
 
-        async def attempt() -> Pinned:
+        async def attempt() -> bool:
+            until = self.clocks.until
             async with self.server.operation() as operation:
-                detail = await self._walk(operation, keys, tip, pin, self.pin_ms)
-            return Pinned(pin, detail[1] == b"1")
+                detail = await self._walk(operation, keys, tip, pin, self.pin_ms, until)
+            return detail[1] == b"1"
 
         return await self.at_hand(keys, attempt)
 

@@ -7,8 +7,9 @@ under way: whoever does it says so again and again (`hold`), and what nobody did
 settled by whoever finds that. All of a tenant's are in one shard, so one script looks at all of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Literal, NamedTuple
 from zlib import crc32
 
@@ -81,6 +82,14 @@ class Unspent(IntEnum):
     NEVER_BEGAN = -2  # nothing does
 
 
+class Over(NamedTuple):
+    """Work that is over: its id, what it took, and by which token that was reserved; '' for any."""
+
+    id: str
+    spent: Spent | Unspent
+    token: str = ""
+
+
 class Due(NamedTuple):
     """A reservation whose work may be over: whose, of which id."""
 
@@ -88,7 +97,6 @@ class Due(NamedTuple):
     id: str
 
 
-NOTHING_OVER: Mapping[str, Spent | Unspent] = {}
 _LEFT = msgspec.json.Decoder(list[Left])
 
 
@@ -111,25 +119,29 @@ class Limits:
         *,
         reads: int,
         writes: int,
-        over: Mapping[str, Spent | Unspent] = NOTHING_OVER,
+        token: str = "",
+        over: Sequence[Over] = (),
     ) -> Admission:
-        """Let work begin that reads and writes so many tokens at most, and reserve that; or refuse it. `id` has the
-        form of a response's. To do it again for the same id changes nothing. What is `over` is settled before, as by
-        `settle_all`. Raises StoreUnavailable.
+        """Let work begin that reads and writes so many tokens at most, and reserve that for whoever has this `token`;
+        or refuse it. `id` has the form of a response's. To do it again for the same id changes nothing, but whose it
+        is. What is `over` is settled before, as by `settle_all`. Raises StoreUnavailable.
         """
-        async with self.history.server.operation() as operation:
-            word, *details, left = await scripts.admit(
-                operation,
-                self._shard(tenant),
-                tenant=checked_tenant(tenant),
-                over=self._over(over),
-                digits=self.history.keyspace.digits(id),
-                checks=msgspec.json.encode(checks),
-                reads=reads,
-                writes=writes,
-                usual=self._usual,
-                held_ms=round(self.held_seconds * 1000),
-            )
+        shard, history = self._shard(tenant), self.history
+        script = partial(
+            scripts.admit,
+            tenant=checked_tenant(tenant),
+            over=self._over(over),
+            digits=history.keyspace.digits(id),
+            token=token,
+            checks=msgspec.json.encode(checks),
+            reads=reads,
+            writes=writes,
+            usual=self._usual,
+            held_ms=round(self.held_seconds * 1000),
+        )
+        until = history.clocks.until
+        async with history.server.operation() as operation:
+            word, *details, left = await history.clocks.bound(until, script)(operation, shard)
         shown = _LEFT.decode(left)
         if word == b"ok":
             return Admission(shown)
@@ -140,10 +152,10 @@ class Limits:
         """Count what work has taken, in the place of what was reserved for it; whether anything was, and still is.
         Raises StoreUnavailable.
         """
-        return await self.settle_all(tenant, {id: spent}) == 1
+        return await self.settle_all(tenant, [Over(id, spent)]) == 1
 
-    async def settle_all(self, tenant: str, over: Mapping[str, Spent | Unspent]) -> int:
-        """Settle what is over, by its ids, at most MOST_SETTLED; for how much of it something still was reserved.
+    async def settle_all(self, tenant: str, over: Sequence[Over]) -> int:
+        """Settle what is over, at most MOST_SETTLED; for how much of it something still was reserved.
         Raises StoreUnavailable.
         """
         async with self.history.server.operation() as operation:
@@ -177,15 +189,13 @@ class Limits:
                 found.append(Due(tenant, id_of(digits)))
         return found
 
-    def _over(self, over: Mapping[str, Spent | Unspent]) -> bytes:
+    def _over(self, over: Sequence[Over]) -> bytes:
         """What is over as the scripts read it."""
-        if not over:
-            return b"[]"
         if len(over) > MOST_SETTLED:
             raise ValueError(f"{len(over)} are more than {MOST_SETTLED} pieces of work")
         digits = self.history.keyspace.digits
         return msgspec.json.encode(
-            [(digits(id), *spent) if isinstance(spent, Spent) else (digits(id), spent, 0) for id, spent in over.items()]
+            [(digits(id), *(spent if isinstance(spent, Spent) else (spent, 0)), token) for id, spent, token in over]
         )
 
     def _shard(self, tenant: str) -> ShardKeys:

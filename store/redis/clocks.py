@@ -51,12 +51,11 @@ class Clocks:
         raise StoreUnavailable("the server's clock runs away from what it says")
 
     def bound(self, until: float, script: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
-        """A script about a turn that gets the moment `until` as its `not_after`, as `in_time` has it."""
+        """A script about a turn or a shard that gets the moment `until` as its `not_after`, as `in_time` has it."""
 
-        def run(operation: Operation, turn: TurnKeys, **values: int) -> Awaitable[Reply]:
-            return self.in_time(
-                operation, turn.shard, until, lambda ms: script(operation, turn, not_after=ms, **values)
-            )
+        def run(operation: Operation, about: TurnKeys | ShardKeys, **values: int) -> Awaitable[Reply]:
+            shard = about.shard if isinstance(about, TurnKeys) else about
+            return self.in_time(operation, shard, until, lambda ms: script(operation, about, not_after=ms, **values))
 
         return run
 

@@ -202,6 +202,7 @@ def chain(
     max_held: int,
     under_way: str,
     idle_us: int,
+    not_after: int,
 ) -> None: ...
 
 
@@ -278,7 +279,7 @@ def restore(
 
 
 @script("node pins clock leaves trees", "clock", "idle", "pins", "trees", out_of_memory=True)
-def hold(turn: TurnKeys, *, token: str, hold_ms: int, idle_us: int) -> None: ...
+def hold(turn: TurnKeys, *, token: str, hold_ms: int, idle_us: int, not_after: int) -> None: ...
 
 
 @script("clock", "clock", "pins", out_of_memory=True)
@@ -286,7 +287,7 @@ def ask(turn: TurnKeys, *, asked: str, kept_ms: int, most: int) -> None: ...
 
 
 @script("clock", "clock", "pins", out_of_memory=True)
-def use_up(turn: TurnKeys, *, number: str, digest: str, by: str, kept_ms: int) -> None: ...
+def use_up(turn: TurnKeys, *, number: str, digest: str, by: str, run: str, kept_ms: int) -> None: ...
 
 
 @script("trees", "clock", "idle", "listed", "trees", read_only=True)
@@ -353,7 +354,7 @@ def amend(
 ) -> None: ...
 
 
-@script("node pins", "walk", out_of_memory=True)
+@script("node pins", "walk", "listed", out_of_memory=True)
 def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 
 
@@ -615,11 +616,15 @@ def keep_container(turn: TurnKeys, *, record: bytes, before: bytes, most: int, k
 
 
 @script("clock", *_KEYED)
-def take_keyed(turn: TurnKeys, *, body: str, owner: str, lease_ms: int, kept_ms: int, most: int) -> None: ...
+def take_keyed(
+    turn: TurnKeys, *, body: str, owner: str, lease_ms: int, kept_ms: int, most: int, not_after: int
+) -> None: ...
 
 
 @script("clock", *_KEYED, out_of_memory=True)
-def keep_keyed(turn: TurnKeys, *, owner: str, named: str, kept: str, lease_ms: int, kept_ms: int) -> None: ...
+def keep_keyed(
+    turn: TurnKeys, *, owner: str, named: str, kept: str, calls: int, lease_ms: int, kept_ms: int
+) -> None: ...
 
 
 @script("clock", *_KEYED, out_of_memory=True)
@@ -655,6 +660,8 @@ def admit(
     tenant: str,
     over: bytes,
     digits: str,
+    token: str,
+    not_after: int,
     checks: bytes,
     reads: int,
     writes: int,

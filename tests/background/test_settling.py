@@ -76,28 +76,35 @@ async def test_a_reservation_that_has_expired_is_due_no_more(limited: Settings, 
         assert await limits.due() == []
 
 
-async def test_what_is_cut_off_while_it_is_handed_over_counts_until_it_is_known_what_became_of_it(
-    limited: Settings,
+@pytest.mark.parametrize("accepted", [True, False])
+async def test_work_that_is_cut_off_while_it_is_handed_over_counts_if_it_was_accepted(
+    limited: Settings, accepted: bool
 ) -> None:
     async with opened(limited) as service:
         allowance = Allowance(TENANT, {"all": Limit(max_tokens_per_1_day=TODAY.limit)})
-        reservation = await service.limiter.admit(allowance, "m", service.store.new_id(), reads=100, writes=0)
-        assert reservation is not None
+        began, asked = asyncio.Event(), asyncio.Event()
 
-        began = asyncio.Event()
+        async def is_there() -> bool:
+            asked.set()
+            return accepted
 
         async def hand_over() -> None:
-            with reservation.handed_over():
-                began.set()
-                await asyncio.Event().wait()
+            async with service.limiter.reserved(
+                allowance, "m", service.store.new_id(), reads=100, writes=0
+            ) as reserved:
+                assert reserved is not None
+                with reserved.handed_over(is_there):
+                    began.set()
+                    await asyncio.Event().wait()
 
         task = asyncio.create_task(hand_over())
         await began.wait()
         task.cancel()
         await asyncio.wait([task])
-        await service.limiter.close()
+        await asked.wait()
+        await service.loans.close()
         found = await service.limiter.limits.admit(TENANT, service.store.new_id(), [TODAY], reads=0, writes=0)
-        assert found.left[0].amount == TODAY.limit - 100
+        assert found.left[0].amount == TODAY.limit - (100 if accepted else 0)
 
 
 async def test_to_settle_a_response_is_not_to_use_it(settings: Settings) -> None:

@@ -96,6 +96,17 @@ async def test_an_answer_is_cut_and_another_response_goes_on_from_it(settings: S
     assert [item.role for item in listed.data] == ["user", "assistant", "user"]  # type: ignore[union-attr]
 
 
+async def test_what_goes_on_is_asked_of_the_same_server_by_its_session(settings: Settings) -> None:
+    paused, answers = Paused(opened("One, two")), Answers()
+    engine = scripted(paused, answers)
+    async with serving(settings, engine) as inside, inside.client() as client:
+        id = (await submitted(client, extra_headers={"x-session-id": "mine"})).id
+        await paused.reached.wait()
+        await accepted(inside, id)
+        await ended(client, await successor_of(client, id))
+    assert [each.affinity for each in engine.generations] == ["mine", "mine"]
+
+
 async def test_a_thought_is_heard_to_its_end_and_what_is_said_to_it_comes_in_order(settings: Settings) -> None:
     before, behind = thought("Let me think")[:-1], [*thought("Let me think")[-1:], *then(answer("Unheard."))]
     paused, answers = Paused(before, behind), Answers()

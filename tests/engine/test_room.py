@@ -17,7 +17,7 @@ from service.engine.servers.kind import Ask, Terms, Told
 from service.engine.servers.server import Server, State
 from service.engine.vllm.servers import Vllm
 from service.harmony.tokens import STOPS
-from service.rates import Rate
+from service.shares import Rate
 from tests.support.engine.connected import CARD, ask, connected, failure, generation, hold, scripted
 from tests.support.engine.hooks import Sampled
 from tests.support.engine.misbehaviour import Instead, Then

@@ -248,9 +248,10 @@ async def test_whoever_takes_over_stands_where_the_one_before_did() -> None:
     ("tool", "use", "calls", "status"),
     [
         (PAY, Use.NEW, 1, "completed"),  # nobody can have made it
-        (PAY, Use.AGAIN, 0, "failed"),
+        (PAY, Use.AGAIN, 1, "completed"),  # this run alone has begun it
+        (PAY, Use.BEGUN, 0, "failed"),
         (READ, Use.NEW, 1, "completed"),
-        (READ, Use.AGAIN, 1, "completed"),
+        (READ, Use.BEGUN, 1, "completed"),
         (READ, Use.GONE, 0, "failed"),
     ],
 )

@@ -17,6 +17,7 @@ from service.engine.engines import Engines, Member
 from service.errors import ApiError
 from service.harmony import tokens
 from service.harmony.render import message
+from service.loans import Loans
 from service.metrics.counters import make_metrics
 from service.pacing import Pacing
 from service.responses.output.next_step import next_generation
@@ -50,7 +51,7 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
     """What a request needs up to its job, without HTTP; what comes after that is not there."""
     store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
     members: dict[str, Any] = dict.fromkeys(Service.__struct_fields__)
-    members |= {"settings": settings, "keys": Keys(settings), "store": store}
+    members |= {"settings": settings, "keys": Keys(settings), "store": store, "loans": Loans(1.0)}
     members |= {"engine": Engines([Member(scripted([answer("4")]))]), "limits": Limits()}
     members |= {"seals": Seals(["k" * 32], never_asked), "templates": Templates("")}
     members["toolbox"] = Toolbox({}, (), no_server, allowing="")
@@ -198,7 +199,8 @@ async def test_a_stream_that_is_over_has_let_go_of_its_parent(service: Service, 
     exchange.work = await Pacing().begin(exchange.tenant)
     admission = Admission(make_metrics(), requests=1, followers=0, bodies=0)
     exchange.slot = held.enter_context(admission.slot(exchange.tenant))
-    source = RunSource(run_of(service, made), held, exchange)
+    exchange.resources = held
+    source = RunSource(run_of(service, made), exchange)
     async with contextlib.aclosing(source.events()) as events:
         async for _ in events:
             if (batches := batches - 1) == 0:

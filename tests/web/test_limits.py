@@ -12,6 +12,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from service.loans import Loans
 from service.settings.settings import Settings
 from service.tenants.limiter import Limiter
 from service.tenants.limits import Allowance, Limit
@@ -91,13 +92,14 @@ def test_limits_of_whoever_has_no_project_are_known_again() -> None:
 async def test_what_is_over_is_settled_by_what_begins_next(settings: Settings) -> None:
     async with limited(settings) as (inside, _):
         limits = Limits(inside.store, held_seconds=60, usual_tokens=0)
-        limiter = Limiter(limits, Limit(max_tokens_per_1_day=100_000), time, settle_seconds=600)
+        loans = Loans(1.0)
+        limiter = Limiter(limits, Limit(max_tokens_per_1_day=100_000), loans, time, settle_seconds=600)
         for _ in range(3):
-            begun = await limiter.admit(Allowance(TENANT, {}), MODEL, inside.store.new_id(), reads=5, writes=5)
-            assert begun is not None
-            begun.settle()
+            async with limiter.reserved(Allowance(TENANT, {}), MODEL, inside.store.new_id(), reads=5, writes=5):
+                pass
         assert await reserved(inside) == 1
-        await limiter.close()
+        limiter.close()
+        await loans.close()
         assert await reserved(inside) == 0
 
 

@@ -29,8 +29,7 @@ from service.engine.pass_through import Passed
 from service.engine.port import EngineOverloaded, Generation
 from service.engine.servers.choosing import Home
 from service.engine.servers.server import Server
-from service.rates import Rate
-from service.shares import Share
+from service.shares import Rate, Share
 
 FIRST_EXPECTED = 512.0
 """How many tokens of output are expected before any generation has ended."""

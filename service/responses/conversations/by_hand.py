@@ -6,7 +6,8 @@ conversation begins with them as it would if they had been sent with it. Nothing
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 
@@ -31,7 +32,7 @@ from service.responses.refusals import fork_refusal
 from service.responses.rules import Rules
 from service.responses.service import Service
 from service.steps import in_steps
-from store.errors import ItemsUntold, NotContinuable, NotFound, StoreError, StoreUnconfirmed, TurnTooLarge
+from store.errors import ItemsUntold, NotContinuable, NotFound, StoreUnconfirmed, TurnTooLarge
 from store.history.conversations import by_hand
 from store.history.omissions import ERASED, omission, omitting, without_text
 from store.keys import OMISSION_MARK
@@ -70,18 +71,14 @@ async def begin(service: Service, tenant: str, new: New, named: Named = _as_it_i
 async def _fork(service: Service, tenant: str, new: New, source: str, named: Named) -> Conversation:
     """Begin a conversation below the newest turn of another one, or below a response. Raises ApiError, StoreError."""
     conversations = service.conversations
-    id = await named(conversations.new_id(source))
-    chain = await conversations.branch(tenant, source)
-    made = False
-    try:
+    id, pin = await named(conversations.new_id(source)), service.store.token()
+    branch = partial(conversations.branch, tenant, source, pin)
+    async with service.loans.on_loan(branch, partial(conversations.release, tenant, source, pin)) as loan:
+        chain = loan.taken
         omitted = await omitted_items(service.store, tenant, chain.ids)
         await in_steps(_refuse_items_of(chain.ids, new.items, omitted))
         shown = await _begin(service, tenant, id, new, chain)
-        made = True
-    finally:
-        if not made:
-            with suppress(StoreError):  # it stops counting by itself
-                await service.store.unpin(tenant, str(chain.tip), str(chain.pin))
+        loan.over = True
     return shown
 
 

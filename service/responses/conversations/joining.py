@@ -5,68 +5,80 @@ keep one beyond the terminal event: whoever has seen that may send what comes ne
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
-from service import logs
+from service.loans import Loans
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from store.errors import StoreError
 from store.history.conversations import Conversations
 from store.turn import Turn
 
-logger = logging.getLogger(__name__)
-
 
 class Joining:
     """A conversation that is held for one turn."""
 
-    def __init__(self, conversations: Conversations, tenant: str, id: str) -> None:
+    def __init__(self, conversations: Conversations, loans: Loans, tenant: str, id: str) -> None:
         self.id = id
+        self.over = False
+        """Whether it is let go of, or somebody else has it."""
         self._conversations = conversations
+        self._loans = loans
         self._tenant = tenant
         self._hold: str = conversations.history.token()
-        self._held = False
+        self._renewing: asyncio.Task[None] | None = None
         self._turns = asyncio.Lock()
         """One word to the store at a time: a renewal that came after the end would hold it again."""
 
     async def hold(self, seconds: float) -> None:
-        """Hold it for so many seconds from now on. Raises ConversationHeld, ConversationNotFound, StoreUnavailable."""
+        """Hold it for so many seconds, again and again until it is over. Raises ConversationHeld, ConversationNotFound,
+        StoreUnavailable.
+        """
         await self._conversations.hold(self._tenant, self.id, self._hold, seconds)
-        self._held = True
+        self._renewing = asyncio.create_task(self._renew(seconds))
 
     async def add(self, turn: Turn) -> None:
         """Store the turn as the newest of the conversation, and let go of this. Raises what `advance` does."""
         async with self._turns:
             await self._conversations.advance(self._tenant, self.id, turn, hold=self._hold)
-            self._held = False
+            self._end()
 
     @asynccontextmanager
     async def handing_over(self) -> AsyncGenerator[str]:
         """The name of the hold, for whoever takes it over in the block; where that raises, it stays here."""
         async with self._turns:
             yield self._hold
-            self._held = False
+            self._end()
+
+    async def let_go(self) -> None:
+        """Let go of the conversation, if it is still held; where the store is away, as soon as it is back."""
+        if not self.over:
+            await self._loans.returned(self.release)
 
     async def release(self) -> None:
-        """Let go of the conversation, if it is still held; where the store is away the hold ends by itself."""
+        """Let go of the conversation, if it is still held. Raises StoreUnavailable."""
         async with self._turns:
-            held, self._held = self._held, False
-            if not held:
-                return
-            try:
+            if not self.over:
+                known = self._renewing is not None
+                self._stop_renewing()
                 await self._conversations.release(self._tenant, self.id, self._hold)
-            except StoreError as error:
-                logs.event(logger, logging.WARNING, "hold left to expire", conversation_id=self.id, reason=str(error))
+                self.over = known  # else it may yet be held
 
-    async def renew(self, seconds: float) -> None:
-        """Hold it for so long again and again, until this is cancelled or it is let go of."""
-        while self._held:
+    def _end(self) -> None:
+        self.over = True
+        self._stop_renewing()
+
+    def _stop_renewing(self) -> None:
+        """No renewal is under way, as that has its turn alone."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+
+    async def _renew(self, seconds: float) -> None:
+        while True:
             await asyncio.sleep(seconds / RENEWALS)
             async with self._turns:
-                if not self._held:
-                    return
                 with suppress(StoreError):  # the next one may do; else advance says whether somebody came in between
                     await self._conversations.hold(self._tenant, self.id, self._hold, seconds)
 
@@ -77,11 +89,10 @@ async def joining(service: Service, tenant: str, id: str) -> AsyncGenerator[Join
 
     Raises ConversationHeld, ConversationNotFound, StoreUnavailable.
     """
-    joined, seconds = Joining(service.conversations, tenant, id), service.settings.lease_seconds
-    await joined.hold(seconds)
-    renewing = asyncio.create_task(joined.renew(seconds))
-    try:
-        yield joined
-    finally:
-        await joined.release()
-        renewing.cancel()
+    joined = Joining(service.conversations, service.loans, tenant, id)
+    hold = partial(joined.hold, service.settings.lease_seconds)
+    async with service.loans.on_loan(hold, joined.release) as loan:
+        try:
+            yield joined
+        finally:
+            loan.over = joined.over

@@ -1,11 +1,10 @@
 """The response that a request continues, with its history, kept from being evicted until the end of a run."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from functools import partial
 
-from service import logs
 from service.api.input.configuration import Configuration
 from service.api.tools.approval import waiting
 from service.harmony.calls import history_of
@@ -13,11 +12,8 @@ from service.responses.conversations.memory import Remembered
 from service.responses.plan import CONTAINER
 from service.responses.prompt.drafts import LOADED
 from service.responses.read import NOTHING_SET
-from store.errors import StoreError
-from store.history.history import ConversationHistoryStore, Pinned
+from service.responses.service import Service
 from store.turn import Chain, StoredMessage
-
-logger = logging.getLogger(__name__)
 
 SERVER = "mcp_server"
 """The role of a note that a conversation has shown the tools of a server."""
@@ -26,7 +22,7 @@ SERVER = "mcp_server"
 class Parent:
     """The response that a request continues, if it does, and the pin that keeps its history until the end of a run.
 
-    A pin is released once: by whoever stores the next turn, together with that, or else by `continuing`.
+    A pin is released once: by whoever stores the next turn, together with that, or else where it was taken.
     """
 
     def __init__(self, chain: Chain, standing: Configuration = NOTHING_SET, *, remembers: bool = False) -> None:
@@ -76,54 +72,55 @@ class Parent:
 
 @asynccontextmanager
 async def continuing(
-    store: ConversationHistoryStore, tenant: str, id: str | None, *, remembers: bool = False
+    service: Service, tenant: str, id: str, *, remembers: bool = False
 ) -> AsyncGenerator[Parent, None]:
     """The response `id`, pinned until the end of the block: it can be continued even if somebody deletes it meanwhile.
 
-    Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable. If the store can't release the pin in the
-    end, it expires by itself.
+    Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable.
     """
-    parent = Parent(Chain() if id is None else await store.chain(tenant, id, pin=True), remembers=remembers)
-    try:
-        yield parent
-    finally:
-        await _unpin(store, tenant, parent)
-
-
-async def _unpin(store: ConversationHistoryStore, tenant: str, parent: Parent) -> None:
-    """Release the pin on a parent, if it is still there."""
-    if parent.id is None or parent.pin is None:
-        return
-    try:
-        await store.unpin(tenant, parent.id, parent.pin)
-    except StoreError as error:
-        logs.event(logger, logging.WARNING, "pin left to expire", parent_id=parent.id, reason=str(error))
+    store, pin = service.store, service.store.token()
+    unpin = partial(store.unpin, tenant, id, pin)
+    async with service.loans.on_loan(partial(store.chain, tenant, id, pin=pin), unpin) as loan:
+        parent = Parent(loan.taken, remembers=remembers)
+        try:
+            yield parent
+        finally:
+            loan.over = parent.pin is None
 
 
 @asynccontextmanager
-async def going_on(
-    store: ConversationHistoryStore, tenant: str, remembered: Remembered
-) -> AsyncGenerator["RememberedParent", None]:
+async def going_on(service: Service, tenant: str, remembered: Remembered) -> AsyncGenerator["RememberedParent", None]:
     """As `continuing`, of a response whose chain is in memory. One that is stored is pinned meanwhile, beside whatever
     its caller does: nothing is to be sampled before `pinned` has returned.
     """
-    pinning = asyncio.create_task(store.pin(tenant, str(remembered.id))) if remembered.stored else None
-    parent = RememberedParent(remembered.chain, pinning)
-    try:
+    if not remembered.stored:
+        yield RememberedParent(remembered.chain)
+        return
+    store, id, pin = service.store, str(remembered.id), service.store.token()
+
+    async def begin() -> asyncio.Task[bool]:
+        return asyncio.create_task(store.pin(tenant, id, pin))
+
+    async def unpin() -> None:
+        await asyncio.wait((loan.taken,))
+        await store.unpin(tenant, id, pin)
+
+    async with service.loans.on_loan(begin, unpin) as loan:
         await asyncio.sleep(0)  # so that Redis works on it while the prompt is built
-        yield parent
-    finally:
-        with suppress(StoreError):  # it was told by `pinned`, or something else was told instead
-            await parent.pinned()
-        await _unpin(store, tenant, parent)
+        parent = RememberedParent(remembered.chain, pin, loan.taken)
+        try:
+            yield parent
+        finally:
+            loan.over = parent.pin is None
 
 
 class RememberedParent(Parent):
     """A parent whose chain is in memory."""
 
-    def __init__(self, chain: Chain, pinning: "asyncio.Task[Pinned] | None") -> None:
-        """`pinning` pins it, where it is stored."""
+    def __init__(self, chain: Chain, pin: str | None = None, pinning: asyncio.Task[bool] | None = None) -> None:
+        """`pinning` pins it, where it is stored, and says whether messages of its tree were erased."""
         super().__init__(chain, remembers=True)
+        self.pin = pin
         self._pinning = pinning
         self.erased = False
         """Whether messages of its tree were erased, so that its chain has to be read again."""
@@ -132,4 +129,4 @@ class RememberedParent(Parent):
         """Return once it is pinned, if it is stored. Raises what `store.pin` does."""
         if self._pinning is not None:
             pinning, self._pinning = self._pinning, None
-            self.pin, self.erased = await pinning
+            self.erased = await pinning

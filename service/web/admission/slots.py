@@ -24,9 +24,8 @@ from prometheus_client import Counter
 from service import spans
 from service.errors import ApiError, unavailable
 from service.metrics.counters import Metrics
-from service.rates import Rate
 from service.settings.settings import variable
-from service.shares import Share, evenly
+from service.shares import Rate, Share, evenly
 from service.steps import BRIEFLY, pause_after
 from service.web.admission.queue import Place, Queue
 from service.web.admission.served import Bill, Served

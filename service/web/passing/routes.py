@@ -79,7 +79,8 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
 
     writes = 0 if endpoint is Endpoint.EMBEDDINGS else settings.max_output_tokens * read.answers
     id = service.store.new_id()
-    reserved = await exchange.reserve_tokens(service.limiter, card.id, id, reads=reads, writes=writes)
+    within = exchange.reserved_tokens(service.limiter, card.id, id, reads=reads, writes=writes)
+    reserved = await exchange.resources.enter_async_context(within)
     return PassedAnswer(service.engine, passed, exchange, settings, count, reserved)
 
 

@@ -13,16 +13,19 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from starlette.types import Receive
 
-from service import logs
 from service.errors import ApiError, unavailable
+from service.responses.run import Run, again_while_away
+from service.responses.sampler import BeginCall
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from service.web.body import ClientGone, watch
 from service.web.middleware import Exchange
 from store.errors import StoreError
+from store.history.notes.approvals import Use
 from store.history.notes.idempotency import Found, Keyed, KeyedRequests, Taken
 from store.keys import HEX_DIGITS
 from store.listening import Listener
@@ -45,6 +48,10 @@ class Making:
     """Whether it is made to its end, though its client is gone: he may ask for it again."""
     digits = ""
     """Those as which it is to be stored, where an earlier request has said so."""
+    begin_call: BeginCall | None = None
+    """What its run asks before a call that may have an effect, where the request may be taken over."""
+    run: Run | None = None
+    """What makes it, once it does; it stops where another request takes over."""
 
     async def named(self, id: str, *, kept: bool = True) -> str:
         """As what it is stored, if it is to be `kept`: `id`, unless an earlier request has said another. To be awaited
@@ -59,23 +66,29 @@ UNKEYED = Making()
 class _Once(Making):
     """The making of what a request with a key asks for."""
 
-    def __init__(self, requests: KeyedRequests, request: Keyed, owner: str, exchange: Exchange) -> None:
+    def __init__(
+        self, requests: KeyedRequests, request: Keyed, owner: str, exchange: Exchange, patience: float
+    ) -> None:
+        """`patience` is for how many seconds a call waits for a store that is away."""
         self._requests = requests
+        self._patience = patience
         self._request = request
         self._owner = owner
         self._exchange = exchange
         self._kept: bool | None = None
         """Whether it is to be stored, once that is known, and as what."""
+        self._calls = self._calls_before = 0
+        """How many calls that may have an effect were begun here, and by whoever made it before."""
+        self.begin_call = self._begin_call
+        self.failed = True
+        """Whether nothing came of it, as long as that isn't known otherwise."""
 
     async def named(self, id: str, *, kept: bool = True) -> str:
         """See Making."""
         prefix, own = id[:-HEX_DIGITS], id[-HEX_DIGITS:]
         self.digits = self.digits or own
         if not await self._requests.name(self._request, self._owner, self.digits, kept=kept):
-            raise unavailable(
-                "Another request with the same Idempotency-Key has taken the place of this one, which was silent for "
-                "too long. Send it again, to be given the answer."
-            )
+            raise taken_over()
         self._kept = self.lasts = kept
         return prefix + self.digits
 
@@ -84,6 +97,7 @@ class _Once(Making):
         taken = await self._requests.take(self._request, self._owner)
         if taken.found is Found.THEIRS:
             taken = await wait.over(self._requests, self._request, self._owner)
+        self._calls_before = taken.calls
         if taken.found is Found.MINE and taken.digits:
             self.digits = taken.digits
             if await self._requests.is_stored(self._request.keys.tenant, taken.digits):
@@ -100,19 +114,28 @@ class _Once(Making):
             await asyncio.sleep(self._requests.lease_seconds / RENEWALS)
             with suppress(StoreError):  # the next one may do; else another one makes it as the same turn
                 staying = await self._requests.renew(self._request, self._owner)
+        if self.run is not None:
+            self.run.stop()
 
-    async def end(self, *, failed: bool) -> None:
-        """Say whether it was made, as the store has it. Where that is away, its lease runs out."""
-        try:
-            if self._kept is None:
-                made = False
-            elif self._kept:
-                made = await self._requests.is_stored(self._request.keys.tenant, self.digits)
-            else:
-                made = not failed and self._exchange.facts.get("client") != "gone"
-            await self._requests.end(self._request, self._owner, made=made)
-        except StoreError as error:
-            logs.event(logger, logging.WARNING, "a keyed request left to its lease", reason=str(error))
+    async def _begin_call(self, approved: bool) -> Use:
+        """See BeginCall. So many calls as were begun before may have been made: which, nobody knows."""
+        if not approved:
+            self._calls += 1
+            if self._calls <= self._calls_before:
+                return Use.BEGUN
+        calls = 0 if approved else self._calls
+        renew = partial(self._requests.renew, self._request, self._owner, calls=calls)
+        return Use.NEW if await again_while_away(renew, self._patience) else Use.GONE
+
+    async def end(self) -> None:
+        """Say whether it was made, as the store has it. Raises StoreUnavailable."""
+        if self._kept is None:
+            made = False
+        elif self._kept:
+            made = await self._requests.is_stored(self._request.keys.tenant, self.digits)
+        else:
+            made = not self.failed and self._exchange.facts.get("client") != "gone"
+        await self._requests.end(self._request, self._owner, made=made)
 
 
 class _Wait:
@@ -170,23 +193,25 @@ async def making_once(
     StoreUnavailable, ClientGone.
     """
     requests = service.keyed_requests
-    once = _Once(requests, await requests.request(exchange.tenant, *asked), service.store.token(), exchange)
+    request = await requests.request(exchange.tenant, *asked)
+    once = _Once(requests, request, service.store.token(), exchange, service.settings.store_patience_seconds)
     del asked  # its body may be megabytes
     wait = _Wait(service, receive, leaving)
-    found = await once.taken(wait)
-    _note(exchange, found, waited=wait.waited, taken_over=bool(once.digits))
-    if found is not Found.MINE:
-        _refuse(found)
-        exchange.answer_headers.append(REPLAYED)
-        yield once
-        return
-    renewing, failed = asyncio.create_task(once.renew()), True
-    try:
-        yield once
-        failed = False
-    finally:
-        renewing.cancel()
-        await once.end(failed=failed)
+    async with service.loans.on_loan(partial(once.taken, wait), once.end) as loan:
+        found = loan.taken
+        loan.over = found is not Found.MINE
+        _note(exchange, found, waited=wait.waited, taken_over=bool(once.digits))
+        if loan.over:
+            _refuse(found)
+            exchange.answer_headers.append(REPLAYED)
+            yield once
+            return
+        renewing = asyncio.create_task(once.renew())
+        try:
+            yield once
+            once.failed = False
+        finally:
+            renewing.cancel()
 
 
 def _note(exchange: Exchange, found: Found, *, waited: bool, taken_over: bool) -> None:
@@ -201,6 +226,14 @@ def _note(exchange: Exchange, found: Found, *, waited: bool, taken_over: bool) -
         return
     exchange.metrics.repeats.labels(outcome).inc()
     exchange.facts["repeat"] = outcome
+
+
+def taken_over() -> ApiError:
+    """Another request makes what this one asks for."""
+    return unavailable(
+        "Another request with the same Idempotency-Key has taken the place of this one, which was silent for "
+        "too long. Send it again, to be given the answer."
+    )
 
 
 def _refuse(found: Found) -> None:

@@ -29,6 +29,7 @@ from service.responses.refusals import not_compacted, nothing_said, store_refusa
 from service.responses.run import AppendSink, Run, foreground, storable
 from service.web.body import watch
 from service.web.event_stream import EventStream, RunSource, note_outcome
+from service.web.repeats.making import UNKEYED, Making, taken_over
 from service.web.routes.received import body_of, caller_of, exchange_of, follow, making, preparing, service_of
 from service.web.routes.stored import streamed, with_room
 from service.web.routing.query import StrictRoute
@@ -74,11 +75,13 @@ async def create(request: Request) -> HttpResponse:
         del body
         await once.named(planned.plan.id, kept=planned.plan.stored or wanted.background)
         if wanted.background:
-            return await _queued(request, planned, wanted)
-        run, sink = await _run_of(request, planned, "stream" if wanted.stream else "plain", resources, once.lasts)
+            return await _queued(request, planned, wanted, resources)
+        run, sink = await _run_of(request, planned, "stream" if wanted.stream else "plain", resources, once)
+        once.run = run
         del planned  # its items: the plan has them as JSON
         if wanted.stream:
-            source = RunSource(run, resources.pop_all(), exchange_of(request), lasts=once.lasts)
+            exchange_of(request).resources = resources.pop_all()
+            source = RunSource(run, exchange_of(request), lasts=once.lasts)
             return EventStream(source, exchange_of(request), settings, obfuscate=wanted.obfuscate)
         return exchange_of(request).dialect.answer(await _whole(request, run, sink, lasts=once.lasts))
 
@@ -158,24 +161,30 @@ async def _again(request: Request, body: bytes, read: Read, id: str) -> HttpResp
 
 
 async def _run_of(
-    request: Request, planned: Prepared, mode: Mode, resources: AsyncExitStack, remade: bool = False
+    request: Request, planned: Prepared, mode: Mode, resources: AsyncExitStack, once: Making = UNKEYED
 ) -> tuple[Run, AppendSink]:
     """The run of a plan in this process, and where it is kept. What is reserved for it is settled with its `resources`.
-    One that is `remade` for whoever asks again is not stored where this process stops before its end.
+    One that is made `once`, and again for whoever asks again, is not stored where this process stops before its end.
 
     Raises ApiError 429, StoreUnavailable, also where the response is to be stored and the store is known to be away.
     """
     service, exchange = service_of(request), exchange_of(request)
-    reservation = await exchange.reserve(service.limiter, planned.plan)
-    if reservation is not None:
-        resources.callback(reservation.settle)
-    run, sink = await foreground(service, exchange.tenant, planned, mode, since=exchange.at, remade=remade)
+    reservation = await resources.enter_async_context(exchange.reserved(service.limiter, planned.plan))
+    run, sink = await foreground(
+        service,
+        exchange.tenant,
+        planned,
+        mode,
+        since=exchange.at,
+        remade=once.lasts,
+        begin_call=once.begin_call,
+    )
     if reservation is not None:
         reservation.work = run
     return run, sink
 
 
-async def _queued(request: Request, planned: Prepared, wanted: _Wanted) -> HttpResponse:
+async def _queued(request: Request, planned: Prepared, wanted: _Wanted, resources: AsyncExitStack) -> HttpResponse:
     """The response as it waits for a worker, or its events from the first one on.
 
     Once it is queued nothing is refused any more: whoever was, would ask again and have it made twice.
@@ -184,7 +193,7 @@ async def _queued(request: Request, planned: Prepared, wanted: _Wanted) -> HttpR
     await storable(service, planned.plan)
     if wanted.stream:
         exchange.slot.take_follower()
-    reserved = await exchange.reserve(service.limiter, planned.plan)
+    reserved = await resources.enter_async_context(exchange.reserved(service.limiter, planned.plan))
     response, events = await submit(
         service.jobs, service.metrics, exchange.tenant, planned, streams=wanted.stream, reserved=reserved
     )
@@ -214,6 +223,8 @@ async def _whole(request: Request, run: Run, sink: AppendSink, *, lasts: bool = 
             exchange.slot.served(*run.taken)
     finally:
         watcher.cancel()
+    if run.response is None:
+        raise taken_over()
     response = fold.response
     note_outcome(exchange, response)
     if isinstance(sink.unstored, StoreFull | Conflict) or (sink.unstored is not None and not response.output):

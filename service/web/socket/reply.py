@@ -4,7 +4,7 @@ It has an id, a slot, a log line and a count of its own, as a request has.
 """
 
 import logging
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, nullcontext
 from dataclasses import dataclass
 from typing import cast
 
@@ -112,13 +112,13 @@ class Reply:
                 del wanted
             exchange.facts["response_id"] = planned.plan.id
             exchange.left_out(planned.left_out, planned.items_left_out)
-            reservation = await exchange.reserve(service.limiter, planned.plan) if samples else None
-            if reservation is not None:
-                resources.callback(reservation.settle)
+            reserved = exchange.reserved(service.limiter, planned.plan) if samples else nullcontext()
+            reservation = await resources.enter_async_context(reserved)
             run, _ = await foreground(service, exchange.tenant, planned, "stream", since=exchange.at, samples=samples)
             if reservation is not None:
                 reservation.work = run
-            source = RunSource(run, resources.pop_all(), exchange)
+            exchange.resources = resources.pop_all()
+            source = RunSource(run, exchange)
             lane.run = run
             lane.steering = Steering(run, lane.name, supported=steerable and not planned.plan.rules.compacting)
             async with aclosing(source.events()) as batches:

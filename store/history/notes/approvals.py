@@ -25,12 +25,13 @@ class Use(Enum):
     """Whether an approval can be used."""
 
     NEW = "new"  # it wasn't before
-    AGAIN = "again"  # this response has used it up before
-    GONE = "gone"  # another one has
+    AGAIN = "again"  # this run has used it up before
+    BEGUN = "begun"  # an earlier run of this response has
+    GONE = "gone"  # another response has
     UNKNOWN = "unknown"  # nobody asked for it, it was asked for another call, or it is too old
 
 
-_USES = {b"ok": Use.NEW, b"again": Use.AGAIN, b"used": Use.GONE, b"unknown": Use.UNKNOWN}
+_USES = {b"ok": Use.NEW, b"again": Use.AGAIN, b"begun": Use.BEGUN, b"used": Use.GONE, b"unknown": Use.UNKNOWN}
 
 
 class Approvals:
@@ -61,27 +62,30 @@ class Approvals:
                 most=self._most,
             )
 
-    async def look(self, tenant: str, id: str, number: int, digest: str) -> Use:
-        """Whether an approval can be used by a response that hasn't yet. Raises StoreUnavailable."""
-        return await self._use(tenant, id, number, digest, "")
-
-    async def use_up(self, tenant: str, id: str, number: int, digest: str, *, by: str) -> Use:
-        """Use an approval up for the response `by`; whether that was possible. When it returns, the mark is as safe as
-        turns are to be. Raises StoreUnconfirmed where it isn't in time, StoreUnavailable.
+    async def look(self, tenant: str, id: str, number: int, digest: str, *, by: str = "") -> Use:
+        """Whether an approval can be used by a response that hasn't yet; BEGUN where an earlier run of the response
+        `by` has used it up. Raises StoreUnavailable.
         """
-        use = await self._use(tenant, id, number, digest, self._history.keyspace.digits(by))
+        return await self._use(tenant, id, number, digest, by, "")
+
+    async def use_up(self, tenant: str, id: str, number: int, digest: str, *, by: str, run: str) -> Use:
+        """Use an approval up for a `run` of the response `by`; whether that was possible. When it returns, the mark is
+        as safe as turns are to be. Raises StoreUnconfirmed where it isn't in time, StoreUnavailable.
+        """
+        use = await self._use(tenant, id, number, digest, by, run)
         if use in (Use.NEW, Use.AGAIN):
             await self._history.confirmer.prove(self._history.keyspace.turn(tenant, id).shard)
         return use
 
-    async def _use(self, tenant: str, id: str, number: int, digest: str, by: str) -> Use:
+    async def _use(self, tenant: str, id: str, number: int, digest: str, by: str, run: str) -> Use:
         history = self._history
+        by = by and history.keyspace.digits(by)
         try:
             keys = history.keyspace.turn(tenant, id)
         except NotFound:
             return Use.UNKNOWN
         async with history.server.operation() as operation:
             (word,) = await scripts.use_up(
-                operation, keys, number=f"{number:04x}", digest=digest, by=by, kept_ms=self._kept_ms
+                operation, keys, number=f"{number:04x}", digest=digest, by=by, run=run, kept_ms=self._kept_ms
             )
         return _USES[word]

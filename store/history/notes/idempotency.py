@@ -8,6 +8,7 @@ of a backup: what a restore brings back was never asked for here.
 
 import asyncio
 from enum import Enum
+from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -46,6 +47,8 @@ class Taken(NamedTuple):
 
     found: Found
     digits: str = ""
+    calls: int = 0
+    """How many calls that may have an effect whoever made it before has begun."""
 
 
 class KeyedRequests:
@@ -83,17 +86,19 @@ class KeyedRequests:
         """Make a request as `owner`, a token of the history's, if nobody does; else what became of it. Raises
         StoreUnavailable.
         """
+        script = partial(
+            scripts.take_keyed,
+            body=request.body,
+            owner=owner,
+            lease_ms=self._lease_ms,
+            kept_ms=self._kept_ms,
+            most=self._most,
+        )
+        until = self._history.clocks.until
         async with self._history.server.operation() as operation:
-            word, *digits = await scripts.take_keyed(
-                operation,
-                request.keys,
-                body=request.body,
-                owner=owner,
-                lease_ms=self._lease_ms,
-                kept_ms=self._kept_ms,
-                most=self._most,
-            )
-        return Taken(Found(word.decode()), *(each.decode() for each in digits))
+            word, *known = await self._history.clocks.bound(until, script)(operation, request.keys)
+        digits = known[0].decode() if known else ""
+        return Taken(Found(word.decode()), digits, int(known[1]) if len(known) > 1 else 0)
 
     async def name(self, request: Keyed, owner: str, digits: str, *, kept: bool) -> bool:
         """Say as which turn or conversation it will be stored, if it is to be `kept`; False where another one makes it.
@@ -105,9 +110,15 @@ class KeyedRequests:
         await self._history.confirmer.prove(request.keys.shard)
         return True
 
-    async def renew(self, request: Keyed, owner: str) -> bool:
-        """Stay the one who makes it; False where another one does. Raises StoreUnavailable."""
-        return await self._keep(request, owner, "", "")
+    async def renew(self, request: Keyed, owner: str, *, calls: int = 0) -> bool:
+        """Stay the one who makes it; False where another one does. Where it begins a call that may have an effect,
+        `calls` is how many of these were begun with that one, and when it returns that is as safe as turns are to be.
+        Raises StoreUnconfirmed, StoreUnavailable.
+        """
+        stays = await self._keep(request, owner, "", "", calls)
+        if stays and calls:
+            await self._history.confirmer.prove(request.keys.shard)
+        return stays
 
     async def end(self, request: Keyed, owner: str, *, made: bool) -> None:
         """It was made; or else nothing was, and the next one may make it. Raises StoreUnavailable."""
@@ -130,7 +141,7 @@ class KeyedRequests:
         """The channel that says that a request has ended, in any way."""
         return request.keys.key("keyed")
 
-    async def _keep(self, request: Keyed, owner: str, named: str, kept: str) -> bool:
+    async def _keep(self, request: Keyed, owner: str, named: str, kept: str, calls: int = 0) -> bool:
         async with self._history.server.operation() as operation:
             (word,) = await scripts.keep_keyed(
                 operation,
@@ -138,6 +149,7 @@ class KeyedRequests:
                 owner=owner,
                 named=named,
                 kept=kept,
+                calls=calls,
                 lease_ms=self._lease_ms,
                 kept_ms=self._kept_ms,
             )

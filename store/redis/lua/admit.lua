@@ -4,6 +4,8 @@
 -- Arguments: tenant   whose work it is
 --            over     work of the tenant that is settled before (settle_admitted.lua); JSON
 --            digits   the digits of its id
+--            token    names whoever takes it
+--            not_after  the ms after which the caller has given up
 --            checks   SCOPE, WHAT, WINDOW and LIMIT of each limit (limits.lua); JSON
 --            reads    the tokens that it reads
 --            writes   the most tokens that it may write
@@ -12,17 +14,26 @@
 --                     as under way for twice as long
 -- Result:    {'ok', what is left of each limit and the seconds until all of it is again; JSON} | {'no', the number of the limit
 --            for which it waits longest, from 0, the µs until it fits there, or -1 where it never does, how much it
---            asks of that, the same JSON}
--- Invariant: all limits are taken from, or none. A retry is 'ok', and takes nothing.
+--            asks of that, the same JSON} | {'late', the ms on this clock}
+-- Invariant: all limits are taken from, or none. A retry is 'ok', and takes nothing. Where another one has reserved for this
+--            id, as its process is lost, the reservation is the newest one's.
 --
 -- What is reserved is kept by the work's digits until it is settled: `taken`, of each limit SCOPE, WHAT, WINDOW,
--- LIMIT, the amount and the period (limits.lua); `left`, the result.
+-- LIMIT, the amount and the period (limits.lua); `left`, the result; `token`.
 
 settle_work(cjson.decode(over))
 local known, mean = unpack(redis.call('HMGET', reserved, digits, 'mean'))
 if known then
+  local before = cjson.decode(known)
+  if before.token ~= token then
+    before.token = token
+    redis.call('HSET', reserved, digits, cjson.encode(before))
+  end
   write_limits()
-  return { 'ok', cjson.encode(cjson.decode(known).left) }
+  return { 'ok', cjson.encode(before.left) }
+elseif now_us / 1000 > not_after then
+  write_limits()
+  return { 'late', exact(math.floor(now_us / 1000)) }
 end
 local tokens = reads + math.min(writes, math.ceil(tonumber(mean) or usual))
 local left, taken, worst, longest = {}, {}, nil, 0
@@ -58,7 +69,7 @@ for i, each in ipairs(taken) do
   left[i] = left_of(scope, what, window, limit)
 end
 write_limits()
-redis.call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left }))
+redis.call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left, token = token }))
 redis.call('PEXPIRE', reserved, KEPT_MS)
 redis.call('ZADD', reservations, exact(now_us / 1000 + held_ms), tenant .. '/' .. digits)
 return { 'ok', cjson.encode(left) }

@@ -5,8 +5,8 @@
 --            made     1 if it was made, else 0
 --            kept_ms  for how long it is known from now on
 -- Result:    {'ok'} | {'lost'} when another one makes it, or nothing is known of it
--- Invariant: nothing is known of what was not made, unless somebody else may still store it: then it will be made as what
---            that one has named. Whoever waits is told.
+-- Invariant: nothing is known of what was not made, unless somebody else may still store it, or it began a call that may
+--            have an effect: then it will be made as what that one has named. Whoever waits is told.
 
 local found = read_keyed(digits)
 if not found or found.owner ~= owner then
@@ -15,7 +15,7 @@ end
 if made == '1' then
   found.ended = true
   write_keyed(found, kept_ms)
-elseif found.shared then
+elseif found.shared or found.calls then
   found.lease = 0
   write_keyed(found, kept_ms)
 else

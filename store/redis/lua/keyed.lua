@@ -2,7 +2,7 @@
 --
 -- A record is JSON: `body`, a digest of the request's body; `owner`, the token of who makes what it asks for; `lease`, the ms
 -- at which he is taken for dead; `named`, the digits as which that is stored, once they are chosen, and `kept`, whether it is
--- stored; `shared` where somebody had it before who had named it, and may still store it; `ended` where it was made.
+-- stored; `calls`, how many calls that may have an effect were begun for it; `shared` where somebody had it before who had named it, and may still store it; `ended` where it was made.
 -- Invariant: a record has its place in the order of their ends, and both expire.
 
 local keyed, untils = shard_key('keyed:' .. tenant), shard_key('keyed-until:' .. tenant)

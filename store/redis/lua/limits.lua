@@ -149,20 +149,24 @@ end
 
 -- Count what work took in the place of what was reserved for it (settle_admitted.lua); for how much of it anything was.
 local function settle_work(over)
-  local names, members = { 'mean' }, {}
+  local names = { 'mean' }
   for i, each in ipairs(over) do
-    names[i + 1], members[i] = each[1], tenant .. '/' .. each[1]
+    names[i + 1] = each[1]
   end
-  if not members[1] then
+  if not over[1] then
     return 0
   end
-  local reservation = redis.call('HMGET', reserved, unpack(names))
+  local reservation, settled, members = redis.call('HMGET', reserved, unpack(names)), {}, {}
   local mean, found = tonumber(reservation[1]), 0
   for i, each in ipairs(over) do
-    local digits, reads, writes = unpack(each)
-    if reservation[i + 1] then
+    local digits, reads, writes, token = unpack(each)
+    local known = reservation[i + 1] and cjson.decode(reservation[i + 1])
+    if not known then
+      members[#members + 1] = tenant .. '/' .. digits
+    elseif token == '' or token == known.token then
       found = found + 1
-      settle_one(cjson.decode(reservation[i + 1]).taken, digits, reads, writes)
+      settled[found], members[#members + 1] = digits, tenant .. '/' .. digits
+      settle_one(known.taken, digits, reads, writes)
       if reads >= 0 and writes > 0 then
         mean = (mean or writes) + (writes - (mean or writes)) / 10
       end
@@ -172,8 +176,10 @@ local function settle_work(over)
     if mean then -- before the last one is taken away, as the hash would lose its end
       redis.call('HSET', reserved, 'mean', string.format('%.1f', mean))
     end
-    redis.call('HDEL', reserved, unpack(names, 2))
+    redis.call('HDEL', reserved, unpack(settled))
   end
-  redis.call('ZREM', reservations, unpack(members))
+  if members[1] then
+    redis.call('ZREM', reservations, unpack(members))
+  end
   return found
 end

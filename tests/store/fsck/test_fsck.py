@@ -46,7 +46,7 @@ async def broken(unaudited: ConversationHistoryStore, redis: Redis, prefix: str)
     ids |= {"top": deep[0], "path": deep[32], "deep": deep[-1]}
     await unaudited.forget(TENANT, ids["middle"])
     await unaudited.forget(TENANT, ids["fork"], erase=True)
-    await unaudited.chain(TENANT, ids["pinned"], pin=True)
+    await unaudited.chain(TENANT, ids["pinned"], pin=unaudited.token())
     await unaudited.forget(TENANT, ids["pinned"])
     conversations = Conversations(unaudited)
     for name in ("talk", "over"):
@@ -250,7 +250,7 @@ async def _talk(store: ConversationHistoryStore, chance: random.Random, known: l
         chain = None
         try:
             id = store.new_id(parent)
-            chain = None if parent is None else await store.chain(TENANT, parent, pin=True)
+            chain = None if parent is None else await store.chain(TENANT, parent, pin=store.token())
             if chance.random() < 0.2 and parent:
                 await store.forget(TENANT, parent, erase=chance.random() < 0.5)
             await store.append(TENANT, turn(id, parent, text="x" * chance.randrange(300)), pin=chain and chain.pin)

@@ -73,7 +73,7 @@ async def test_the_least_recently_used_root_goes_first(capped: OpenStore) -> Non
 async def test_a_turn_that_a_living_turn_descends_from_is_never_evicted(capped: OpenStore) -> None:
     store = capped(responses=3)
     chain = await grow(store, "one", "two", "three")
-    for refusal in (store.chain(TENANT, chain[-1], pin=True), grow(store, "four", parent=chain[-1])):
+    for refusal in (store.chain(TENANT, chain[-1], pin=store.token()), grow(store, "four", parent=chain[-1])):
         with pytest.raises(ChainTooLong):  # its own history is all that there may be
             await refusal
     assert await said(store, chain[-1]) == ["one", "two", "three"]
@@ -93,7 +93,7 @@ async def test_leaves_of_a_tree_go_before_what_they_hang_on(capped: OpenStore) -
 async def test_what_a_run_has_pinned_stays(capped: OpenStore) -> None:
     store = capped(responses=2)
     (pinned,) = await grow(store, "pinned")
-    chain = await store.chain(TENANT, pinned, pin=True)
+    chain = await store.chain(TENANT, pinned, pin=store.token())
     for number in range(4):
         await grow(store, str(number))
     child = store.new_id(pinned)
@@ -106,7 +106,7 @@ async def test_a_store_whose_every_turn_is_pinned_is_full_and_changes_nothing(
 ) -> None:
     store = capped(responses=2)
     ids = [(await grow(store, str(number)))[0] for number in range(2)]
-    pins = [(await store.chain(TENANT, id, pin=True)).pin for id in ids]
+    pins = [(await store.chain(TENANT, id, pin=store.token())).pin for id in ids]
     before = await dump(redis, prefix)
     with pytest.raises(StoreFull):
         await store.append(TENANT, turn(store.new_id()))
@@ -162,11 +162,11 @@ async def test_a_tree_that_a_run_is_at_work_on_stays_whole(capped: OpenStore) ->
     store = capped(trees=2)
     root, left = await grow(store, "root", "left")
     (right,) = await grow(store, "right", parent=root)
-    chain = await store.chain(TENANT, left, pin=True)
+    chain = await store.chain(TENANT, left, pin=store.token())
     (other,) = await grow(store, "other")
     (third,) = await grow(store, "third")
     assert await alive(store, [root, left, right, other, third]) == [root, left, right, third]
-    await store.chain(TENANT, third, pin=True)
+    await store.chain(TENANT, third, pin=store.token())
     with pytest.raises(StoreFull):
         await grow(store, "another tree")
     assert await alive(store, [root, left, right, third]) == [root, left, right, third]
@@ -197,7 +197,7 @@ async def test_a_refusal_takes_nothing_from_others(capped: OpenStore) -> None:
 async def test_many_pinned_turns_before_the_first_that_may_go_are_passed_over_some_at_a_time(capped: OpenStore) -> None:
     plenty = capped()
     ids = [store_id for (store_id,) in await asyncio.gather(*(grow(plenty, str(number)) for number in range(1200)))]
-    await asyncio.gather(*(plenty.chain(TENANT, id, pin=True) for id in ids))
+    await asyncio.gather(*(plenty.chain(TENANT, id, pin=plenty.token()) for id in ids))
     (free,) = await grow(plenty, "free")
     store = capped(responses=1201)
     (new,) = await grow(store, "new")
@@ -263,10 +263,10 @@ async def test_deleted_turns_that_nothing_needs_go_with_their_last_child(
 async def test_a_chain_of_too_many_messages_can_be_read_and_not_continued(capped: OpenStore) -> None:
     store = capped(chain_messages=3)
     ids = await grow(store, "one", "two", "three")
-    assert (await store.chain(TENANT, ids[1], pin=True)).tip == ids[1]
+    assert (await store.chain(TENANT, ids[1], pin=store.token())).tip == ids[1]
     assert await said(store, ids[2]) == ["one", "two", "three"]
     with pytest.raises(ChainTooLong):
-        await store.chain(TENANT, ids[2], pin=True)
+        await store.chain(TENANT, ids[2], pin=store.token())
 
 
 async def test_caps_hold_over_all_tenants(capped: OpenStore) -> None:
@@ -431,7 +431,7 @@ async def test_a_very_large_tree_is_unknown_at_once_and_its_rest_goes_with_the_n
 async def test_a_run_can_add_nothing_to_a_tree_that_was_forgotten(capped: OpenStore) -> None:
     store = capped()
     (root,) = await grow(store, "root")
-    chain = await store.chain(TENANT, root, pin=True)
+    chain = await store.chain(TENANT, root, pin=store.token())
     await store.forget_tree(TENANT, root)
     with pytest.raises(ParentNotFound):
         await store.append(TENANT, turn(store.new_id(root), root), pin=chain.pin)

@@ -311,7 +311,7 @@ async def test_a_fork_by_a_response_does_not_move_the_conversation(conversations
 
 async def forked(conversations: Conversations, source: str, *, text: str = "") -> str:
     """A fork of a conversation or of a response, with a first message of its own if there is a text."""
-    id, chain = conversations.new_id(source), await conversations.branch(TENANT, source)
+    id, chain = conversations.new_id(source), await conversations.branch(TENANT, source, conversations.history.token())
     first = conversations.new_turn_id(id)
     turned = turn(first, chain.tip, text=text) if text else by_hand(first, chain.tip, ())
     await conversations.create(TENANT, id, turned, SHOWN, pin=str(chain.pin))
@@ -368,7 +368,7 @@ async def test_a_conversation_that_a_run_holds_can_be_forked(conversations: Conv
 async def test_a_fork_goes_on_although_its_source_is_deleted_or_moves_meanwhile(conversations: Conversations) -> None:
     id = await begun(conversations, text="hello")
     (response,) = await add(conversations, id, "a")
-    chains = [await conversations.branch(TENANT, id) for _ in range(3)]
+    chains = [await conversations.branch(TENANT, id, conversations.history.token()) for _ in range(3)]
     await conversations.history.forget(TENANT, response)  # it is the tip, and stays while somebody may continue it
     await add(conversations, id, "b")
     await conversations.delete(TENANT, id)
@@ -386,13 +386,13 @@ async def test_a_deleted_tip_can_be_forked(conversations: Conversations) -> None
     await conversations.history.forget(TENANT, response)
     assert await words(conversations, await forked(conversations, id)) == ["a"]
     with pytest.raises(NotFound):
-        await conversations.branch(TENANT, response)
+        await conversations.branch(TENANT, response, conversations.history.token())
 
 
 async def test_a_pin_that_ends_lets_go_of_a_deleted_tip(conversations: Conversations) -> None:
     id = await begun(conversations)
     (response,) = await add(conversations, id, "a")
-    chain = await conversations.branch(TENANT, id)
+    chain = await conversations.branch(TENANT, id, conversations.history.token())
     await conversations.delete(TENANT, id)
     await conversations.history.forget(TENANT, response)
     await conversations.history.unpin(TENANT, str(chain.tip), str(chain.pin))
@@ -401,7 +401,7 @@ async def test_a_pin_that_ends_lets_go_of_a_deleted_tip(conversations: Conversat
 @pytest.mark.parametrize("source", ["conv_1", "resp_1", "", UNKNOWN, "resp_" + "0" * 48])
 async def test_what_is_not_there_is_not_forked(conversations: Conversations, source: str) -> None:
     with pytest.raises(NotFound):
-        await conversations.branch(TENANT, source)
+        await conversations.branch(TENANT, source, conversations.history.token())
 
 
 async def test_another_tenants_are_not_forked(conversations: Conversations) -> None:
@@ -410,7 +410,7 @@ async def test_another_tenants_are_not_forked(conversations: Conversations) -> N
     (by_hand,) = await conversations.lineage("globex", id)
     for source in (id, response, by_hand):
         with pytest.raises(NotFound):
-            await conversations.branch(TENANT, source)
+            await conversations.branch(TENANT, source, conversations.history.token())
 
 
 @pytest.mark.usefixtures("lost_replies")

@@ -36,7 +36,10 @@ async def test_a_forgotten_turn_is_unknown_at_once(store: ConversationHistorySto
     for refusal in (store.get(TENANT, middle), store.lineage(TENANT, middle), store.forget(TENANT, middle)):
         with pytest.raises(NotFound):
             await refusal
-    for refusal in (store.chain(TENANT, middle, pin=True), store.append(TENANT, turn(store.new_id(root), middle))):
+    for refusal in (
+        store.chain(TENANT, middle, pin=store.token()),
+        store.append(TENANT, turn(store.new_id(root), middle)),
+    ):
         with pytest.raises(ParentNotFound):
             await refusal
     assert await dump(redis, prefix) == before
@@ -95,7 +98,7 @@ async def test_what_a_run_alone_kept_goes_with_its_pin_though_every_reply_is_los
     store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
     ids = await grow(store, *map(str, range(250)))
-    chain = await store.chain(TENANT, ids[-1], pin=True)
+    chain = await store.chain(TENANT, ids[-1], pin=store.token())
     for id in ids:
         await store.forget(TENANT, id)
     assert await usage(store) == Usage(0, 250, 1, (await usage(store)).bytes)
@@ -157,7 +160,7 @@ async def test_a_pinned_turn_can_be_continued_by_its_run_though_it_was_forgotten
     store: ConversationHistoryStore,
 ) -> None:
     root, tip = await grow(store, "one", "two")
-    chain = await store.chain(TENANT, tip, pin=True)
+    chain = await store.chain(TENANT, tip, pin=store.token())
     await store.forget(TENANT, tip)
     child = store.new_id(tip)
     for pin in (None, "", "a" * 24):
@@ -172,7 +175,7 @@ async def test_a_pinned_turn_can_be_continued_by_its_run_though_it_was_forgotten
 
 async def test_appending_again_with_the_same_pin_is_fine(store: ConversationHistoryStore) -> None:
     (root,) = await grow(store, "one")
-    chain = await store.chain(TENANT, root, pin=True)
+    chain = await store.chain(TENANT, root, pin=store.token())
     await store.forget(TENANT, root)
     child = store.new_id(root)
     for _ in range(2):
@@ -182,7 +185,7 @@ async def test_appending_again_with_the_same_pin_is_fine(store: ConversationHist
 
 async def test_a_repeated_append_lets_go_of_its_pin(store: ConversationHistoryStore) -> None:
     (root,) = await grow(store, "one")
-    chain = await store.chain(TENANT, root, pin=True)
+    chain = await store.chain(TENANT, root, pin=store.token())
     again = turn(store.new_id(root), root, text="two")
     for pin in (None, chain.pin):
         await store.append(TENANT, again, pin=pin)
@@ -196,8 +199,8 @@ async def test_a_short_pin_never_shortens_a_longer_one(
 ) -> None:
     brief = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=1.0)
     (root,) = await grow(store, "one")
-    await store.chain(TENANT, root, pin=True)
-    await brief.chain(TENANT, root, pin=True)
+    await store.chain(TENANT, root, pin=store.token())
+    await brief.chain(TENANT, root, pin=brief.token())
     assert await redis.pttl(f"{prefix}:{{00}}:t:{TENANT}:pins:{root[5:]}") > 1000
     await brief.close()
 
@@ -208,12 +211,12 @@ async def test_the_next_pin_removes_those_past_their_time(
     brief = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=0.005)
     pins = f"{prefix}:{{00}}:t:{TENANT}:pins:"
     (root,) = await grow(store, "one")
-    kept = [(await store.chain(TENANT, root, pin=True)).pin]
-    past = str((await brief.chain(TENANT, root, pin=True)).pin)
+    kept = [(await store.chain(TENANT, root, pin=store.token())).pin]
+    past = str((await brief.chain(TENANT, root, pin=brief.token())).pin)
     async with asyncio.timeout(DEADLINE_SECONDS):
         while await milliseconds(redis) <= await redis.zscore(pins + root[5:], past):
             pass
-    kept.append((await store.chain(TENANT, root, pin=True)).pin)
+    kept.append((await store.chain(TENANT, root, pin=store.token())).pin)
     assert [pin.decode() for pin in await redis.zrange(pins + root[5:], 0, -1)] == kept
     await brief.close()
 
@@ -228,7 +231,7 @@ async def test_a_forgotten_turn_goes_with_its_last_pin(
     store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
     (root,) = await grow(store, "one")
-    pins = [(await store.chain(TENANT, root, pin=True)).pin for _ in range(2)]
+    pins = [(await store.chain(TENANT, root, pin=store.token())).pin for _ in range(2)]
     assert None not in pins
     await store.forget(TENANT, root)
     await store.unpin(TENANT, root, str(pins[0]))
@@ -239,7 +242,7 @@ async def test_a_forgotten_turn_goes_with_its_last_pin(
 
 async def test_unpinning_leaves_a_turn_and_its_other_pins_alone(store: ConversationHistoryStore) -> None:
     (root,) = await grow(store, "one")
-    first, second = [await store.chain(TENANT, root, pin=True) for _ in range(2)]
+    first, second = [await store.chain(TENANT, root, pin=store.token()) for _ in range(2)]
     for _ in range(2):
         await store.unpin(TENANT, root, str(first.pin))
     await store.forget(TENANT, root)
@@ -249,7 +252,7 @@ async def test_unpinning_leaves_a_turn_and_its_other_pins_alone(store: Conversat
 async def test_a_pin_past_its_time_keeps_nothing(server_url: str, redis: Redis, prefix: str) -> None:
     store = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=0.02)
     (root,) = await grow(store, "one")
-    chain = await store.chain(TENANT, root, pin=True)
+    chain = await store.chain(TENANT, root, pin=store.token())
     await until(lambda: redis.keys(f"{prefix}:*:pins:*"), DEADLINE_SECONDS, wanted=lambda pins: not pins)
     await store.forget(TENANT, root)
     with pytest.raises(ParentNotFound):
@@ -261,7 +264,7 @@ async def test_a_pin_past_its_time_keeps_nothing(server_url: str, redis: Redis, 
 
 async def test_forgetting_while_others_append_loses_no_history(store: ConversationHistoryStore) -> None:
     (root,) = await grow(store, "root")
-    chains = [await store.chain(TENANT, root, pin=True) for _ in range(16)]
+    chains = [await store.chain(TENANT, root, pin=store.token()) for _ in range(16)]
     children = [store.new_id(root) for _ in chains]
     appends = (
         store.append(TENANT, turn(child, root, text=child), pin=chain.pin)

@@ -35,7 +35,7 @@ async def filled(store: ConversationHistoryStore) -> tuple[list[str], list[str]]
     mine += await grow(store, "right", parent=mine[0])
     mine += await roots(store, TENANT, 12)
     (gone,) = await roots(store, TENANT, 1)
-    await store.chain(TENANT, gone, pin=True)
+    await store.chain(TENANT, gone, pin=store.token())
     await store.forget(TENANT, gone)
     return mine + await roots(store, TENANT, 1), theirs
 

@@ -101,7 +101,7 @@ async def test_a_failed_turn_can_be_read_but_not_continued(
     assert await store.get(TENANT, failed) == turn(failed).response
     before = await dump(redis, prefix)
     with pytest.raises(NotContinuable, match="is failed and can't be continued"):
-        await store.chain(TENANT, failed, pin=True)
+        await store.chain(TENANT, failed, pin=store.token())
     with pytest.raises(NotContinuable):
         await store.append(TENANT, turn(store.new_id(failed), failed))
     assert await dump(redis, prefix) == before
@@ -125,7 +125,7 @@ async def test_a_chain_at_its_limit_can_be_read_and_not_continued(
     *_, tip = await grow(short, "one", "two")
     before = await dump(redis, prefix)
     with pytest.raises(ChainTooLong, match="too long to be continued"):
-        await short.chain(TENANT, tip, pin=True)
+        await short.chain(TENANT, tip, pin=short.token())
     assert await dump(redis, prefix) == before
     assert await said(store, tip) == ["one", "two"]
     await short.close()
@@ -189,7 +189,7 @@ async def test_another_tenant_finds_nothing(store: ConversationHistoryStore, red
     (mine,) = await grow(store, "secret")
     before = await dump(redis, prefix)
     refusals: list[Any] = [store.get("rival", mine), store.lineage("rival", mine), store.forget("rival", mine)]
-    refusals += [store.chain("rival", mine, pin=True), store.append("rival", turn(store.new_id(mine), mine))]
+    refusals += [store.chain("rival", mine, pin=store.token()), store.append("rival", turn(store.new_id(mine), mine))]
     for refusal in refusals:
         with pytest.raises(NotFound):
             await refusal

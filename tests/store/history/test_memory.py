@@ -79,7 +79,7 @@ async def test_all_but_append_works_without_memory(full: ConversationHistoryStor
     await own.config_set("maxmemory", "1")
     assert await full.get(TENANT, ids[0]) == turn(ids[0], text="one").response
     assert await said(full, ids[1]) == ["one", "two"]
-    chain = await full.chain(TENANT, ids[1], pin=True)
+    chain = await full.chain(TENANT, ids[1], pin=full.token())
     assert await full.lineage(TENANT, ids[1]) == chain.ids
     await full.forget(TENANT, ids[1])
     with pytest.raises(NotFound):
@@ -135,7 +135,7 @@ async def test_a_server_out_of_memory_takes_nothing_that_a_run_needs(
     full: ConversationHistoryStore, own: Redis
 ) -> None:
     ids = await fill(full, own)
-    pins = [(await full.chain(TENANT, id, pin=True)).pin for id in ids]
+    pins = [(await full.chain(TENANT, id, pin=full.token())).pin for id in ids]
     with pytest.raises(StoreFull):
         await full.append(TENANT, large(full.new_id()))
     assert (await usage(full)).responses == TURNS

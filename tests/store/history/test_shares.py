@@ -130,7 +130,7 @@ async def test_where_all_of_who_has_most_has_to_stay_the_next_one_over_its_share
     store = capped(responses=10)
     pinned = await roots(store, NOISY, 5)
     for id in pinned:
-        await store.chain(NOISY, id, pin=True)
+        await store.chain(NOISY, id, pin=store.token())
     others, (few,) = await roots(store, OTHER, 4), await roots(store, THIRD, 1)
     (new,) = await roots(store, THIRD, 1)
     assert await alive(store, NOISY, pinned) == pinned
@@ -141,7 +141,7 @@ async def test_where_all_of_who_has_most_has_to_stay_the_next_one_over_its_share
 async def test_where_nobody_over_its_share_can_give_room_a_tenant_gives_its_own(capped: OpenStore) -> None:
     store = capped(responses=9)
     for id in await roots(store, NOISY, 6):
-        await store.chain(NOISY, id, pin=True)
+        await store.chain(NOISY, id, pin=store.token())
     theirs = await roots(store, OTHER, 2)
     (old,) = await roots(store, THIRD, 1)
     (new,) = await roots(store, THIRD, 1)
@@ -152,7 +152,7 @@ async def test_where_nobody_over_its_share_can_give_room_a_tenant_gives_its_own(
 async def test_a_newcomer_is_refused_before_somebody_below_its_share_loses_anything(capped: OpenStore) -> None:
     store = capped(responses=8)
     for id in await roots(store, NOISY, 6):
-        await store.chain(NOISY, id, pin=True)
+        await store.chain(NOISY, id, pin=store.token())
     theirs = await roots(store, OTHER, 2)
     with pytest.raises(StoreFull):
         await roots(store, THIRD, 1)
@@ -163,7 +163,7 @@ async def test_many_tenants_whose_turns_all_have_to_stay_are_passed_over(capped:
     store = capped(responses=90)
     for number in range(20):
         for id in await roots(store, f"pinned-{number}", 4):
-            await store.chain(f"pinned-{number}", id, pin=True)
+            await store.chain(f"pinned-{number}", id, pin=store.token())
     free = await roots(store, OTHER, 10)
     (new,) = await roots(store, THIRD, 1)
     assert await alive(store, OTHER, free) == free[1:]
@@ -176,7 +176,7 @@ async def test_behind_a_hundred_tenants_that_are_passed_over_the_one_that_stores
     store = capped(responses=130 * 3 + 1)
     for number in range(130):
         for id in await roots(store, f"pinned-{number}", 3):
-            await store.chain(f"pinned-{number}", id, pin=True)
+            await store.chain(f"pinned-{number}", id, pin=store.token())
     mine = await roots(store, THIRD, 1)
     (new,) = await roots(store, THIRD, 1)
     assert await alive(store, THIRD, [*mine, new]) == [new]
@@ -188,7 +188,7 @@ async def test_many_leaves_that_have_to_stay_are_passed_over_some_at_a_time(capp
     plenty = capped()
     for tenant in (NOISY, OTHER):
         for id in await asyncio.gather(*(image(plenty, tenant, 100) for _ in range(700))):
-            await plenty.chain(tenant, id, pin=True)
+            await plenty.chain(tenant, id, pin=plenty.token())
     (free,) = await roots(plenty, OTHER, 1)
     store = capped(responses=1401)
     (new,) = await roots(store, THIRD, 1)
@@ -202,7 +202,7 @@ async def test_what_is_told_of_tenants_whose_oldest_leaves_stay_has_a_limit(
     plenty, told = capped(), [0]
     for number in range(450):
         (pinned,) = await roots(plenty, f"tenant-{number}", 1)
-        await plenty.chain(f"tenant-{number}", pinned, pin=True)
+        await plenty.chain(f"tenant-{number}", pinned, pin=plenty.token())
         await roots(plenty, f"tenant-{number}", 1)
     evict = scripts.evict
 

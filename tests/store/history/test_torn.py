@@ -44,7 +44,7 @@ Call = Callable[[ConversationHistoryStore, Turn], Awaitable[object]]
 CALLS: dict[str, Call] = {
     "root": lambda store, child: store.append(TENANT, witness(TENANT, child.id)),
     "child": lambda store, child: store.append(TENANT, child, pin="a pin"),
-    "chain": lambda store, child: store.chain(TENANT, str(child.parent), pin=True),
+    "chain": lambda store, child: store.chain(TENANT, str(child.parent), pin=store.token()),
     "forget": lambda store, child: store.forget(TENANT, str(child.parent)),
 }
 """What is cut short: calls that append `child` or a root of its id, or pin its parent, or delete it."""
@@ -225,7 +225,7 @@ async def test_a_pin_of_which_its_run_never_heard_runs_out(
 async def test_a_deleted_turn_goes_though_the_run_that_had_it_pinned_died(
     store: ConversationHistoryStore, redis: Redis, prefix: str, child: Turn
 ) -> None:
-    await store.chain(TENANT, str(child.parent), pin=True)
+    await store.chain(TENANT, str(child.parent), pin=store.token())
     await store.forget(TENANT, str(child.parent))
     await until(lambda: unpinned(redis, prefix), DEADLINE_SECONDS)
     await store.sweep()

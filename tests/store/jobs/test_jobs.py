@@ -58,7 +58,7 @@ async def test_a_job_is_queued_then_in_progress_then_what_it_ended_with(
 
 async def test_a_job_continues_its_parent_and_is_continued(history: ConversationHistoryStore, jobs: Jobs) -> None:
     (root,) = await grow(history, "root")
-    id = await submit(jobs, parent=root, pin=(await history.chain(TENANT, root, pin=True)).pin)
+    id = await submit(jobs, parent=root, pin=(await history.chain(TENANT, root, pin=history.token())).pin)
     await finish(jobs, await claim(jobs), text="two")
     await grow(history, "three", parent=id)
     assert await said(history, id) == ["root", "two"]
@@ -360,7 +360,7 @@ async def test_a_look_says_where_a_job_stands(history: ConversationHistoryStore,
 @pytest.mark.usefixtures("lost_replies")
 async def test_no_lost_reply_changes_anything_in_a_job_s_life(history: ConversationHistoryStore, jobs: Jobs) -> None:
     (root,) = await grow(history, "root")
-    pin = (await history.chain(TENANT, root, pin=True)).pin
+    pin = (await history.chain(TENANT, root, pin=history.token())).pin
     ids = [await submit(jobs, "one", parent=root, pin=pin), await submit(jobs, "two"), await submit(jobs, "three")]
     one, two = (await jobs.claim(0, 2)).jobs
     assert [(job.lease.id, job.epoch, job.tries) for job in (one, two)] == [(ids[0], 1, 1), (ids[1], 1, 1)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
-from store.limits.limits import MOST_SETTLED, Check, Limits, Spent, Unspent
+from store.limits.limits import MOST_SETTLED, Check, Limits, Over, Spent, Unspent
 from tests.support.waiting import until
 
 TENANT = "acme"
@@ -85,14 +85,23 @@ async def test_what_is_over_is_settled_before_the_next_one_is_let_begin(store: C
     limits = limits_of(store)
     both = [await admitted(limits, [TOKENS, PARALLEL], reads=400, writes=100) for _ in range(2)]
     first, second = map(str, both)
-    over = {first: Spent(400, 50), second: Unspent.NEVER_BEGAN}
+    over = [Over(first, Spent(400, 50)), Over(second, Unspent.NEVER_BEGAN)]
     found = await limits.admit(TENANT, id_of(store), [TOKENS, PARALLEL], reads=500, writes=10, over=over)
     assert found.refused is None
     assert found.left[0].amount == pytest.approx(1000 - 450 - 510, abs=100)  # a minute's worth flies off meanwhile
     assert found.left[1].amount == 1
     assert await limits.settle_all(TENANT, over) == 0
     with pytest.raises(ValueError, match="are more than"):
-        await limits.settle_all(TENANT, {id_of(store): Unspent.UNKNOWN for _ in range(MOST_SETTLED + 1)})
+        await limits.settle_all(TENANT, [Over(id_of(store), Unspent.UNKNOWN)] * (MOST_SETTLED + 1))
+
+
+async def test_whoever_reserved_last_for_a_response_alone_settles_it(store: ConversationHistoryStore) -> None:
+    limits, id = limits_of(store), id_of(store)
+    for token in ("the one that is lost", "the one that took over"):
+        found = await limits.admit(TENANT, id, [PARALLEL], reads=1, writes=1, token=token)
+        assert found.left[0].amount == 1
+    assert await limits.settle_all(TENANT, [Over(id, Unspent.NEVER_BEGAN, "the one that is lost")]) == 0
+    assert await limits.settle_all(TENANT, [Over(id, Spent(1, 1), "the one that took over")]) == 1
 
 
 async def test_a_refusal_takes_from_no_limit(store: ConversationHistoryStore) -> None:

@@ -108,8 +108,8 @@ class WatchedConversations(Conversations):
         await super().create(*given, **more)
         await self._at("created")
 
-    async def branch(self, tenant: str, source: str) -> Chain:
-        chain = await super().branch(tenant, source)
+    async def branch(self, tenant: str, source: str, pin: str) -> Chain:
+        chain = await super().branch(tenant, source, pin)
         await self._at("branched")
         return chain
 
@@ -211,8 +211,8 @@ def _tell_of_approvals(approvals: Approvals, at: At) -> None:
 
 
 def _tell_of_keyed_requests(requests: KeyedRequests, at: At) -> None:
-    """Have requests with a key tell when one is taken, named and ended."""
-    take, name, end = requests.take, requests.name, requests.end
+    """Have requests with a key tell when one is taken, named and ended, and begins a call that may have an effect."""
+    take, name, end, renew = requests.take, requests.name, requests.end, requests.renew
 
     async def taking(*given: Any) -> Taken:
         await at("taking")
@@ -231,7 +231,12 @@ def _tell_of_keyed_requests(requests: KeyedRequests, at: At) -> None:
         await end(*given, **more)
         await at("ended")
 
-    requests.take, requests.name, requests.end = taking, naming, ending
+    async def renewing(*given: Any, calls: int = 0) -> bool:
+        if calls:
+            await at("beginning a call")
+        return await renew(*given, calls=calls)
+
+    requests.take, requests.name, requests.end, requests.renew = taking, naming, ending, renewing
 
 
 def _tell_of_containers(containers: Containers, at: At) -> None:

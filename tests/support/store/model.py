@@ -251,9 +251,9 @@ class Model(RuleBasedStateMachine):
             return id, "0" * 24
         if self.too_long(id):
             with pytest.raises(ChainTooLong):
-                self.run(self.store.chain(self.owner_of(id), id, pin=True))
+                self.run(self.store.chain(self.owner_of(id), id, pin=self.store.token()))
             return id, "0" * 24
-        chain = self.run(self.store.chain(self.owner_of(id), id, pin=True))
+        chain = self.run(self.store.chain(self.owner_of(id), id, pin=self.store.token()))
         assert chain.pin is not None
         self.turns[id].pins.add(chain.pin)
         self.use(id)

@@ -189,9 +189,9 @@ class ConversationModel(Model):
             refusal = ChainTooLong
         if refusal is not None:
             with pytest.raises(refusal):
-                self.run(self.named.branch(tenant, source))
+                self.run(self.named.branch(tenant, source, self.named.history.token()))
             return id, first
-        chain = self.run(self.named.branch(tenant, source))
+        chain = self.run(self.named.branch(tenant, source, self.named.history.token()))
         parent, pin = str(chain.tip), str(chain.pin)
         assert list(chain.ids) == [each for each in self.path(node) if self.is_turn(each)]
         self.use(node)

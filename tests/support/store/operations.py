@@ -34,7 +34,7 @@ Deed = Callable[[ConversationHistoryStore, str], Awaitable[Any]]
 HISTORY_OPERATIONS: dict[str, Deed] = {
     "chain": lambda store, id: store.chain(TENANT, id),
     "chain_above": lambda store, id: store.chain_above(TENANT, id),
-    "pin": lambda store, id: store.pin(TENANT, id),
+    "pin": lambda store, id: store.pin(TENANT, id, store.token()),
     "append": lambda store, id: store.append(TENANT, turn(store.new_id(id), id)),
     "unpin": lambda store, id: store.unpin(TENANT, id, "pin"),
     "get": lambda store, id: store.get(TENANT, id),
@@ -54,7 +54,7 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
 APPROVAL_OPERATIONS: dict[str, Callable[[Approvals, str], Awaitable[Any]]] = {
     "ask": lambda them, id: them.ask(TENANT, id, {0: "00ff"}),
     "look": lambda them, id: them.look(TENANT, id, 0, "00ff"),
-    "use_up": lambda them, id: them.use_up(TENANT, id, 0, "00ff", by=id),
+    "use_up": lambda them, id: them.use_up(TENANT, id, 0, "00ff", by=id, run="one"),
 }
 
 KEYED_OPERATIONS: dict[str, Callable[[KeyedRequests, Keyed, str], Awaitable[Any]]] = {
@@ -95,7 +95,7 @@ CONVERSATION_OPERATIONS: dict[str, Callable[[Conversations, str, str], Awaitable
     "chain": lambda them, id, held: them.chain(TENANT, id),
     "release": lambda them, id, held: them.release(TENANT, id, held),
     "lineage": lambda them, id, held: them.lineage(TENANT, id),
-    "branch": lambda them, id, held: them.branch(TENANT, id),
+    "branch": lambda them, id, held: them.branch(TENANT, id, held),
     "listing": lambda them, id, held: them.listing(TENANT).some(10),
 }
 

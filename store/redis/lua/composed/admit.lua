@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
-local reservations = KEYS[1]; local turns = ARGV[1]; local tenant = ARGV[2]; local over = ARGV[3]; local digits = ARGV[4]; local checks = ARGV[5]; local reads = tonumber(ARGV[6]); local writes = tonumber(ARGV[7]); local usual = tonumber(ARGV[8]); local held_ms = tonumber(ARGV[9])
+local reservations = KEYS[1]; local turns = ARGV[1]; local tenant = ARGV[2]; local over = ARGV[3]; local digits = ARGV[4]; local token = ARGV[5]; local not_after = tonumber(ARGV[6]); local checks = ARGV[7]; local reads = tonumber(ARGV[8]); local writes = tonumber(ARGV[9]); local usual = tonumber(ARGV[10]); local held_ms = tonumber(ARGV[11])
 local shard = string.sub(turns, 1, -#'t:' - 1)
 
 local moment = redis.call('TIME')
@@ -149,21 +149,25 @@ local function use_limit(scope, what, window, limit, amount, period)
 end
 
 local function settle_work(over)
-  local names, members = { 'mean' }, {}
+  local names = { 'mean' }
   for i, each in ipairs(over) do
-    names[i + 1], members[i] = each[1], tenant .. '/' .. each[1]
+    names[i + 1] = each[1]
   end
-  if not members[1] then
+  if not over[1] then
     return 0
   end
-  local reservation = redis.call('HMGET', reserved, unpack(names))
+  local reservation, settled, members = redis.call('HMGET', reserved, unpack(names)), {}, {}
   local mean, found = tonumber(reservation[1]), 0
   for i, each in ipairs(over) do
-    local digits, reads, writes = unpack(each)
-    if reservation[i + 1] then
+    local digits, reads, writes, token = unpack(each)
+    local known = reservation[i + 1] and cjson.decode(reservation[i + 1])
+    if not known then
+      members[#members + 1] = tenant .. '/' .. digits
+    elseif token == '' or token == known.token then
       found = found + 1
+      settled[found], members[#members + 1] = digits, tenant .. '/' .. digits
       do
-        local taken, digits, reads, writes = cjson.decode(reservation[i + 1]).taken, digits, reads, writes
+        local taken, digits, reads, writes = known.taken, digits, reads, writes
         for _, each in ipairs(taken) do
           local scope, what, window, limit, amount, period = unpack(each)
           if what == 'parallel' then
@@ -184,15 +188,22 @@ local function settle_work(over)
     if mean then
       redis.call('HSET', reserved, 'mean', string.format('%.1f', mean))
     end
-    redis.call('HDEL', reserved, unpack(names, 2))
+    redis.call('HDEL', reserved, unpack(settled))
   end
-  redis.call('ZREM', reservations, unpack(members))
+  if members[1] then
+    redis.call('ZREM', reservations, unpack(members))
+  end
   return found
 end
 
 settle_work(cjson.decode(over))
 local known, mean = unpack(redis.call('HMGET', reserved, digits, 'mean'))
 if known then
+  local before = cjson.decode(known)
+  if before.token ~= token then
+    before.token = token
+    redis.call('HSET', reserved, digits, cjson.encode(before))
+  end
   do
     for scope, fields in pairs(changed) do
       local values = {}
@@ -204,7 +215,20 @@ if known then
       redis.call('PEXPIRE', ((shard .. ('limits:' .. tenant .. '/' .. scope))), KEPT_MS)
     end
   end
-  return { 'ok', cjson.encode(cjson.decode(known).left) }
+  return { 'ok', cjson.encode(before.left) }
+elseif now_us / 1000 > not_after then
+  do
+    for scope, fields in pairs(changed) do
+      local values = {}
+      for field, value in pairs(fields) do
+        values[#values + 1] = field
+        values[#values + 1] = value
+      end
+      redis.call('HSET', ((shard .. ('limits:' .. tenant .. '/' .. scope))), unpack(values))
+      redis.call('PEXPIRE', ((shard .. ('limits:' .. tenant .. '/' .. scope))), KEPT_MS)
+    end
+  end
+  return { 'late', (string.format('%.0f', (math.floor(now_us / 1000)))) }
 end
 local tokens = reads + math.min(writes, math.ceil(tonumber(mean) or usual))
 local left, taken, worst, longest = {}, {}, nil, 0
@@ -260,7 +284,7 @@ do
     redis.call('PEXPIRE', ((shard .. ('limits:' .. tenant .. '/' .. scope))), KEPT_MS)
   end
 end
-redis.call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left }))
+redis.call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left, token = token }))
 redis.call('PEXPIRE', reserved, KEPT_MS)
 redis.call('ZADD', reservations, (string.format('%.0f', (now_us / 1000 + held_ms))), tenant .. '/' .. digits)
 return { 'ok', cjson.encode(left) }

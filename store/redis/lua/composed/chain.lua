@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
-local node = KEYS[1]; local pins = KEYS[2]; local clock = KEYS[3]; local leaves = KEYS[4]; local trees = KEYS[5]; local turns = ARGV[1]; local tenant = ARGV[2]; local digits = ARGV[3]; local pin = ARGV[4]; local pin_ms = tonumber(ARGV[5]); local max_depth = tonumber(ARGV[6]); local max_messages = tonumber(ARGV[7]); local max_bytes = tonumber(ARGV[8]); local max_held = tonumber(ARGV[9]); local under_way = ARGV[10]; local idle_us = tonumber(ARGV[11])
+local node = KEYS[1]; local pins = KEYS[2]; local clock = KEYS[3]; local leaves = KEYS[4]; local trees = KEYS[5]; local turns = ARGV[1]; local tenant = ARGV[2]; local digits = ARGV[3]; local pin = ARGV[4]; local pin_ms = tonumber(ARGV[5]); local max_depth = tonumber(ARGV[6]); local max_messages = tonumber(ARGV[7]); local max_bytes = tonumber(ARGV[8]); local max_held = tonumber(ARGV[9]); local under_way = ARGV[10]; local idle_us = tonumber(ARGV[11]); local not_after = tonumber(ARGV[12])
 local seldom, defined_0
 local shard = string.sub(turns, 1, -#'t:' - 1)
 
@@ -53,6 +53,9 @@ function seldom(name)
   return defined_0[name]
 end
 
+if pin ~= '' and now_ms > not_after then
+  return { 'late', (string.format('%.0f', now_ms)) }
+end
 local turn = redis.call('HMGET', node, 'root', 'deleted', 'continuable', 'status', 'depth', 'chain_messages',
   'chain_bytes', 'chain_held')
 local root, deleted, continuable, status, depth, chain_messages, chain_bytes, chain_held = unpack(turn)

@@ -34,7 +34,7 @@ if made == '1' then
       redis.call('PEXPIRE', each, math.max(kept_ms, redis.call('PTTL', each)))
     end
   end
-elseif found.shared then
+elseif found.shared or found.calls then
   found.lease = 0
   do
     local record, kept_ms = found, kept_ms

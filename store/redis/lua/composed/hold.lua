@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
-local node = KEYS[1]; local pins = KEYS[2]; local clock = KEYS[3]; local leaves = KEYS[4]; local trees = KEYS[5]; local turns = ARGV[1]; local tenant = ARGV[2]; local digits = ARGV[3]; local token = ARGV[4]; local hold_ms = tonumber(ARGV[5]); local idle_us = tonumber(ARGV[6])
+local node = KEYS[1]; local pins = KEYS[2]; local clock = KEYS[3]; local leaves = KEYS[4]; local trees = KEYS[5]; local turns = ARGV[1]; local tenant = ARGV[2]; local digits = ARGV[3]; local token = ARGV[4]; local hold_ms = tonumber(ARGV[5]); local idle_us = tonumber(ARGV[6]); local not_after = tonumber(ARGV[7])
 local seldom, defined_0
 local shard = string.sub(turns, 1, -#'t:' - 1)
 
@@ -59,6 +59,9 @@ function seldom(name)
   return defined_0[name]
 end
 
+if now_ms > not_after then
+  return { 'late', (string.format('%.0f', now_ms)) }
+end
 local root, deleted = unpack(redis.call('HMGET', node, 'root', 'deleted'))
 if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
-local clock = KEYS[1]; local turns = ARGV[1]; local tenant = ARGV[2]; local digits = ARGV[3]; local owner = ARGV[4]; local named = ARGV[5]; local kept = ARGV[6]; local lease_ms = tonumber(ARGV[7]); local kept_ms = tonumber(ARGV[8])
+local clock = KEYS[1]; local turns = ARGV[1]; local tenant = ARGV[2]; local digits = ARGV[3]; local owner = ARGV[4]; local named = ARGV[5]; local kept = ARGV[6]; local calls = tonumber(ARGV[7]); local lease_ms = tonumber(ARGV[8]); local kept_ms = tonumber(ARGV[9])
 local shard = string.sub(turns, 1, -#'t:' - 1)
 
 local moment = redis.call('TIME')
@@ -27,6 +27,9 @@ end
 found.lease = now_ms + lease_ms
 if named ~= '' then
   found.named, found.kept = named, kept
+end
+if calls > 0 then
+  found.calls = calls
 end
 do
   local record, kept_ms = found, kept_ms

@@ -121,21 +121,25 @@ local function use_limit(scope, what, window, limit, amount, period)
 end
 
 local function settle_work(over)
-  local names, members = { 'mean' }, {}
+  local names = { 'mean' }
   for i, each in ipairs(over) do
-    names[i + 1], members[i] = each[1], tenant .. '/' .. each[1]
+    names[i + 1] = each[1]
   end
-  if not members[1] then
+  if not over[1] then
     return 0
   end
-  local reservation = redis.call('HMGET', reserved, unpack(names))
+  local reservation, settled, members = redis.call('HMGET', reserved, unpack(names)), {}, {}
   local mean, found = tonumber(reservation[1]), 0
   for i, each in ipairs(over) do
-    local digits, reads, writes = unpack(each)
-    if reservation[i + 1] then
+    local digits, reads, writes, token = unpack(each)
+    local known = reservation[i + 1] and cjson.decode(reservation[i + 1])
+    if not known then
+      members[#members + 1] = tenant .. '/' .. digits
+    elseif token == '' or token == known.token then
       found = found + 1
+      settled[found], members[#members + 1] = digits, tenant .. '/' .. digits
       do
-        local taken, digits, reads, writes = cjson.decode(reservation[i + 1]).taken, digits, reads, writes
+        local taken, digits, reads, writes = known.taken, digits, reads, writes
         for _, each in ipairs(taken) do
           local scope, what, window, limit, amount, period = unpack(each)
           if what == 'parallel' then
@@ -156,9 +160,11 @@ local function settle_work(over)
     if mean then
       redis.call('HSET', reserved, 'mean', string.format('%.1f', mean))
     end
-    redis.call('HDEL', reserved, unpack(names, 2))
+    redis.call('HDEL', reserved, unpack(settled))
   end
-  redis.call('ZREM', reservations, unpack(members))
+  if members[1] then
+    redis.call('ZREM', reservations, unpack(members))
+  end
   return found
 end
 

@@ -1,5 +1,5 @@
 #!lua
-local clock = KEYS[1]; local turns = ARGV[1]; local tenant = ARGV[2]; local digits = ARGV[3]; local body = ARGV[4]; local owner = ARGV[5]; local lease_ms = tonumber(ARGV[6]); local kept_ms = tonumber(ARGV[7]); local most = tonumber(ARGV[8])
+local clock = KEYS[1]; local turns = ARGV[1]; local tenant = ARGV[2]; local digits = ARGV[3]; local body = ARGV[4]; local owner = ARGV[5]; local lease_ms = tonumber(ARGV[6]); local kept_ms = tonumber(ARGV[7]); local most = tonumber(ARGV[8]); local not_after = tonumber(ARGV[9])
 local shard = string.sub(turns, 1, -#'t:' - 1)
 
 local moment = redis.call('TIME')
@@ -45,6 +45,9 @@ local function forget_keyed(most)
 end
 
 
+if now_ms > not_after then
+  return { 'late', (string.format('%.0f', now_ms)) }
+end
 local found = read_keyed(digits)
 if found and found.body ~= body then
   if found.named or (not found.ended and found.lease > now_ms) then
@@ -80,6 +83,7 @@ do
   lease = now_ms + lease_ms,
   named = found.named,
   kept = found.kept,
+  calls = found.calls,
   shared = found.shared or (found.named and found.owner ~= owner) or nil,
 }, kept_ms
   redis.call('HSET', keyed, digits, cjson.encode(record))
@@ -88,4 +92,4 @@ do
     redis.call('PEXPIRE', each, math.max(kept_ms, redis.call('PTTL', each)))
   end
 end
-return { 'mine', found.named or '' }
+return { 'mine', found.named or '', (string.format('%.0f', (found.calls or 0))) }

@@ -15,8 +15,14 @@ local function walk(tenant, digits, depth)
   end
   return table.concat(found)
 end
+local CONVERSATION_MARK = '636f6e766572'
+
 
 redis.call('ZREM', pins, pin)
+local tip = (string.sub(digits, 3, 2 + #CONVERSATION_MARK) == CONVERSATION_MARK) and redis.call('HGET', node, 'parent')
+if tip then
+  redis.call('ZREM', (turns .. tenant .. ':' .. 'pins' .. ':' .. tip), pin)
+end
 local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth')
 local root, deleted, children, depth = unpack(turn)
 if root then

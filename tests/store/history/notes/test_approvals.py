@@ -27,17 +27,19 @@ async def test_an_approval_is_used_up_by_one_response_alone(store: ConversationH
     await them.ask(TENANT, id, {3: DIGEST})
 
     assert await them.look(TENANT, id, 3, DIGEST) is Use.NEW
-    assert await them.use_up(TENANT, id, 3, DIGEST, by=one) is Use.NEW
-    assert await them.use_up(TENANT, id, 3, DIGEST, by=one) is Use.AGAIN
-    assert await them.use_up(TENANT, id, 3, DIGEST, by=other) is Use.GONE
+    assert await them.use_up(TENANT, id, 3, DIGEST, by=one, run="one") is Use.NEW
+    assert await them.use_up(TENANT, id, 3, DIGEST, by=one, run="one") is Use.AGAIN
+    assert await them.use_up(TENANT, id, 3, DIGEST, by=one, run="another") is Use.BEGUN
+    assert await them.use_up(TENANT, id, 3, DIGEST, by=other, run="one") is Use.GONE
     assert await them.look(TENANT, id, 3, DIGEST) is Use.GONE
+    assert await them.look(TENANT, id, 3, DIGEST, by=one) is Use.BEGUN
 
 
 async def test_one_of_many_that_race_for_an_approval_has_it(store: ConversationHistoryStore) -> None:
     them, id = Approvals(store), store.new_id()
     await them.ask(TENANT, id, {0: DIGEST})
     uses = await asyncio.gather(
-        *(them.use_up(TENANT, id, 0, DIGEST, by=store.new_id(id)) for _ in range(20)),
+        *(them.use_up(TENANT, id, 0, DIGEST, by=store.new_id(id), run="one") for _ in range(20)),
     )
 
     assert Counter(uses) == {Use.NEW: 1, Use.GONE: 19}
@@ -47,11 +49,11 @@ async def test_what_was_not_asked_for_cant_be_used(store: ConversationHistorySto
     them, id = Approvals(store), store.new_id()
     await them.ask(TENANT, id, {3: DIGEST})
 
-    assert await them.use_up(TENANT, id, 3, OTHER, by=id) is Use.UNKNOWN
-    assert await them.use_up(TENANT, id, 2, DIGEST, by=id) is Use.UNKNOWN
-    assert await them.use_up(TENANT, store.new_id(), 3, DIGEST, by=id) is Use.UNKNOWN
-    assert await them.use_up("another", id, 3, DIGEST, by=id) is Use.UNKNOWN
-    assert await them.use_up(TENANT, f"resp_ff{'0' * 46}", 3, DIGEST, by=id) is Use.UNKNOWN
+    assert await them.use_up(TENANT, id, 3, OTHER, by=id, run="one") is Use.UNKNOWN
+    assert await them.use_up(TENANT, id, 2, DIGEST, by=id, run="one") is Use.UNKNOWN
+    assert await them.use_up(TENANT, store.new_id(), 3, DIGEST, by=id, run="one") is Use.UNKNOWN
+    assert await them.use_up("another", id, 3, DIGEST, by=id, run="one") is Use.UNKNOWN
+    assert await them.use_up(TENANT, f"resp_ff{'0' * 46}", 3, DIGEST, by=id, run="one") is Use.UNKNOWN
     assert await them.look(TENANT, id, 3, DIGEST) is Use.NEW
     with pytest.raises(NotFound):
         await them.ask(TENANT, "resp_1", {0: DIGEST})
@@ -61,7 +63,7 @@ async def test_what_is_asked_for_again_stays_used(store: ConversationHistoryStor
     them, id = Approvals(store), store.new_id()
     for use in (Use.NEW, Use.AGAIN):
         await them.ask(TENANT, id, {0: DIGEST, 1: OTHER})
-        assert await them.use_up(TENANT, id, 0, DIGEST, by=id) is use
+        assert await them.use_up(TENANT, id, 0, DIGEST, by=id, run="one") is use
     assert await them.look(TENANT, id, 1, OTHER) is Use.NEW
 
 
@@ -71,11 +73,11 @@ async def test_the_oldest_go_for_new_ones_and_cant_be_used_any_more(
     them, ids = Approvals(store, most=2), [store.new_id() for _ in range(3)]
     for age, id in zip((2, 1), ids[:2], strict=True):
         await them.ask(TENANT, id, {0: DIGEST})
-        assert await them.use_up(TENANT, id, 0, DIGEST, by=id) is Use.NEW
+        assert await them.use_up(TENANT, id, 0, DIGEST, by=id, run="one") is Use.NEW
         await redis.zincrby(f"{prefix}:{{00}}:approvals:{TENANT}", -age, f"{id[5:]}0000/")
     await them.ask(TENANT, ids[2], {0: DIGEST})
 
-    assert await them.use_up(TENANT, ids[0], 0, DIGEST, by=ids[0]) is Use.UNKNOWN
+    assert await them.use_up(TENANT, ids[0], 0, DIGEST, by=ids[0], run="one") is Use.UNKNOWN
     assert await them.look(TENANT, ids[1], 0, DIGEST) is Use.GONE
     assert await them.look(TENANT, ids[2], 0, DIGEST) is Use.NEW
     assert await redis.zcard(f"{prefix}:{{00}}:approvals:{TENANT}") == 2
@@ -91,12 +93,12 @@ async def test_an_approval_lasts_as_long_as_a_conversation_may_be_idle(
     asking, using = (f"{prefix}:{{00}}:{name}:{TENANT}" for name in ("approvals", "approved"))
     for each in (id, late):
         await them.ask(TENANT, each, {0: DIGEST})
-    assert await them.use_up(TENANT, id, 0, DIGEST, by=id) is Use.NEW
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=id, run="one") is Use.NEW
 
     for key in (asking, using):
         assert seconds - 60 < await redis.pttl(key) / 1000 <= seconds
     await redis.zincrby(asking, -seconds * 1000, f"{late[5:]}0000/{DIGEST}")
-    assert await them.use_up(TENANT, late, 0, DIGEST, by=id) is Use.UNKNOWN
+    assert await them.use_up(TENANT, late, 0, DIGEST, by=id, run="one") is Use.UNKNOWN
     await them.ask(TENANT, store.new_id(), {0: DIGEST})
     assert await redis.zscore(asking, f"{late[5:]}0000/{DIGEST}") is None
     assert await complaints(redis, prefix) == []
@@ -110,12 +112,12 @@ async def test_what_was_used_stays_so_though_nobody_knows_any_more_by_whom(
     store = ConversationHistoryStore(connect(server_url), prefix=prefix)
     them, id = Approvals(store), store.new_id()
     await them.ask(TENANT, id, {0: DIGEST, 1: OTHER})
-    assert await them.use_up(TENANT, id, 0, DIGEST, by=id) is Use.NEW
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=id, run="one") is Use.NEW
     await them.ask(TENANT, id, {0: DIGEST, 1: OTHER})
     await redis.delete(f"{prefix}:{{00}}:approved:{TENANT}")
 
-    assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id(id)) is Use.UNKNOWN
-    assert await them.use_up(TENANT, id, 1, OTHER, by=id) is Use.NEW
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id(id), run="one") is Use.UNKNOWN
+    assert await them.use_up(TENANT, id, 1, OTHER, by=id, run="one") is Use.NEW
     assert await complaints(redis, prefix) == []
     await store.close()
 
@@ -127,8 +129,8 @@ async def test_a_lost_reply_uses_nothing_up(
     them, id = Approvals(store), store.new_id()
     await them.ask(TENANT, id, {0: DIGEST})
 
-    assert await them.use_up(TENANT, id, 0, DIGEST, by=id) in (Use.NEW, Use.AGAIN)
-    assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id()) is Use.GONE
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=id, run="one") in (Use.NEW, Use.AGAIN)
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id(), run="one") is Use.GONE
 
 
 @pytest.fixture
@@ -143,6 +145,6 @@ async def test_fakeredis_does_the_same(fake_url: str) -> None:
     them, id = Approvals(store), store.new_id()
     await them.ask(TENANT, id, {0: DIGEST})
 
-    assert await them.use_up(TENANT, id, 0, DIGEST, by=id) is Use.NEW
-    assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id()) is Use.GONE
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=id, run="one") is Use.NEW
+    assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id(), run="one") is Use.GONE
     await store.close()

@@ -48,7 +48,7 @@ class Talker:
 
     async def go_on(self) -> None:
         if parent := self._any():
-            chain = await self._store.chain(TENANT, parent, pin=True)
+            chain = await self._store.chain(TENANT, parent, pin=self._store.token())
             await self._append(parent, chain.pin)
 
     async def fork(self) -> None:
@@ -57,7 +57,7 @@ class Talker:
 
     async def give_up(self) -> None:
         if tip := self._any():
-            chain = await self._store.chain(TENANT, tip, pin=True)
+            chain = await self._store.chain(TENANT, tip, pin=self._store.token())
             await self._store.unpin(TENANT, tip, str(chain.pin))
 
     async def forget(self) -> None:

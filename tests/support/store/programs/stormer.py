@@ -112,7 +112,7 @@ class Stormer:
     async def go_on(self, tenant: str) -> None:
         """Read a chain, work, and append to it, as a run does; some die at that."""
         parent, started, erased = await self._any(tenant), time.monotonic(), self._erased
-        chain = await self._store.chain(tenant, parent, pin=True)
+        chain = await self._store.chain(tenant, parent, pin=self._store.token())
         self._note("read", self._objections(tenant, chain, erased))
         await asyncio.sleep(self._chance.uniform(0, RUN_SECONDS))
         if self._chance.random() < 0.05:
@@ -164,7 +164,7 @@ class Stormer:
 
     async def give_up(self, tenant: str) -> None:
         tip = await self._any(tenant)
-        chain = await self._store.chain(tenant, tip, pin=True)
+        chain = await self._store.chain(tenant, tip, pin=self._store.token())
         await self._store.unpin(tenant, tip, str(chain.pin))
         self._note("unpinned")
 

@@ -32,7 +32,7 @@ async def talk(url: str, prefix: str, seed: int) -> None:
             if parent and chance.random() < 0.3:
                 await store.get(TENANT, parent)
             if parent and chance.random() < 0.3:
-                pin = (await store.chain(TENANT, parent, pin=True)).pin
+                pin = (await store.chain(TENANT, parent, pin=store.token())).pin
             if parent and chance.random() < 0.2:
                 await store.forget(TENANT, parent)
             if chance.random() < 0.05:

@@ -1,0 +1,139 @@
+"""Whatever a request took of the store it gives back, wherever it is cancelled: at each of its awaits, one by one."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+from websockets.exceptions import ConnectionClosed
+
+from service.settings.settings import Settings
+from store.redis.connection import connect
+from tests.support.service.background import changed
+from tests.support.service.cancelling import Trap, When
+from tests.support.service.inside import Inside, answer, scripted, serving
+from tests.support.service.process import MODEL
+from tests.support.service.sockets import socket
+from tests.support.waiting import until
+
+TENANT = "acme"
+KEY = "acme-key-0123456789abcdefghij"
+LIMITS = "max_parallel_responses=50,max_tokens_per_1_month=100000000"
+HEADERS = {"authorization": f"Bearer {KEY}"}
+TASKS = ("RequestResponseCycle.run_asgi", "EventStream._answer", "Connection._work")
+"""The tasks of a request over HTTP, and of a lane of a WebSocket."""
+
+MOST_AWAITS = 300
+SECONDS = 3.0
+"""Within which what was taken has to be given back: far below any lease."""
+
+
+async def held(redis: Redis, prefix: str) -> list[str]:
+    """What the store has of holds, pins, reservations and keyed requests under way; that of queued jobs is theirs."""
+    seconds, micros = await redis.time()
+    now_ms, found, jobs = seconds * 1000 + micros // 1000, list[str](), set[str]()
+    async for name in redis.scan_iter(match=f"{prefix}:*", count=1000):
+        _, _, *kind = name.decode().removeprefix(prefix).split(":")
+        if kind[2:3] == ["job"]:
+            jobs.add(kind[-1])
+        elif "pins" in kind or "runs" in kind or kind[0] == "parallel":
+            found += [f"{kind[-2]} {member.decode()}" for member in await redis.zrangebyscore(name, now_ms, "+inf")]
+        elif kind[0] == "reserved":
+            found += [f"reserved {field.decode()}" for field in await redis.hkeys(name) if field != b"mean"]
+        elif kind[0] == "keyed":
+            records = [json.loads(record) for record in (await redis.hvals(name))]
+            found += [f"keyed {each}" for each in records if not each.get("ended") and each["lease"] > now_ms]
+    return [each for each in found if each.split()[-1] not in jobs]
+
+
+@pytest.fixture
+async def inside(settings: Settings) -> AsyncIterator[tuple[Inside, Settings]]:
+    """A service with keys and limits, and no worker: what is queued stays so."""
+    limited = changed(settings, worker=False, store_timeout_seconds=1.0, **_limited(settings))
+    async with serving(limited, scripted([answer("Yes.")])) as running:
+        yield running, limited
+
+
+def _limited(settings: Settings) -> dict[str, Any]:
+    from service.settings.settings import load_settings
+
+    made = load_settings(redis_url=settings.redis_url, api_keys=f"{TENANT}:{KEY}", tenant_limits=LIMITS)
+    return {name: getattr(made, name) for name in ("api_keys", "tenant_limits")}
+
+
+async def posted(inside: Inside, path: str = "/v1/responses", key: str = "", **body: Any) -> Any:
+    headers = HEADERS | ({"idempotency-key": key} if key else {})
+    async with inside.http() as http:
+        return await http.post(path, json=body, headers=headers)
+
+
+async def over_http(inside: Inside, parent: str, conversation: str, name: str, number: int) -> None:
+    kind: dict[str, Any] = {
+        "continued": {"previous_response_id": parent},
+        "in a conversation, with a key": {"conversation": conversation},
+        "a stream": {"previous_response_id": parent, "stream": True},
+        "in the background": {"conversation": conversation, "background": True},
+    }[name]
+    key = f"{name}-{number}" if "key" in name else ""
+    with suppress(httpx.HTTPError):
+        await posted(inside, key=key, model=MODEL, input="Hello", **kind)
+
+
+async def over_a_socket(inside: Inside, parent: str, conversation: str, name: str, number: int) -> None:
+    body = {"previous_response_id": parent} if name == "continued" else {"conversation": conversation}
+    with suppress(ConnectionClosed):
+        async with socket(inside.url, additional_headers=HEADERS) as connected:
+            await connected.ask("Hello", **body)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.5):  # a lane that was cancelled says nothing
+                    await connected.rest()
+
+
+WAYS: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
+    "http: continued": (over_http, "continued"),
+    "http: in a conversation, with a key": (over_http, "in a conversation, with a key"),
+    "http: a stream": (over_http, "a stream"),
+    "http: in the background": (over_http, "in the background"),
+    "socket: continued": (over_a_socket, "continued"),
+    "socket: in a conversation": (over_a_socket, "in a conversation"),
+}
+
+
+@pytest.mark.parametrize("when", ["asked", "answered", "twice"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_request_that_is_cancelled_at_any_await_gives_back_what_it_took(
+    inside: tuple[Inside, Settings], way: str, when: When
+) -> None:
+    (running, settings), (ask, name) = inside, WAYS[way]
+    parent = (await posted(running, model=MODEL, input="Hi")).json()["id"]
+    async with connect(settings.redis_url) as redis:  # pyright: ignore
+        await until(lambda: held(redis, settings.key_prefix), wanted=lambda found: not found)
+        lost: list[str] = []
+        for at in range(MOST_AWAITS):
+            conversation = (await posted(running, "/v1/conversations")).json()["id"]
+            trap = Trap(TASKS, at, when)
+            trap.install()
+            try:
+                await ask(running, parent, conversation, name, at)
+            finally:
+                trap.remove()
+            try:
+                await until(lambda: held(redis, settings.key_prefix), SECONDS, wanted=lambda found: not found)
+            except TimeoutError as error:
+                lost.append(f"{at} {trap.places[at] if at < len(trap.places) else ''}: {str(error)[-300:]}")
+                await redis.delete(
+                    *[
+                        n
+                        async for n in redis.scan_iter(match=f"{settings.key_prefix}:*")
+                        if any(w in n for w in (b":pins:", b":runs:", b"parallel", b"reserved", b"keyed"))
+                    ]
+                )
+            if at >= len(trap.places):
+                break
+        print(way, when, len(trap.places), "awaits")
+        assert not lost, "\n".join(lost)
+        assert len(trap.places) < MOST_AWAITS
