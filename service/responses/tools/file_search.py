@@ -183,7 +183,7 @@ async def searched(call: HostedCall, server: ToolServer) -> Outcome:
     if not queries:
         return failed(f"The arguments are no object with 'queries', a list of 1 to {MAX_QUERIES} texts.")
     try:
-        answer = await server.call(call.tool.tool, {"queries": queries} | options)
+        answer = await server.call(call.tool.tool, {"queries": queries} | options, repeatable=call.tool.repeatable)
     except ToolFailure as failure:
         _log(call, f"it answers with error {failure.code}" if isinstance(failure, ProtocolFailure) else str(failure))
         return failed(str(failure))

@@ -165,8 +165,10 @@ class ToolServer(Protocol):
         """All of its tools. Raises a ToolFailure."""
         ...
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
-        """What a tool says. Raises a ToolFailure. Cancelled, it has told the server so, where it could."""
+    async def call(self, name: str, arguments: dict[str, Any], *, repeatable: bool = False) -> ToolResult:
+        """What a tool says. One that is `repeatable` may be called again where nobody knows whether it was. Raises a
+        ToolFailure. Cancelled, it has told the server so, where it could.
+        """
         ...
 
     async def close(self) -> None:

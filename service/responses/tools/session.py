@@ -8,6 +8,7 @@ would run on the event loop. A session lives in a task of its own, as the client
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import lru_cache, partial
@@ -62,6 +63,13 @@ UNREADABLE = ("Failed to parse JSON response", "Failed to parse SSE message")
 
 MADE_UP = ("Session terminated", "Not Found", "Server returned an error response")
 """What the package says where an answer has a status that says no, and no error of the protocol."""
+
+NO_SESSION = re.compile(
+    r"session[ -]?id|session (not found|(has )?(been )?(terminated|expired)|does not exist)|(unknown|invalid) session"
+    r"|not initialized",
+    re.IGNORECASE,
+)
+"""How servers say that they know no such session, in the words of the official SDKs and of those like them."""
 
 NOT_OF_THE_PROTOCOL = "Its answer is none of the protocol's."
 
@@ -131,11 +139,11 @@ class Session:
         async with self._within(self.limits.list_seconds):
             return self._redaction.listing(await self._twice(self._list))
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
-        """What a tool says. Raises a ToolFailure. Cancelled, it has told the server so."""
+    async def call(self, name: str, arguments: dict[str, Any], *, repeatable: bool = False) -> ToolResult:
+        """See the port. Cancelled, it has told the server so."""
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
         async with self._within(self.limits.call_seconds):
-            result = await self._twice(partial(self._call, request))
+            result = await self._twice(partial(self._call, request, repeatable))
         return result_of(result, self._redaction, self.limits.output_chars)
 
     async def close(self) -> None:
@@ -174,14 +182,18 @@ class Session:
                 return Listing(tuple(tools), instructions)
         raise Unreachable(f"Its list of tools has more than {MAX_PAGES} pages.")
 
-    async def _call(self, request: types.CallToolRequest, client: Client) -> types.CallToolResult:
+    async def _call(self, request: types.CallToolRequest, repeatable: bool, client: Client) -> types.CallToolResult:
+        def call() -> Coroutine[Any, Any, types.CallToolResult]:
+            return self._asked(client, client.session.send_request(request, types.CallToolResult), repeatable)
+
         try:
-            return await self._asked(client, client.session.send_request(request, types.CallToolResult))
+            return await call()
         except ProtocolFailure as failure:
-            if failure.code != types.HEADER_MISMATCH:
+            refused = repeatable or (self._heard is not None and self._heard.status == 400)
+            if failure.code != types.HEADER_MISMATCH or not refused:
                 raise
         await self._asked(client, client.session.list_tools())  # it wants headers that its list tells of
-        return await self._asked(client, client.session.send_request(request, types.CallToolResult))
+        return await call()
 
     async def _twice(self, step: Callable[[Client], Awaitable[T]]) -> T:
         """A step, and once more in a new session where the server has forgotten this one. Raises a ToolFailure."""
@@ -265,8 +277,8 @@ class Session:
         except TimeoutError:
             raise Unreachable(f"It did not start within {seconds:g} s.") from None
 
-    async def _asked(self, client: Client, asking: Coroutine[Any, Any, T]) -> T:
-        """What the server answers. Raises a ToolFailure, or _Forgotten."""
+    async def _asked(self, client: Client, asking: Coroutine[Any, Any, T], repeatable: bool = True) -> T:
+        """The server's answer. Raises a ToolFailure, or _Forgotten."""
         try:
             await self._turnstile.passed()
         except asyncio.CancelledError:
@@ -278,25 +290,32 @@ class Session:
             return await asking
         except Exception as error:
             failure = self._failure(error)
-            forgotten = self._is_forgotten(error)
+            forgotten = self._is_forgotten(error, repeatable)
             if forgotten or (isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED):
                 if self._ready is not None and self._ready.done() and self._ready.result() is client:
                     await self._end()  # whoever asks next opens another one
                 _era(mark_of(self.connection)).mode = "auto"
             raise _Forgotten(failure) if forgotten else failure from error
 
-    def _is_forgotten(self, error: BaseException) -> bool:
+    def _is_forgotten(self, error: BaseException, repeatable: bool) -> bool:
         """Whether the server did nothing with what it was asked, as it knows no such session, or no such era. It says
         so by the protocol's own error for it, by an error with HTTP's 400, or by a 404 for a session that has a name.
         Of what comes first in an era that was only remembered, either status is enough.
+
+        Gateways give these statuses to an exception of a tool as well, which comes after its effect. So of a call that
+        is not `repeatable` either status is enough alone without a body of the protocol, or with words for it.
         """
         heard = self._heard
         if not isinstance(error, MCPError) or heard is None:
             return False
         if error.code in (types.INVALID_PARAMS, types.HEADER_MISMATCH):
             return False
+        if not repeatable and heard.status in (400, 404) and not _is_made_up(error):
+            return error.code == types.UNSUPPORTED_PROTOCOL_VERSION or bool(NO_SESSION.search(error.message))
         if heard.status == 404:
-            return heard.named or not heard.answered
+            return heard.named or (repeatable and not heard.answered)
+        if not repeatable:
+            return False
         refused = heard.status == 400 and not (heard.answered and _is_made_up(error))
         return refused or error.code == types.UNSUPPORTED_PROTOCOL_VERSION
 

@@ -319,7 +319,7 @@ class ToolRun:
                 return failed(f"This service has no server '{label}' any more.")
             if kind == FILE_SEARCH:
                 return await file_search.searched(call, session)
-            result = await session.call(call.tool.tool, arguments)
+            result = await session.call(call.tool.tool, arguments, repeatable=call.tool.repeatable)
         except ToolFailure as failure:
             return Outcome("failed", f"Error: {failure}", error=failure.error)
         if result.failed:

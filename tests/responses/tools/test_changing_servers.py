@@ -145,6 +145,33 @@ async def test_a_tool_that_is_refused_by_name_says_so_and_is_asked_for_once() ->
     assert asked_for == 1
 
 
+@pytest.mark.parametrize("repeatable", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [*((code, 400) for code in (-32000, -32001, -32603)), *((code, 404) for code in (-32001, -32603)), (-32022, 200)],
+)
+async def test_an_error_that_comes_after_the_effect_is_no_forgotten_session(
+    code: int, status: int, named: bool, repeatable: bool
+) -> None:
+    calls = 0
+
+    async def sending(request: web.Request, asked: Any) -> web.StreamResponse:
+        nonlocal calls
+        if asked["method"] == "tools/call":
+            calls += 1
+            return refusal(asked, code, "The quota is exceeded after sending.", status)
+        said = await polite(request, asked)
+        if named and asked["method"] == "initialize":
+            said.headers["mcp-session-id"] = "1"
+        return said
+
+    async with server(sending) as session:
+        with pytest.raises(ToolFailure):
+            await session.call("t", {}, repeatable=repeatable)
+    assert calls == 1 or repeatable
+
+
 # --- servers that quote what signs in ---
 
 KEY = "s3cret-of-the-operator"

@@ -41,7 +41,7 @@ class Stub:
             raise Unreachable("It is away.")
         return Listing((ListedTool("t", "", {"type": "object"}),))
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+    async def call(self, name: str, arguments: dict[str, Any], *, repeatable: bool = False) -> ToolResult:
         """Nothing calls it here."""
         raise AssertionError(name)
 
