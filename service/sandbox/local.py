@@ -23,12 +23,18 @@ from service.sandbox.forks import Zygote
 from service.sandbox.inside.mounts import LINK
 from service.sandbox.port import Cell, File, Full, Gone, Limits, Unusable
 from service.sandbox.proof import prove
-from service.sandbox.session import Session
+from service.sandbox.session import Session, looking
 from service.sandbox.users import RANGE, Users
 
 CHUNK_BYTES = 1 << 18
 LOOKS = 20
 """How often it is looked for idle sessions within the time for which one may be idle."""
+
+LOOK_SECONDS = 0.1
+"""How often it is looked what a cell has written, where that is not too dear."""
+
+LOOK_SHARE = 0.2
+"""The most of a processor that all looks at cells take together: where they take longer, there are fewer of them."""
 
 SHARED = "matplotlib"
 """What lies beside the folders of those who have sessions."""
@@ -67,7 +73,8 @@ class LocalSandbox:
         self._lock = -1
         self._users: Users | None = None
         self._burials: set[asyncio.Task[None]] = set()
-        self._looking: asyncio.Task[None] | None = None
+        self._idle: asyncio.Task[None] | None = None
+        self._looks: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """As the port has it: the sessions of this machine are tried before anybody gets one."""
@@ -78,7 +85,7 @@ class LocalSandbox:
         except BaseException:
             await self.aclose()
             raise
-        self._looking = asyncio.create_task(self._end_idle())
+        self._idle = asyncio.create_task(self._end_idle())
 
     async def open(self, session: str, tenant: str, limits: Limits) -> str:
         """As the port has it."""
@@ -103,7 +110,10 @@ class LocalSandbox:
 
     async def run(self, session: str, call: str, code: str) -> Cell:
         """As the port has it."""
-        return await self._found(session).run(call, code)
+        found = self._found(session)
+        if not self._looks or self._looks.done():
+            self._looks = asyncio.create_task(self._look())
+        return await found.run(call, code)
 
     async def stop(self, session: str, call: str) -> None:
         """As the port has it."""
@@ -136,8 +146,8 @@ class LocalSandbox:
         """As the port has it."""
         found = self._found(session)
         made = len(folders.parts_of(path))
-        there, used = await asyncio.to_thread(found.used)
-        begun = found.outside_bytes - used - made * folders.ENTRY_BYTES
+        there = await looking(found.used)
+        begun = found.outside_bytes - there.disk_bytes - made * folders.ENTRY_BYTES
         if there.entries + made > found.limits.files:
             raise Full(f"the session has {there.entries:,} files already")
         writing = await asyncio.to_thread(folders.Writing, found.folder, path, found.uid)
@@ -166,8 +176,9 @@ class LocalSandbox:
         if self._zygote:
             await self._zygote.end()
         await asyncio.gather(*self._opening.values(), *self._burials, return_exceptions=True)
-        if self._looking:
-            self._looking.cancel()
+        for task in (self._idle, self._looks):
+            if task:
+                task.cancel()
         if self._run:
             run, self._run = self._run, None
             await asyncio.to_thread(folders.remove_tree, run)
@@ -246,6 +257,13 @@ class LocalSandbox:
         self._tenants[tenant] -= 1
         if not self._tenants[tenant]:
             del self._tenants[tenant]
+
+    async def _look(self) -> None:
+        """Look at the sessions that run cells in turn, as long as there are any."""
+        while running := [session for session in self._sessions.values() if session.busy]:
+            for session in running:
+                took = await session.look()
+                await asyncio.sleep(max(LOOK_SECONDS / len(running), took / LOOK_SHARE - took))
 
     async def _end_idle(self) -> None:
         """Close sessions that nobody has used for too long, for ever."""

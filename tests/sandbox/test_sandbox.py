@@ -20,6 +20,13 @@ LOOP = "import time\nwhile True: time.sleep(0.01)"
 STUBBORN = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + LOOP
 WITHOUT_NAME = "import os\nkept = [os.open('.', os.O_TMPFILE | os.O_RDWR) for _ in range(9)]\n"
 TEMPORARY = "from tempfile import TemporaryFile as file\nkept = []\n"
+PARTS_OF_MEMORY = """
+import ctypes, mmap, time
+kept = mmap.mmap(-1, 5_000 * 4096)
+first = ctypes.addressof(ctypes.c_char.from_buffer(kept))
+for page in range(0, 5_000, 2): ctypes.CDLL(None).mprotect(ctypes.c_void_p(first + 4096 * page), 4096, 1)
+time.sleep(15)
+"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["local", "remote"])
@@ -293,6 +300,8 @@ async def opens_anew(sandbox: Sandbox, session: str) -> None:
         ("import os\nwhile True: os.mkdir('d'); os.chdir('d')", "it had more than 50 files"),
         (f"{WITHOUT_NAME}while True:\n  for f in kept: os.write(f, b'x' * 100_000)", "its files took"),
         (f"{TEMPORARY}while True: kept.append(file()); kept[-1].write(b'x' * 900_000)", "its files took"),
+        ("import tempfile\nfor _ in range(60): tempfile.mkstemp()", "it had more than 50 files"),
+        (PARTS_OF_MEMORY, "it had more than 4,096 parts of memory"),
     ],
 )  # fmt: skip
 async def test_what_breaks_a_session_breaks_no_other(sandbox: Sandbox, session: str, code: str, why: str) -> None:
