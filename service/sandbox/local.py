@@ -21,7 +21,7 @@ from service import logs
 from service.sandbox import folder as folders
 from service.sandbox.forks import Zygote
 from service.sandbox.inside.mounts import LINK
-from service.sandbox.port import Cell, File, Full, Gone, Limits, Unusable
+from service.sandbox.port import Cell, File, Full, Gone, Limits, Opened, Unusable
 from service.sandbox.proof import prove
 from service.sandbox.session import Session, looking
 from service.sandbox.users import RANGE, Users
@@ -63,7 +63,7 @@ class LocalSandbox:
         self._places, self._most = places, most
         self._base = base or Path(tempfile.gettempdir(), f"harmonium-sandbox-{os.getuid()}")
         self._sessions: dict[str, Session] = {}
-        self._opening: dict[str, asyncio.Task[Session]] = {}
+        self._opening: dict[str, asyncio.Task[list[tuple[str, str]]]] = {}
         self._free = list(range(places.sessions))
         self._tenants = Counter[str]()
         """How many places each tenant has."""
@@ -87,26 +87,24 @@ class LocalSandbox:
             raise
         self._idle = asyncio.create_task(self._end_idle())
 
-    async def open(self, session: str, tenant: str, limits: Limits) -> str:
+    async def open(self, session: str, tenant: str, limits: Limits, *, lasting: bool = False) -> Opened:
         """As the port has it."""
         if not NAME.fullmatch(session):
             raise ValueError(f"no name of a session: {session[:80]!r}")
         if (known := self._sessions.get(session)) and not known.alive:
             await known.gone.wait()
+        instead_of: list[tuple[str, str]] = []
         if session not in self._sessions:
             if session not in self._opening:
-                opening = asyncio.create_task(self._begin(session, tenant, limits.within(self._most)))
+                opening = asyncio.create_task(self._begin(session, tenant, limits.within(self._most), lasting))
                 self._opening[session] = opening
                 opening.add_done_callback(lambda _: self._opening.pop(session))
-            await asyncio.shield(self._opening[session])
+            instead_of = await asyncio.shield(self._opening[session])
         found = self._found(session)
         if found.tenant != tenant:
             raise Gone(f"there is no session {session}")
-        return self.path_of(found)
-
-    def path_of(self, session: Session) -> str:
-        """What a session's code calls its folder."""
-        return str(LINK) if self._zygote and self._zygote.linked else str(session.folder)
+        folder = LINK if self._zygote and self._zygote.linked else found.folder
+        return Opened(str(folder), tuple(instead_of))
 
     async def run(self, session: str, call: str, code: str) -> Cell:
         """As the port has it."""
@@ -145,6 +143,7 @@ class LocalSandbox:
     async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
         """As the port has it."""
         found = self._found(session)
+        found.lasting = True
         made = len(folders.parts_of(path))
         there = await looking(found.used)
         begun = found.outside_bytes - there.disk_bytes - made * folders.ENTRY_BYTES
@@ -203,12 +202,16 @@ class LocalSandbox:
         session.touch()
         return session
 
-    async def _begin(self, name: str, tenant: str, limits: Limits) -> Session:
-        """Take a place, and fork. Raises Full and Unusable."""
-        if not self._free:
-            raise Full(f"all {self._places.sessions} sessions of Python that there may be are taken")
-        if self._tenants[tenant] >= self._places.tenant_sessions:
-            raise Full(f"a tenant may have {self._places.tenant_sessions} sessions of Python at once")
+    async def _begin(self, name: str, tenant: str, limits: Limits, lasting: bool) -> list[tuple[str, str]]:
+        """Take a place, and fork: the sessions that gave theirs up, with their tenants. Raises Full and Unusable."""
+        instead_of: list[tuple[str, str]] = []
+        while reason := self._lacking(tenant):
+            if not (known := self._dispensable(tenant)):
+                raise Full(reason)
+            session = self._sessions[known]
+            session.kill("it gave its place up to another")
+            instead_of.append((session.tenant, known))
+            await session.gone.wait()
         place = self._free.pop(0)
         self._tenants[tenant] += 1
         home = None
@@ -224,11 +227,32 @@ class LocalSandbox:
             if isinstance(error, OSError):
                 raise Unusable(f"a session can't begin: {error.strerror}") from error
             raise
+        session.lasting = lasting
         self._sessions[name] = session
         burial = asyncio.create_task(self._bury(name, session, place))
         self._burials.add(burial)
         burial.add_done_callback(self._burials.discard)
-        return session
+        return instead_of
+
+    def _lacking(self, tenant: str) -> str:
+        """Why a tenant can't have a place as things are, if it can't."""
+        if not self._free:
+            return f"all {self._places.sessions} sessions of Python that there may be are taken"
+        if self._tenants[tenant] >= self._places.tenant_sessions:
+            return f"a tenant may have {self._places.tenant_sessions} sessions of Python at once"
+        return ""
+
+    def _dispensable(self, tenant: str) -> str:
+        """The session that gives its place up to one of a tenant's, if any may: one of its own where the tenant has its
+        share, else one of a tenant that has more, of the one that has most, or else one of its own.
+        """
+        own = self._tenants[tenant]
+        order: dict[str, tuple[int, bool, bool, float]] = {}
+        for name, session in self._sessions.items():
+            more = self._tenants[session.tenant] - own
+            if session.idle and (session.tenant == tenant or (more > 0 and own < self._places.tenant_sessions)):
+                order[name] = -more, session.tenant != tenant, session.lasting, session.used_at
+        return min(order, key=order.__getitem__, default="")
 
     async def _forking(self) -> tuple[Zygote, Users]:
         """The zygote, a new one if there is none, and whom its sessions may be. Raises Unusable."""

@@ -41,6 +41,9 @@ THREADS = 64
 beyond those that the user had when the zygote began.
 """
 
+FIRST_CELL_SECONDS = 10.0
+"""For how long a session that nobody uses waits for its first cell before it counts as idle."""
+
 READY_SECONDS = 10.0
 """How long a new session may take to say that it is confined."""
 
@@ -100,6 +103,8 @@ class Session:
     def __init__(self, tenant: str, limits: Limits, home: Path, uid: int | None) -> None:
         """`home` has its folders, `uid` is its user where that is its own."""
         self.tenant, self.limits, self.home, self.uid = tenant, limits, home, uid
+        self.lasting = False
+        """Whether it gives its place up only after those that aren't."""
         self.folder = home / "data"
         self.used_at = asyncio.get_running_loop().time()
         self._died: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
@@ -145,13 +150,19 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether its process hasn't ended."""
-        return not self._died.done()
+        """Whether its process hasn't ended, and nobody has killed it."""
+        return not self._died.done() and not self.why
 
     @property
     def busy(self) -> bool:
         """Whether a cell runs or waits."""
         return bool(self._running)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody would miss its place: no cell runs or waits, nor is the first one about to."""
+        waits = not self._cells and asyncio.get_running_loop().time() - self.used_at < FIRST_CELL_SECONDS
+        return self.alive and not self.busy and not waits
 
     async def run(self, call: str, code: str) -> Cell:
         """The Cell of a call, which runs now unless it has before. Raises Full and Gone."""
