@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from service.sandbox.local import LocalSandbox
 from service.sandbox.port import Cell, Gone, SandboxError
-from service.sandbox.wire import MAX_BODY_BYTES, STATUS, WAIT_SECONDS, Of, OfFile, Open, Opened, Refusal, Run, Stop
+from service.sandbox.wire import MAX_BODY_BYTES, STATUS, WAIT_SECONDS, Of, OfFile, Open, Refusal, Run, Stop
 
 Asked = TypeVar("Asked")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -64,7 +64,7 @@ class SandboxApp:
     async def open(self, request: Request) -> Response:
         """Have a session."""
         asked = await _read(request, Open)
-        return _json(Opened(await self._sandbox.open(asked.session, asked.tenant, asked.limits)))
+        return _json(await self._sandbox.open(asked.session, asked.tenant, asked.limits, lasting=asked.lasting))
 
     async def run(self, request: Request) -> Response:
         """Run a cell, and wait a while for its end."""

@@ -8,7 +8,6 @@ import ctypes
 import os
 import secrets
 import stat
-import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,7 +26,14 @@ BLOCK = 512
 ENTRY_BYTES = 1 << 12
 """The most of a disk that a new folder takes, and the last part of a file beyond what it has."""
 
-STOP_POLL_SECONDS = 0.0001
+MAX_MAPPINGS = 4096
+"""Parts of a session's memory, which are the lines of its map: reading each takes time, and a session can have 65,530.
+Python with NumPy, pandas and Matplotlib has some 700, and 64 threads some 200 more.
+"""
+
+LONG_LINE_BYTES = 256
+"""A line that is longer, by the name of a mapped file, counts as several."""
+
 _LIBC = ctypes.CDLL(None)
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -44,20 +50,20 @@ class Seen(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a look found: files by path, the disk that they take, and how many files and folders there are. `over` where
-    there is more than anybody wants to count.
+    """What a look found: files by path, the disk that they take, and how many files and folders there are. `over` says
+    what there is more of than anybody wants to count.
     """
 
     files: dict[str, Seen]
     disk_bytes: int
     entries: int
-    over: bool
+    over: str
 
 
 def look(folder: Path, most_files: int) -> Content:
     """All files below a folder, until there are more than `most_files`."""
     files: dict[str, Seen] = {}
-    used, count, over = 0, 0, False
+    used, count, over = 0, 0, ""
     waiting = [("", 0)]
     while waiting and not over:
         below, depth = waiting.pop()
@@ -69,7 +75,8 @@ def look(folder: Path, most_files: int) -> Content:
                 waiting.append((f"{path}/", depth + 1))
             elif stat.S_ISREG(found.st_mode) and len(path) <= MAX_PATH_CHARS and _is_text(path):
                 files[path] = Seen(found.st_size, found.st_mtime_ns, found.st_ino)
-            if over := count > most_files or depth >= MAX_DEPTH:
+            if count > most_files or depth >= MAX_DEPTH:
+                over = f"more than {most_files:,} files, or folders too deep in each other"
                 break
     return Content(files, used, count, over)
 
@@ -89,14 +96,9 @@ def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
         return  # it went meanwhile, and maybe another has its place; when a cell has ended nothing moves any more
 
 
-def stopped(pid: int, seconds: float) -> bool:
-    """Wait until no thread of a process runs, which was told to stop; False where one still does."""
-    deadline = time.monotonic() + seconds
-    while not all(_state(f"/proc/{pid}/task/{thread}/stat") in b"tTZX" for thread in _listed(f"/proc/{pid}/task")):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(STOP_POLL_SECONDS)
-    return True
+def stopped(pid: int) -> bool:
+    """Whether no thread of a process runs, which was told to stop."""
+    return all(_state(f"/proc/{pid}/task/{thread}/stat") in b"tTZX" for thread in _listed(f"/proc/{pid}/task"))
 
 
 def _state(status: str) -> bytes:
@@ -107,18 +109,16 @@ def _state(status: str) -> bytes:
         return b"X"
 
 
-def nameless_bytes(pid: int, uid: int | None, home: Path, most_of_one: int) -> int:
+def nameless(pid: int, uid: int | None, home: Path, most_of_one: int) -> Content:
     """What a process has of files that have no name any more and are open, or only mapped into its memory.
 
     Of the latter nobody can tell the size: each counts as the largest file that there may be. `uid` is its user, where
     that is its own, and `home` has all that it may write.
     """
     with _as_user(uid):
-        files, maps = _held(pid)
-    name = b"/%b/" % os.fsencode(home.name)
-    lines = maps.splitlines() if name in maps else []
-    mapped = {int(line.split(maxsplit=5)[4]) for line in lines if name in line and line.endswith(b" (deleted)")}
-    return sum(files.values()) * BLOCK + len(mapped - files.keys()) * most_of_one
+        files, mapped, lines = _held(pid, b"/%b/" % os.fsencode(home.name))
+    over = f"more than {MAX_MAPPINGS:,} parts of memory" if lines > MAX_MAPPINGS else ""
+    return Content({}, sum(files.values()) * BLOCK + len(mapped - files.keys()) * most_of_one, 0, over)
 
 
 @contextmanager
@@ -136,18 +136,33 @@ def _as_user(uid: int | None) -> Generator[None]:
         _LIBC.setfsgid(os.getegid())
 
 
-def _held(pid: int) -> tuple[dict[int, int], bytes]:
-    """The open files of a process and the map of its memory, as any of its threads shows them: they share both."""
+def _held(pid: int, name: bytes) -> tuple[dict[int, int], set[int], int]:
+    """The open files of a process, and as `_mapped`, as any of its threads shows them: they share both."""
     for thread in _listed(task := f"/proc/{pid}/task"):
         try:
-            if maps := Path(task, thread, "maps").read_bytes():
-                return _open_files(f"{task}/{thread}/fd"), maps
+            mapped, lines = _mapped(f"{task}/{thread}/maps", name)
+            if lines:
+                return _open_files(f"{task}/{thread}/fd"), mapped, lines
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended
         except PermissionError:
             if _state(f"{task}/{thread}/stat") not in b"ZX":
                 raise
-    return {}, b""
+    return {}, set(), 0
+
+
+def _mapped(path: str, name: bytes) -> tuple[set[int], int]:
+    """The inodes of mapped files with `name` in their paths that are deleted, and how many lines a map of memory has:
+    more than MAX_MAPPINGS are not read.
+    """
+    found: set[int] = set()
+    lines = 0
+    with open(path, "rb") as maps:
+        while lines <= MAX_MAPPINGS and (line := maps.readline()):
+            lines += 1 + len(line) // LONG_LINE_BYTES
+            if name in line and line.endswith(b" (deleted)\n"):
+                found.add(int(line.split(maxsplit=5)[4]))
+    return found, lines
 
 
 def _open_files(folder: str) -> dict[int, int]:

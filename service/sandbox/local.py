@@ -21,14 +21,20 @@ from service import logs
 from service.sandbox import folder as folders
 from service.sandbox.forks import Zygote
 from service.sandbox.inside.mounts import LINK
-from service.sandbox.port import Cell, File, Full, Gone, Limits, Unusable
+from service.sandbox.port import Cell, File, Full, Gone, Limits, Opened, Unusable
 from service.sandbox.proof import prove
-from service.sandbox.session import Session
+from service.sandbox.session import Session, looking
 from service.sandbox.users import RANGE, Users
 
 CHUNK_BYTES = 1 << 18
 LOOKS = 20
 """How often it is looked for idle sessions within the time for which one may be idle."""
+
+LOOK_SECONDS = 0.1
+"""How often it is looked what a cell has written, where that is not too dear."""
+
+LOOK_SHARE = 0.2
+"""The most of a processor that all looks at cells take together: where they take longer, there are fewer of them."""
 
 SHARED = "matplotlib"
 """What lies beside the folders of those who have sessions."""
@@ -57,7 +63,7 @@ class LocalSandbox:
         self._places, self._most = places, most
         self._base = base or Path(tempfile.gettempdir(), f"harmonium-sandbox-{os.getuid()}")
         self._sessions: dict[str, Session] = {}
-        self._opening: dict[str, asyncio.Task[Session]] = {}
+        self._opening: dict[str, asyncio.Task[list[tuple[str, str]]]] = {}
         self._free = list(range(places.sessions))
         self._tenants = Counter[str]()
         """How many places each tenant has."""
@@ -67,7 +73,8 @@ class LocalSandbox:
         self._lock = -1
         self._users: Users | None = None
         self._burials: set[asyncio.Task[None]] = set()
-        self._looking: asyncio.Task[None] | None = None
+        self._idle: asyncio.Task[None] | None = None
+        self._looks: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """As the port has it: the sessions of this machine are tried before anybody gets one."""
@@ -78,32 +85,33 @@ class LocalSandbox:
         except BaseException:
             await self.aclose()
             raise
-        self._looking = asyncio.create_task(self._end_idle())
+        self._idle = asyncio.create_task(self._end_idle())
 
-    async def open(self, session: str, tenant: str, limits: Limits) -> str:
+    async def open(self, session: str, tenant: str, limits: Limits, *, lasting: bool = False) -> Opened:
         """As the port has it."""
         if not NAME.fullmatch(session):
             raise ValueError(f"no name of a session: {session[:80]!r}")
         if (known := self._sessions.get(session)) and not known.alive:
             await known.gone.wait()
+        instead_of: list[tuple[str, str]] = []
         if session not in self._sessions:
             if session not in self._opening:
-                opening = asyncio.create_task(self._begin(session, tenant, limits.within(self._most)))
+                opening = asyncio.create_task(self._begin(session, tenant, limits.within(self._most), lasting))
                 self._opening[session] = opening
                 opening.add_done_callback(lambda _: self._opening.pop(session))
-            await asyncio.shield(self._opening[session])
+            instead_of = await asyncio.shield(self._opening[session])
         found = self._found(session)
         if found.tenant != tenant:
             raise Gone(f"there is no session {session}")
-        return self.path_of(found)
-
-    def path_of(self, session: Session) -> str:
-        """What a session's code calls its folder."""
-        return str(LINK) if self._zygote and self._zygote.linked else str(session.folder)
+        folder = LINK if self._zygote and self._zygote.linked else found.folder
+        return Opened(str(folder), tuple(instead_of))
 
     async def run(self, session: str, call: str, code: str) -> Cell:
         """As the port has it."""
-        return await self._found(session).run(call, code)
+        found = self._found(session)
+        if not self._looks or self._looks.done():
+            self._looks = asyncio.create_task(self._look())
+        return await found.run(call, code)
 
     async def stop(self, session: str, call: str) -> None:
         """As the port has it."""
@@ -135,9 +143,10 @@ class LocalSandbox:
     async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
         """As the port has it."""
         found = self._found(session)
+        found.lasting = True
         made = len(folders.parts_of(path))
-        there, used = await asyncio.to_thread(found.used)
-        begun = found.outside_bytes - used - made * folders.ENTRY_BYTES
+        there = await looking(found.used)
+        begun = found.outside_bytes - there.disk_bytes - made * folders.ENTRY_BYTES
         if there.entries + made > found.limits.files:
             raise Full(f"the session has {there.entries:,} files already")
         writing = await asyncio.to_thread(folders.Writing, found.folder, path, found.uid)
@@ -166,8 +175,9 @@ class LocalSandbox:
         if self._zygote:
             await self._zygote.end()
         await asyncio.gather(*self._opening.values(), *self._burials, return_exceptions=True)
-        if self._looking:
-            self._looking.cancel()
+        for task in (self._idle, self._looks):
+            if task:
+                task.cancel()
         if self._run:
             run, self._run = self._run, None
             await asyncio.to_thread(folders.remove_tree, run)
@@ -192,12 +202,16 @@ class LocalSandbox:
         session.touch()
         return session
 
-    async def _begin(self, name: str, tenant: str, limits: Limits) -> Session:
-        """Take a place, and fork. Raises Full and Unusable."""
-        if not self._free:
-            raise Full(f"all {self._places.sessions} sessions of Python that there may be are taken")
-        if self._tenants[tenant] >= self._places.tenant_sessions:
-            raise Full(f"a tenant may have {self._places.tenant_sessions} sessions of Python at once")
+    async def _begin(self, name: str, tenant: str, limits: Limits, lasting: bool) -> list[tuple[str, str]]:
+        """Take a place, and fork: the sessions that gave theirs up, with their tenants. Raises Full and Unusable."""
+        instead_of: list[tuple[str, str]] = []
+        while reason := self._lacking(tenant):
+            if not (known := self._dispensable(tenant)):
+                raise Full(reason)
+            session = self._sessions[known]
+            session.kill("it gave its place up to another")
+            instead_of.append((session.tenant, known))
+            await session.gone.wait()
         place = self._free.pop(0)
         self._tenants[tenant] += 1
         home = None
@@ -213,11 +227,32 @@ class LocalSandbox:
             if isinstance(error, OSError):
                 raise Unusable(f"a session can't begin: {error.strerror}") from error
             raise
+        session.lasting = lasting
         self._sessions[name] = session
         burial = asyncio.create_task(self._bury(name, session, place))
         self._burials.add(burial)
         burial.add_done_callback(self._burials.discard)
-        return session
+        return instead_of
+
+    def _lacking(self, tenant: str) -> str:
+        """Why a tenant can't have a place as things are, if it can't."""
+        if not self._free:
+            return f"all {self._places.sessions} sessions of Python that there may be are taken"
+        if self._tenants[tenant] >= self._places.tenant_sessions:
+            return f"a tenant may have {self._places.tenant_sessions} sessions of Python at once"
+        return ""
+
+    def _dispensable(self, tenant: str) -> str:
+        """The session that gives its place up to one of a tenant's, if any may: one of its own where the tenant has its
+        share, else one of a tenant that has more, of the one that has most, or else one of its own.
+        """
+        own = self._tenants[tenant]
+        order: dict[str, tuple[int, bool, bool, float]] = {}
+        for name, session in self._sessions.items():
+            more = self._tenants[session.tenant] - own
+            if session.idle and (session.tenant == tenant or (more > 0 and own < self._places.tenant_sessions)):
+                order[name] = -more, session.tenant != tenant, session.lasting, session.used_at
+        return min(order, key=order.__getitem__, default="")
 
     async def _forking(self) -> tuple[Zygote, Users]:
         """The zygote, a new one if there is none, and whom its sessions may be. Raises Unusable."""
@@ -246,6 +281,13 @@ class LocalSandbox:
         self._tenants[tenant] -= 1
         if not self._tenants[tenant]:
             del self._tenants[tenant]
+
+    async def _look(self) -> None:
+        """Look at the sessions that run cells in turn, as long as there are any."""
+        while running := [session for session in self._sessions.values() if session.busy]:
+            for session in running:
+                took = await session.look()
+                await asyncio.sleep(max(LOOK_SECONDS / len(running), took / LOOK_SHARE - took))
 
     async def _end_idle(self) -> None:
         """Close sessions that nobody has used for too long, for ever."""

@@ -70,16 +70,27 @@ class File(msgspec.Struct, frozen=True):
     modified: float
 
 
+class Opened(msgspec.Struct, frozen=True):
+    """A session that is there: the path by which its code finds its folder, and the sessions that gave their places up
+    for it, each as its tenant and its name.
+    """
+
+    folder: str
+    instead_of: tuple[tuple[str, str], ...] = ()
+
+
 class SandboxError(Exception):
     """What a sandbox refuses. The message says why, without anything of a session's code."""
 
 
 class Full(SandboxError):
-    """All places are taken: those of the sandbox, the tenant's share, the session's disk, or its queue of cells."""
+    """No place can be had: of the sandbox, the tenant's share, the session's disk, or its queue of cells."""
 
 
 class Gone(SandboxError):
-    """There is no such session: it was closed, it was idle for too long, it died, or the sandbox began anew."""
+    """There is no such session: it was closed, it was idle for too long, it gave its place up, it died, or the sandbox
+    began anew.
+    """
 
 
 class NoFile(SandboxError):
@@ -97,8 +108,11 @@ class Sandbox(Protocol):
         """Get ready, and prove that sessions are confined. Raises Unusable with the reasons."""
         ...
 
-    async def open(self, session: str, tenant: str, limits: Limits) -> str:
-        """Have a session of this name, a new one unless it is there: the path by which its code finds its folder.
+    async def open(self, session: str, tenant: str, limits: Limits, *, lasting: bool = False) -> Opened:
+        """Have a session of this name, a new one unless it is there. Where there is no place for it, an idle one gives
+        its own up: one of this tenant where it has its share; else one of a tenant that has more, of the one that has
+        most; or else one of this tenant. Of those it is the one that was idle longest, `lasting` ones and those with
+        files from outside last.
 
         Raises Full. A name is 1 to 64 of the characters A-Z a-z 0-9 _ -; another tenant's is Gone.
         """

@@ -52,7 +52,7 @@ async def prove(sandbox: Processes) -> None:
     """Raises Unusable with the reasons, where the sandbox's sessions aren't confined or can't be used."""
     try:
         await sandbox.open(TRIED, TENANT, LIMITS)
-        folder = await sandbox.open(TRYING, TENANT, LIMITS)
+        folder = (await sandbox.open(TRYING, TENANT, LIMITS)).folder
         try:
             reasons = await _reasons(sandbox, folder)
         finally:

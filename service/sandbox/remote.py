@@ -15,8 +15,8 @@ from aiohttp.client_exceptions import ClientConnectorError
 
 from service.sandbox.folder import parts_of
 from service.sandbox.local import CHUNK_BYTES, NAME
-from service.sandbox.port import Cell, File, Gone, Limits, Unusable
-from service.sandbox.wire import STATUS, WAIT_SECONDS, Of, OfFile, Open, Opened, Refusal, Run, Stop
+from service.sandbox.port import Cell, File, Gone, Limits, Opened, Unusable
+from service.sandbox.wire import STATUS, WAIT_SECONDS, Of, OfFile, Open, Refusal, Run, Stop
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = WAIT_SECONDS + 20.0
@@ -55,11 +55,11 @@ class RemoteSandbox:
         with suppress(Gone):
             await self._ask("files", Of("none"))
 
-    async def open(self, session: str, tenant: str, limits: Limits) -> str:
+    async def open(self, session: str, tenant: str, limits: Limits, *, lasting: bool = False) -> Opened:
         """As the port has it."""
         if not NAME.fullmatch(session):
             raise ValueError(f"no name of a session: {session[:80]!r}")
-        return self._decoded(await self._ask("open", Open(session, tenant, limits)), Opened).folder
+        return self._decoded(await self._ask("open", Open(session, tenant, limits, lasting)), Opened)
 
     async def run(self, session: str, call: str, code: str) -> Cell:
         """As the port has it."""

@@ -1,21 +1,25 @@
 """One session from outside: its channel, its cells one after the other, what interrupts and what kills it.
 
 A cell waits for those before it and runs. It is interrupted when its time is up or nobody wants it any more, and killed
-with its session when it doesn't heed that, or takes more of the disk than it may. What comes over the channel is of a
-stranger's making: a frame has a bound, and what isn't one ends the session.
+with its session when it doesn't heed that, or a look finds more on the disk than it may take. What comes over the
+channel is of a stranger's making: a frame has a bound, and what isn't one ends the session.
 """
 
 import asyncio
 import os
 import signal
 import socket
+import time
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from service.sandbox.folder import Content, Seen, look, nameless_bytes, stopped
+from service.sandbox.folder import Content, Seen, look, nameless, stopped
 from service.sandbox.inside.cells import LENGTH, MAX_IMAGE_BYTES, MAX_IMAGES
 from service.sandbox.port import FOLDER, Cell, Ended, Full, Gone, Image, Limits
 
@@ -29,9 +33,6 @@ CELLS_KEPT = 32
 GRACE_SECONDS = 2.0
 """How long an interrupted cell may take to end."""
 
-LOOK_SECONDS = 0.1
-"""How often it is looked what a cell has written."""
-
 DEATH_SECONDS = 5.0
 """How long the kernel may take to bury a session."""
 
@@ -39,6 +40,9 @@ THREADS = 64
 """Threads that a session may have. Where all sessions have one user, they share as many for each place of the sandbox,
 beyond those that the user had when the zygote began.
 """
+
+FIRST_CELL_SECONDS = 10.0
+"""For how long a session that nobody uses waits for its first cell before it counts as idle."""
 
 READY_SECONDS = 10.0
 """How long a new session may take to say that it is confined."""
@@ -48,6 +52,13 @@ SILENCE_SECONDS = 0.5
 
 STOP_SECONDS = 5.0
 """How long the kernel may take to stop a session's threads."""
+
+STOP_POLL_SECONDS = 0.0005
+
+LOOKING = ThreadPoolExecutor(2, "sandbox-look")
+"""Threads of this process that look at sessions, which choose how long that takes: nothing else waits for them."""
+
+Found = TypeVar("Found")
 
 FRAME_SLACK = 4096
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -92,6 +103,8 @@ class Session:
     def __init__(self, tenant: str, limits: Limits, home: Path, uid: int | None) -> None:
         """`home` has its folders, `uid` is its user where that is its own."""
         self.tenant, self.limits, self.home, self.uid = tenant, limits, home, uid
+        self.lasting = False
+        """Whether it gives its place up only after those that aren't."""
         self.folder = home / "data"
         self.used_at = asyncio.get_running_loop().time()
         self._died: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
@@ -137,13 +150,19 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether its process hasn't ended."""
-        return not self._died.done()
+        """Whether its process hasn't ended, and nobody has killed it."""
+        return not self._died.done() and not self.why
 
     @property
     def busy(self) -> bool:
         """Whether a cell runs or waits."""
         return bool(self._running)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody would miss its place: no cell runs or waits, nor is the first one about to."""
+        waits = not self._cells and asyncio.get_running_loop().time() - self.used_at < FIRST_CELL_SECONDS
+        return self.alive and not self.busy and not waits
 
     async def run(self, call: str, code: str) -> Cell:
         """The Cell of a call, which runs now unless it has before. Raises Full and Gone."""
@@ -198,18 +217,40 @@ class Session:
         if seen is not None:
             self._known[path] = seen
 
-    def used(self) -> tuple[Content, int]:
-        """What its folder has, and the bytes of the disk that it has altogether. Blocks."""
-        content, temporary = (look(self.home / name, self.limits.files) for name in ("data", "tmp"))
-        return content, content.disk_bytes + temporary.disk_bytes + nameless_bytes(
-            self.pid, self.uid, self.home, self.limits.disk_bytes
+    async def look(self) -> float:
+        """Kill it where it takes more of the disk than it may: the processor time, in seconds, that it took to look."""
+        try:
+            content, took = await looking(self._timed)
+        except (OSError, ValueError):
+            await asyncio.wait([self._died], timeout=SILENCE_SECONDS)
+            if self.alive:
+                self.kill("it can't be looked at")
+            return 0
+        if reason := self._excess(content):
+            self.kill(reason)
+        return took
+
+    def _timed(self) -> tuple[Content, float]:
+        begun = time.thread_time()
+        return self.used(), time.thread_time() - begun
+
+    def used(self) -> Content:
+        """What its folder has, with the bytes of the disk that it takes altogether. Blocks."""
+        content, *others = (look(self.home / name, self.limits.files) for name in ("data", "tmp"))
+        others.append(nameless(self.pid, self.uid, self.home, self.limits.disk_bytes))
+        return content._replace(
+            disk_bytes=content.disk_bytes + sum(other.disk_bytes for other in others),
+            over=content.over or others[0].over or others[1].over,
         )
 
-    def _left(self) -> tuple[Content, int]:
-        """As `used`, of a session that was told to stop. Raises OSError where it doesn't. Blocks."""
-        if not stopped(self.pid, STOP_SECONDS):
-            raise OSError("a session doesn't stop")
-        return self.used()
+    async def _left(self) -> Content:
+        """As `used`, of a session that was told to stop. Raises OSError where it doesn't."""
+        deadline = time.monotonic() + STOP_SECONDS
+        while not await looking(stopped, self.pid):
+            if time.monotonic() > deadline:
+                raise OSError("a session doesn't stop")
+            await asyncio.sleep(STOP_POLL_SECONDS)
+        return await looking(self.used)
 
     async def _in_turn(self, call: str, code: str, unwanted: asyncio.Event) -> Cell:
         """Wait, run, and note what became of it."""
@@ -269,14 +310,14 @@ class Session:
             answer.cancel()
 
     async def _watch(self, answer: asyncio.Task[tuple[Reply, tuple[Image, ...]]], unwanted: asyncio.Event) -> Ended:
-        """Hold the cell to its bounds until there is an answer, or the session ended: how the cell ended."""
+        """Hold the cell to its time until there is an answer, or the session ended: how the cell ended."""
         loop = asyncio.get_running_loop()
         deadline, ended = loop.time() + self.limits.seconds, "ok"
         stopping = asyncio.create_task(unwanted.wait())
         try:
             while not answer.done():
                 awaited = {answer, stopping} if ended == "ok" else {answer}
-                pause = min(LOOK_SECONDS, max(deadline - loop.time(), 0))
+                pause = max(deadline - loop.time(), 0)
                 await asyncio.wait(awaited, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                 if answer.done():
                     break
@@ -286,9 +327,6 @@ class Session:
                     self._send(signal.SIGINT)
                 elif over:
                     self.kill(f"a cell that was interrupted went on for {GRACE_SECONDS:g} s")
-                    break
-                elif reason := self._excess(*await asyncio.to_thread(self.used)):
-                    self.kill(reason)
                     break
         finally:
             stopping.cancel()
@@ -310,9 +348,10 @@ class Session:
         no thread, until the next cell does: nobody would see what it takes.
         """
         self._send(signal.SIGSTOP)
-        content, used = await asyncio.to_thread(self._left)
-        if reason := self._excess(content, used):
+        content = await self._left()
+        if reason := self._excess(content):
             self.kill(reason)
+        if self.why:
             return await self._lost()
         written = [path for path, seen in content.files.items() if self._known.get(path) != seen]
         written.sort(key=lambda path: content.files[path].modified_ns)
@@ -320,12 +359,12 @@ class Session:
         files = tuple(f"{FOLDER}/{path}" for path in sorted(written[-MAX_FILES_TOLD:]))
         return Cell(ended, logs[: 2 * self.limits.output_chars], images, files)
 
-    def _excess(self, content: Content, used: int) -> str:
-        """What it has too much of on the disk, if anything."""
+    def _excess(self, content: Content) -> str:
+        """What it has too much of, if anything."""
         if content.over:
-            return f"it had more than {self.limits.files:,} files, or folders too deep in each other"
-        if used > self.limits.disk_bytes:
-            return f"its files took {used:,} bytes, and it may have {self.limits.disk_bytes:,}"
+            return f"it had {content.over}"
+        if content.disk_bytes > self.limits.disk_bytes:
+            return f"its files took {content.disk_bytes:,} bytes, and it may have {self.limits.disk_bytes:,}"
         return ""
 
     async def _lost(self) -> Cell:
@@ -354,6 +393,11 @@ class Session:
         if length > ESCAPED * 2 * self.limits.output_chars + FRAME_SLACK:
             raise ValueError("a frame is too large")
         return await self._reader.readexactly(length)
+
+
+async def looking(look: Callable[..., Found], *given: object) -> Found:
+    """What a look at a session finds."""
+    return await asyncio.get_running_loop().run_in_executor(LOOKING, look, *given)
 
 
 async def _decoded(frame: bytes) -> Reply:

@@ -24,12 +24,7 @@ class Open(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session: str
     tenant: str
     limits: Limits
-
-
-class Opened(msgspec.Struct, frozen=True):
-    """What its code calls its folder."""
-
-    folder: str
+    lasting: bool = False
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

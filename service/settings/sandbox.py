@@ -33,9 +33,10 @@ class SandboxSettings(BaseSettings):
     """Folder below which the folders of sessions lie while they last. Empty is one in the system's folder for temporary
     files."""
     sandbox_sessions: int = Field(32, ge=1, le=512)
-    """Sessions that one sandbox has at once; more are refused."""
+    """Sessions that one sandbox has at once. For one more an idle one gives its place up; while all run code, more are
+    refused."""
     sandbox_tenant_sessions: int = Field(8, ge=1, le=512)
-    """How many of them one tenant may have."""
+    """How many of them one tenant may have, in the same way."""
     sandbox_idle_seconds: float = Field(1200, ge=1, le=86_400)
     """For how long a session may be idle before it is closed."""
     sandbox_cell_seconds: float = Field(60, gt=0, le=3600)

@@ -2,21 +2,29 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
+from threading import Event
 
 import pytest
 import pytest_asyncio
 
-from service.sandbox.local import LocalSandbox, Places
+from service.sandbox.folder import Content
+from service.sandbox.local import LOOK_SHARE, LocalSandbox, Places
 from service.sandbox.port import Gone, Unusable
+from service.sandbox.session import Session
 from service.sandbox.users import FIRST_UIDS, Users
 from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, folder_for_all, local
 from tests.support.waiting import until
 
 LOOP = "import time\nwhile True: time.sleep(0.01)"
+WRITE = "while True:\n  for n in range(9): open(f'f{n}', 'a').write('x' * 100_000)"
 IDLE_SECONDS = 0.4
+DEAR_SECONDS = 0.03
+"""Of processor time, for one look."""
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 
@@ -78,6 +86,43 @@ async def test_who_is_idle_for_too_long_is_closed_and_who_works_is_not(ending: A
     await sandbox.stop("busy", "long")
     assert (await working).ended == "stopped"
     assert (await sandbox.run("used", "last", "6 * 7")).logs == "42\n"
+
+
+async def test_looks_at_cells_take_a_bounded_share_of_a_processor_together(
+    ending: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = await started(ending)
+    for name in "abc":
+        await sandbox.open(name, TENANT, MOST)
+    taken: list[float] = []
+
+    def dear(session: Session) -> Content:
+        begun = time.thread_time()
+        while time.thread_time() - begun < DEAR_SECONDS:
+            pass
+        taken.append(time.thread_time() - begun)
+        return Content({}, 0, 0, "")
+
+    monkeypatch.setattr(Session, "used", dear)
+    begun = time.monotonic()
+    await asyncio.gather(*(sandbox.run(name, "sleep", "import time; time.sleep(1)") for name in "abc"))
+    at_the_end = 3 * DEAR_SECONDS
+    assert sum(taken) - at_the_end <= LOOK_SHARE * (time.monotonic() - begun) + DEAR_SECONDS
+    assert len(taken) > 3
+
+
+async def test_whoever_fills_the_threads_of_the_service_delays_no_cell_and_no_look(ending: AsyncExitStack) -> None:
+    sandbox = await started(ending)
+    await sandbox.open("one", TENANT, MOST)
+    full, end = ThreadPoolExecutor(1), Event()
+    full.submit(end.wait)
+    asyncio.get_running_loop().set_default_executor(full)
+    try:
+        async with asyncio.timeout(5):
+            assert (await sandbox.run("one", "good", "6 * 7")).logs == "42\n"
+            assert "its files took" in (await sandbox.run("one", "bad", WRITE)).logs
+    finally:
+        end.set()
 
 
 def _uses(sandbox: LocalSandbox, name: str) -> bool:

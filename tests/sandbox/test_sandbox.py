@@ -17,9 +17,17 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LOOP = "import time\nwhile True: time.sleep(0.01)"
+BEGUN = f"open('begun', 'w').close()\n{LOOP}"
 STUBBORN = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + LOOP
 WITHOUT_NAME = "import os\nkept = [os.open('.', os.O_TMPFILE | os.O_RDWR) for _ in range(9)]\n"
 TEMPORARY = "from tempfile import TemporaryFile as file\nkept = []\n"
+PARTS_OF_MEMORY = """
+import ctypes, mmap, time
+kept = mmap.mmap(-1, 5_000 * 4096)
+first = ctypes.addressof(ctypes.c_char.from_buffer(kept))
+for page in range(0, 5_000, 2): ctypes.CDLL(None).mprotect(ctypes.c_void_p(first + 4096 * page), 4096, 1)
+time.sleep(15)
+"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["local", "remote"])
@@ -130,7 +138,7 @@ async def test_sessions_draw_other_random_numbers(sandbox: Sandbox, session: str
 
 
 async def test_a_cell_says_which_files_it_wrote(sandbox: Sandbox, session: str) -> None:
-    folder = await sandbox.open("one", TENANT, MOST)
+    folder = (await sandbox.open("one", TENANT, MOST)).folder
     await sandbox.write("one", "/mnt/data/given.txt", parts(b"1,", b"2"))
     wrote = await ran(
         sandbox, f"import os\nos.makedirs('{folder}/a/b'); open('a/b/c.txt', 'w').write(open('given.txt').read())"
@@ -293,6 +301,8 @@ async def opens_anew(sandbox: Sandbox, session: str) -> None:
         ("import os\nwhile True: os.mkdir('d'); os.chdir('d')", "it had more than 50 files"),
         (f"{WITHOUT_NAME}while True:\n  for f in kept: os.write(f, b'x' * 100_000)", "its files took"),
         (f"{TEMPORARY}while True: kept.append(file()); kept[-1].write(b'x' * 900_000)", "its files took"),
+        ("import tempfile\nfor _ in range(60): tempfile.mkstemp()", "it had more than 50 files"),
+        (PARTS_OF_MEMORY, "it had more than 4,096 parts of memory"),
     ],
 )  # fmt: skip
 async def test_what_breaks_a_session_breaks_no_other(sandbox: Sandbox, session: str, code: str, why: str) -> None:
@@ -352,7 +362,7 @@ async def test_processor_time_has_a_bound_of_its_own(sandbox: Sandbox) -> None:
 
 async def test_places_are_bounded_in_all_and_for_a_tenant_and_free_again_after_a_close(sandbox: Sandbox) -> None:
     for n in range(PLACES.tenant_sessions):
-        await sandbox.open(f"s{n}", TENANT, MOST)
+        await sandbox.open(f"s{n}", TENANT, MOST)  # its first cell is about to run
     with pytest.raises(Full, match="a tenant may have 3 sessions"):
         await sandbox.open("more", TENANT, MOST)
     await sandbox.open("other", "eve", MOST)
@@ -363,6 +373,59 @@ async def test_places_are_bounded_in_all_and_for_a_tenant_and_free_again_after_a
         await sandbox.close(name)
     await sandbox.open("more", "bob", MOST)
     await sandbox.close("more")
+
+
+async def idle(sandbox: Sandbox, *names: str, tenant: str = TENANT, lasting: bool = False) -> None:
+    """Have sessions that have run a cell, the first one longest ago."""
+    for name in names:
+        await sandbox.open(name, tenant, MOST, lasting=lasting)
+        await ran(sandbox, "1", session=name)
+
+
+async def closed(sandbox: Sandbox, *names: str) -> None:
+    for name in names:
+        await sandbox.close(name)
+
+
+async def test_the_one_that_was_idle_longest_gives_its_place_up(sandbox: Sandbox) -> None:
+    await idle(sandbox, "s0", lasting=True)
+    await idle(sandbox, "s1", "s2")
+    await sandbox.write("s1", "given", parts(b"x"))
+    for name, gone in (("s3", "s2"), ("s4", "s3"), ("s5", "s4")):
+        opened = await sandbox.open(name, TENANT, MOST)
+        assert opened.instead_of == ((TENANT, gone),)
+        with pytest.raises(Gone):
+            await sandbox.files(gone)
+        await ran(sandbox, "1", session=name)
+    await idle(sandbox, "s6", lasting=True)
+    assert (await sandbox.open("s7", TENANT, MOST)).instead_of == ((TENANT, "s0"),)
+    await closed(sandbox, "s1", "s6", "s7")
+
+
+async def test_a_session_that_runs_a_cell_keeps_its_place(sandbox: Sandbox) -> None:
+    await idle(sandbox, "s0", "s1", "s2")
+    running = [asyncio.create_task(ran(sandbox, BEGUN, session=name)) for name in ("s0", "s2")]
+    for name in ("s0", "s2"):
+        await until(lambda name=name: sandbox.files(name))
+    assert (await sandbox.open("s3", TENANT, MOST)).instead_of == ((TENANT, "s1"),)
+    with pytest.raises(Full, match="a tenant may have 3 sessions"):
+        await sandbox.open("s4", TENANT, MOST)
+    await closed(sandbox, "s0", "s2", "s3")
+    assert {(await cell).ended for cell in running} == {"lost"}
+
+
+async def test_a_tenant_that_has_most_gives_way_and_none_to_one_that_has_as_many(sandbox: Sandbox) -> None:
+    await idle(sandbox, "eve", tenant="eve")
+    await idle(sandbox, "s0", "s1", "s2")
+    assert (await sandbox.open("s3", TENANT, MOST)).instead_of == ((TENANT, "s0"),), "it has its share"
+    await ran(sandbox, "1", session="s3")
+    assert (await sandbox.open("bob", "bob", MOST)).instead_of == ((TENANT, "s1"),), "it has most"
+    assert (await sandbox.open("bob2", "bob", MOST)).instead_of == ((TENANT, "s2"),), "it has more"
+    with pytest.raises(Full, match="all 4 sessions"):
+        await sandbox.open("bob3", "bob", MOST)  # others have less, and its own are about to run
+    await ran(sandbox, "1", session="bob")
+    assert (await sandbox.open("bob3", "bob", MOST)).instead_of == (("bob", "bob"),), "its own, as others have less"
+    await closed(sandbox, "eve", "s3", "bob2", "bob3")
 
 
 async def test_what_is_not_there_is_gone_and_closing_it_does_nothing(sandbox: Sandbox) -> None:
@@ -387,7 +450,7 @@ async def test_another_tenant_s_session_looks_as_if_it_did_not_exist(sandbox: Sa
 
 async def test_closing_ends_a_cell_that_runs(sandbox: Sandbox) -> None:
     await sandbox.open("closed", TENANT, MOST)
-    running = asyncio.create_task(ran(sandbox, f"open('begun', 'w').close()\n{LOOP}", session="closed"))
+    running = asyncio.create_task(ran(sandbox, BEGUN, session="closed"))
     await until(lambda: sandbox.files("closed"))
     await sandbox.close("closed")
     assert (await running).logs == "The session is lost, with its variables and files: it was closed.\n"

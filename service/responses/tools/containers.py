@@ -1,7 +1,8 @@
 """Containers: sessions of a sandbox by ids that their tenant knows, and what else is known of each.
 
 The store has a record of each, for all processes that share it; the variables and files are in the sandbox alone. A
-container that nobody used for its time, or whose session was lost, is expired: it can be told from one that never was.
+container that nobody used for its time, or whose session was lost or gave its place up, is expired: it can be told from
+one that never was.
 """
 
 import asyncio
@@ -191,13 +192,15 @@ class Containers:
         limits = Limits(idle_seconds=record.minutes * 60)
         if record.memory_limit is not None:
             limits = msgspec.structs.replace(limits, memory_bytes=MEMORY[record.memory_limit])
-        folder = await self.sandbox.open(id, tenant, limits)
+        opened = await self.sandbox.open(id, tenant, limits, lasting=bool(record.name))
         try:
+            for each in opened.instead_of:
+                await self.lose(*each)
             await self._begin(tenant, id, record)
         except (Full, StoreError):
             await self._close(id)
             raise
-        return folder
+        return opened.folder
 
     async def _begin(self, tenant: str, id: str, record: Record) -> None:
         encoded = msgspec.msgpack.encode(record)

@@ -100,6 +100,22 @@ async def test_variables_outlive_a_response_and_its_container_is_that_of_the_con
     assert [call.outputs[0].logs for call in ran(second)] == ["21\n", "22\n"]
 
 
+async def test_any_number_of_responses_one_after_the_other_run_code_and_the_oldest_containers_expire(
+    settings: Settings, sandbox: LocalSandbox
+) -> None:
+    script = [part for number in range(30) for part in ([code(f"{number} + 1")], [answer("Yes.")])]
+    async with serving(settings, scripted(*script), sandbox=sandbox) as service, service.client() as client:
+        made = await client.containers.create(name="mine")
+        responses = [
+            await client.responses.create(model=MODEL, input="Add.", tools=[AUTO], include=OUTPUTS) for _ in range(30)
+        ]
+        calls = [ran(response)[0] for response in responses]
+        kept = [await client.containers.retrieve(id) for id in (made.id, *(call.container_id for call in calls[-10:]))]
+
+    assert [call.outputs[0].logs for call in calls] == [f"{number}\n" for number in range(1, 31)]
+    assert [each.status for each in kept] == ["running", *["expired"] * 8, *["running"] * 2]
+
+
 async def test_a_container_may_be_named_and_its_client_may_keep_the_conversation(
     settings: Settings, sandbox: LocalSandbox
 ) -> None:

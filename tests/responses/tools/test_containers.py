@@ -11,7 +11,7 @@ from service.api.tools.outcome import HostedCall, Outcome
 from service.backoff import Backoff
 from service.responses.tools.containers import Containers
 from service.responses.tools.python import OUTPUTS, PythonRun
-from service.sandbox.port import Cell, File, Full, Gone, Image, Limits, Unusable
+from service.sandbox.port import Cell, File, Full, Gone, Image, Limits, Opened, Unusable
 from service.settings.settings import Settings
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
@@ -51,13 +51,13 @@ class Sandbox:
         if self.starts < self.first_good_start:
             raise Unusable("it is not there yet")
 
-    async def open(self, session: str, tenant: str, limits: Limits) -> str:
+    async def open(self, session: str, tenant: str, limits: Limits, *, lasting: bool = False) -> Opened:
         self.waiting = True
         await self.opening.wait()
         if len(self.sessions) == self.room:
             raise Full("there is no room")
         self.sessions.append(session)
-        return "/mnt/data"
+        return Opened("/mnt/data")
 
     async def run(self, session: str, call: str, code: str) -> Cell:
         if session not in self.sessions:

@@ -8,7 +8,7 @@ from service.api.tools.callee import Hosted
 from service.api.tools.outcome import OUTPUTS, HostedCall
 from service.responses.tools.containers import FRESH_SECONDS, IDLE_MINUTES, Containers
 from service.responses.tools.python import PythonRun
-from service.sandbox.port import FOLDER, Cell
+from service.sandbox.port import FOLDER, Cell, Opened
 from store.errors import StoreUnavailable
 
 TENANT = "ada"
@@ -47,8 +47,8 @@ class Cells:
         self.store_goes = False
         self._clock, self._cell, self._records = clock, cell, records
 
-    async def open(self, session: str, tenant: str, limits: Any) -> str:
-        return "/elsewhere"
+    async def open(self, session: str, tenant: str, limits: Any, *, lasting: bool) -> Opened:
+        return Opened("/elsewhere")
 
     async def run(self, session: str, call: str, code: str) -> Cell:
         self.ran.append(call)

@@ -244,11 +244,11 @@ def _tell_of_containers(containers: Containers, at: At) -> None:
     sandbox = containers.sandbox
     open_session, open_container, run_cell = sandbox.open, containers.open, sandbox.run
 
-    async def opening_session(*given: Any) -> str:
+    async def opening_session(*given: Any, **more: Any) -> Any:
         await at("opening")
-        folder = await open_session(*given)
+        opened = await open_session(*given, **more)
         await at("opened")
-        return folder
+        return opened
 
     async def opening_container(*given: Any, **more: Any) -> Opened:
         opened = await open_container(*given, **more)

@@ -51,7 +51,7 @@ async def tried(base: Path) -> dict[str, object]:
     sandbox = local(base)
     try:
         await sandbox.start()
-        folder = await sandbox.open("one", TENANT, MOST)
+        folder = (await sandbox.open("one", TENANT, MOST)).folder
         cell = await sandbox.run("one", "call", CODE)
         return {"folder": folder, "ended": cell.ended, "logs": cell.logs, "files": cell.files}
     except Unusable as error:
