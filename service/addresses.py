@@ -9,7 +9,7 @@ name, and never judge a name by its spelling.
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -44,6 +44,10 @@ DOCUMENTATION = IPv6Network("3fff::/20")
 NAT64 = IPv6Network("64:ff9b::/96")
 
 
+Judge = Callable[[str], bool]
+"""Whether a stranger may have the service connect to an address."""
+
+
 class ForbiddenAddress(Exception):
     """A host has an address that isn't public."""
 
@@ -61,13 +65,43 @@ async def look_up(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(target[0]) for *_, target in found))
 
 
-async def public_addresses(host: str, port: int, look_up: LookUp) -> list[str]:
-    """All addresses of a host. Raises ForbiddenAddress if one of them isn't public, OSError if there are none."""
+async def public_addresses(host: str, port: int, look_up: LookUp, may_reach: Judge | None = None) -> list[str]:
+    """All addresses of a host. Raises ForbiddenAddress if one of them isn't public, or not one that a stranger
+    `may_reach`, OSError if there are none.
+    """
     addresses = await look_up(host, port)
     for address in addresses:
-        if not is_public(address):
+        if not (may_reach or is_public)(address):
             raise ForbiddenAddress(address)
     return addresses
+
+
+def outside_of(private: Iterable[str]) -> Judge:
+    """The judge of addresses that strangers name: public ones, in no network of the operator's, each as 10.0.0.0/8, and
+    not the machine's own.
+    """
+    networks = [ipaddress.ip_network(each) for each in private]
+
+    def may_reach(address: str) -> bool:
+        meant = [ipaddress.ip_address(address)]
+        if isinstance(meant[0], IPv6Address) and (inner := _inner(meant[0])) is not None:
+            meant.append(inner)
+        return is_public(address) and not any(
+            is_own(str(each)) or any(each in network for network in networks) for each in meant
+        )
+
+    return may_reach
+
+
+def is_own(address: str) -> bool:
+    """Whether an address is one of this machine's: the system would send from it to itself. Nothing is sent."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect((address, 9))
+        except OSError:  # no way leads there
+            return False
+        return ipaddress.ip_address(asking.getsockname()[0]) == ipaddress.ip_address(address)
 
 
 def is_public(address: str) -> bool:
@@ -78,7 +112,7 @@ def is_public(address: str) -> bool:
     parsed = ipaddress.ip_address(address)
     if isinstance(parsed, IPv4Address):
         return _is_public_v4(parsed)
-    inner = parsed.ipv4_mapped or parsed.sixtofour or _translated(parsed)
+    inner = _inner(parsed)
     if inner is not None:
         return _is_public_v4(inner)
     return parsed in GLOBAL_UNICAST and parsed.is_global and parsed not in DOCUMENTATION
@@ -86,6 +120,11 @@ def is_public(address: str) -> bool:
 
 def _is_public_v4(address: IPv4Address) -> bool:
     return address.is_global and not address.is_multicast and not any(address in network for network in SPECIAL)
+
+
+def _inner(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that an IPv6 one stands for."""
+    return address.ipv4_mapped or address.sixtofour or _translated(address)
 
 
 def _translated(address: IPv6Address) -> IPv4Address | None:

@@ -11,6 +11,7 @@ length and nothing else. It still takes some milliseconds: never on the event lo
 import re
 from contextlib import suppress
 from importlib import import_module
+from time import sleep
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -33,6 +34,19 @@ MAX_LINK_CHARS = 1_000
 
 MAX_LINK_IMAGES = 20
 """How many images are shown of a link that has no text."""
+
+PIECE_BYTES = 16 << 10
+"""How much of a page is parsed at once."""
+
+YIELD_SECONDS = 0.0001
+"""For how long a thread rests between two pieces. lxml lets go of the interpreter and takes it again for each element,
+so quickly that another thread may find it taken for a fifth of a second."""
+
+MAX_SEPARATORS = 32_768
+"""How many spaces, quotes and slashes a tag or a comment may have, about: a tag has no more attributes, of which lxml
+makes a dictionary while nothing else runs. A page ends in front of one with more."""
+
+_SEPARATORS = b" \t\n\f\r/\"'"
 
 _UNSEEN = frozenset(
     (
@@ -118,6 +132,8 @@ class _Reader:
         self.title: list[str] = []
         self.links: dict[str, int] = {}
         self.text = _Text()
+        self.told = False
+        """Whether the parser has handed anything out; it does nothing of the kind amid a tag."""
         self._base = url
         self._based = False
         self._host = host_of(url)
@@ -134,6 +150,7 @@ class _Reader:
 
     def start(self, tag: str, attributes: Any) -> None:
         """An element begins."""
+        self.told = True
         self._depth += 1
         self._script = ""
         if tag == "title" and not self.title and not self.text.pieces:
@@ -165,6 +182,7 @@ class _Reader:
 
     def end(self, tag: str) -> None:
         """An element ends."""
+        self.told = True
         self._script = ""
         self._in_title = False
         if self._unseen_from == self._depth:
@@ -180,6 +198,7 @@ class _Reader:
 
     def data(self, text: str) -> None:
         """Some text. Raises _Enough."""
+        self.told = True
         text = plain(text)
         if self._in_title:
             self.title.append(text[:MAX_LINK_CHARS])
@@ -274,7 +293,14 @@ def html_page(html: str, url: str) -> Page:
     """The page of some HTML that was found at `url`, whatever it is like."""
     reader = _Reader(url)
     parser = etree.HTMLParser(target=reader, recover=True, no_network=True, encoding="utf-8")
+    encoded, silent = html.replace("\0", "").encode("utf-8", "replace"), 0
     with suppress(_Enough, etree.ParserError, etree.XMLSyntaxError):  # all the text that it may have, or none at all
-        parser.feed(html.replace("\0", "").encode("utf-8", "replace"))
+        for at in range(0, len(encoded), PIECE_BYTES):
+            piece, reader.told = encoded[at : at + PIECE_BYTES], False
+            parser.feed(piece)
+            silent = 0 if reader.told else silent + len(piece) - len(piece.translate(None, _SEPARATORS))
+            if silent > MAX_SEPARATORS:
+                raise _Enough
+            sleep(YIELD_SECONDS)
         parser.close()
     return page_of(url, "".join(reader.title), "".join(reader.text.pieces).strip("\n"), tuple(reader.links))

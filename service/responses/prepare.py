@@ -31,6 +31,8 @@ from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
 from service.api.tools.approval import Answers
+from service.api.tools.callee import Callee
+from service.api.tools.container import wanted
 from service.api.tools.mcp import declarations, declared_types
 from service.engine.port import EngineRefused, Generation, ModelCard, Sampling
 from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, unsupported
@@ -60,6 +62,7 @@ from service.responses.traced.facts import planned
 from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
+from service.tenants.scopes import check_scope
 from store.codec import THREAD_FROM_BYTES
 from store.history.notes.approvals import Use
 from store.turn import Chain, StoredMessage
@@ -108,6 +111,8 @@ async def prepared(
     `recall` is given where its connection remembers what it made; the parent then keeps its chain for the next one.
     Raises ApiError, StoreError, and EngineUnavailable where no model is known yet.
     """
+    if request.conversation is not None:
+        check_scope(caller.scopes, "api.conversations.write" if request.store else "api.conversations.read")
     model = await model_of(service, caller, request.model)
     if not request.model:
         request = msgspec.structs.replace(request, model=model.id)
@@ -285,6 +290,8 @@ class _Preparation:
         """The rules with what tools need that the model was trained with: a container, and the pages shown before."""
         if read.tools.trained:
             container = _container(self.parent, read.items)
+            if container != self.parent.container or any(map(_names_container, rules.callees)):
+                check_scope(self.caller.scopes, "api.containers.write")
             callees = await self.service.toolbox.bound(self.caller.tenant, rules.callees, container)
             rules = msgspec.structs.replace(rules, callees=callees)
         shown = self.parent.notes(DISPLAY) if rules.browses else ()
@@ -411,6 +418,12 @@ def _container(parent: Parent, items: Sequence[InputItem]) -> str | None:
     """The container in which the conversation last ran code, also where its client keeps it."""
     given = [item.container_id for item in items if isinstance(item, CodeInterpreterCallItem) and item.container_id]
     return given[-1] if given else parent.container
+
+
+def _names_container(callee: Callee) -> bool:
+    """Whether a request names the container in which its code is to run."""
+    hosted = callee.hosted
+    return hosted is not None and hosted.kind == "python" and wanted(hosted.options).id is not None
 
 
 def _listed_first(

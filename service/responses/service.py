@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from service.addresses import outside_of
 from service.backoff import Backoff
 from service.build import this_build
 from service.engine.engines import Engines, Member
@@ -161,6 +162,8 @@ class Caller(msgspec.Struct, frozen=True):
     session: str = ""
     key: str = ""
     project: Project | None = None
+    scopes: tuple[str, ...] = ()
+    """The scopes of its key; none is all of them."""
     response_id: str = ""
     """What the response is to be called, where that was chosen before; else anything."""
 
@@ -507,7 +510,7 @@ def open_toolbox(settings: Settings, containers: Containers | None = None) -> To
         from service.responses.tools.stdio import Processes
 
         processes = Processes(settings.mcp_processes, several=lambda: settings.several_tenants)
-        opener = opener_of(limits, processes)
+        opener = opener_of(limits, processes, outside_of(settings.private_networks))
     servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
     back_ends: list[BackEnd] = [] if settings.search == "none" else [_open_browser(settings)]
     if containers is not None:
@@ -528,7 +531,7 @@ def _open_browser(settings: Settings) -> BackEnd:
     if settings.search == "folder":
         folder = Folder(Path(settings.search_folder), settings.search_url or ADDRESS)
         return Browsing(folder, folder)
-    pages = Web(settings.search_hosts)
+    pages = Web(settings.search_hosts, may_reach=outside_of(settings.private_networks))
     if settings.search == "searxng":
         return Browsing(SearXng(settings.search_url), pages)
     opened = {"brave": Brave, "tavily": Tavily, "exa": Exa}[settings.search]

@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from service.addresses import ForbiddenAddress, LookUp, look_up, public_addresses
+from service.addresses import ForbiddenAddress, Judge, LookUp, look_up, public_addresses
 from service.browser.html import html_page
 from service.browser.page import MAX_URL_CHARS, SOURCE, Page, text_page
 from service.build import this_build
@@ -25,6 +25,9 @@ from service.search.port import SearchFailure, is_within
 
 PARSED_AT_ONCE = 2
 """How many pages a process makes texts of at the same time, each in a thread."""
+
+PORTS = (80, 443)
+"""Where pages are. By others an address could have the service speak to what is no web server."""
 
 SOCKET_BYTES = 32 << 10
 """How much the system holds of what a page sends: it is parsed at once, on the event loop, and that takes long where it
@@ -67,11 +70,15 @@ class Web:
         limits: PageLimits | None = None,
         *,
         look_up: LookUp = look_up,
+        may_reach: Judge | None = None,
     ) -> None:
-        """`hosts` may have any address: each a host, or a host and a port."""
+        """`hosts` may have any address and port: each a host, or a host and a port. `may_reach` judges addresses of
+        others.
+        """
         self._hosts = frozenset(hosts)
         self._limits = limits or PageLimits()
         self._look_up = look_up
+        self._may_reach = may_reach
         self._parsing = asyncio.Semaphore(PARSED_AT_ONCE)
         self._agent = f"harmonium/{this_build().version} (web_search)"
 
@@ -134,7 +141,10 @@ class Web:
         host, port = target.raw_host or "", target.port or 0
         if host in self._hosts or f"{host}:{port}" in self._hosts:
             return await self._look_up(host, port)
-        return await public_addresses(host, port, self._look_up)
+        addresses = await public_addresses(host, port, self._look_up, self._may_reach)
+        if port not in PORTS:
+            raise SearchFailure(f"it is at port {port}, where no page of the web is")
+        return addresses
 
     @property
     def _headers(self) -> dict[str, str]:

@@ -207,8 +207,21 @@ def is_url(url: str) -> bool:
         return False
     plain = url.isascii() and url.isprintable() and " " not in url and "\\" not in url
     named = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
-    climbs = bool(_CLIMBING.search(unquote(parts.path)))
+    climbs = _climbs(parts.path)
     return plain and named and not climbs and not parts.fragment and len(url) <= 2_048 and port != 0
+
+
+def _climbs(path: str) -> bool:
+    """Whether some server may take the path for one that leads elsewhere: it is unquoted as often as there is a quote,
+    and what is not UTF-8 then, or has a NUL, may be read in any way.
+    """
+    before = ""
+    try:
+        while path != before:
+            before, path = path, unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        return True
+    return "\0" in path or bool(_CLIMBING.search(path))
 
 
 def is_header(name: str, value: str) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from importlib.util import find_spec
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +17,7 @@ MAX_MODEL_ALIASES = 64
 MAX_CORS_ORIGINS = 64
 MAX_MCP_ALLOW = 64
 MAX_SEARCH_HOSTS = 64
+MAX_PRIVATE_NETWORKS = 64
 MAX_SERVERS_BYTES = 1 << 20
 """The largest file of MCP servers."""
 
@@ -68,7 +70,10 @@ class ProtocolSettings(BaseSettings):
     """Folder of HTML, Markdown and text files that `folder` searches."""
     search_hosts: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_SEARCH_HOSTS)
     """Hosts whose pages web_search may open at private addresses, comma-separated, such as wiki.internal or
-    wiki.internal:8080. All others have to have public ones."""
+    wiki.internal:8080. All others have to have public ones, at port 80 or 443."""
+    private_networks: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_PRIVATE_NETWORKS)
+    """Networks with public addresses that count as private, comma-separated, such as 2001:db8::/32: no page of
+    web_search and no MCP server that a request names may be there. Nor may one be at this machine's own addresses."""
     model_aliases: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_MODEL_ALIASES)
     """Other names by which clients may ask for the model, comma-separated, such as gpt-4o. A gpt-oss model has
     openai/<id>, its name at Hugging Face, besides."""
@@ -134,7 +139,17 @@ class ProtocolSettings(BaseSettings):
                 raise ValueError(f"{host[:100]!r} is no host; write wiki.internal or wiki.internal:8080")
         return tuple(host.lower() for host in value)
 
-    @field_validator("model_aliases", "cors_origins", "mcp_allow", "search_hosts", mode="before")
+    @field_validator("private_networks")
+    @classmethod
+    def _check_private_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for network in value:
+            try:
+                ip_network(network)
+            except ValueError as error:
+                raise ValueError(f"{network[:100]!r} is no network; write 2001:db8::/32 or 198.51.100.0/24") from error
+        return value
+
+    @field_validator("model_aliases", "cors_origins", "mcp_allow", "search_hosts", "private_networks", mode="before")
     @classmethod
     def _parse_lists(cls, value: object) -> object:
         return comma_separated(value)

@@ -53,6 +53,11 @@ class Entry(NamedTuple):
     project: Project | None = None
 
     @property
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes of its key; none is all of them."""
+        return () if self.key is None else self.key.scopes
+
+    @property
     def allowance(self) -> Allowance:
         """What limits it, the limits of all tenants aside."""
         limits = NO_LIMITS if self.project is None else self.project.limits
@@ -144,6 +149,14 @@ def check_headers(scope: Scope) -> None:
     for name in SINGLE:
         if names.count(name) > 1:
             raise InvalidRequest(f"The header '{name.decode()}' came more than once. Send it once.")
+    codings = [value.strip().lower() for name, value in scope["headers"] if name == b"transfer-encoding"]
+    if codings not in ([], [b"chunked"]):  # a proxy may undo what nothing here undoes (RFC 9112, section 6.1)
+        raise ApiError(
+            501,
+            f"The Transfer-Encoding {b', '.join(codings)[:100].decode('latin-1')!r} is not served. Send the body as it "
+            "is, or chunked.",
+            code="unsupported_transfer_encoding",
+        )
     headers = dict(scope["headers"])
     if b"host" not in headers and scope["http_version"] == "1.1":
         raise InvalidRequest("The request has no Host header, which HTTP/1.1 demands (RFC 9112, section 3.2).")

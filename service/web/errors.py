@@ -42,6 +42,8 @@ def envelope(error: ApiError) -> JsonResponse:
         headers["www-authenticate"] = "Bearer"
     if error.status == 426:
         headers |= {"upgrade": "websocket", "sec-websocket-version": "13"}
+    if error.status == 501:
+        headers["connection"] = "close"  # where the body ends is for whoever knows its coding
     if error.allow:
         headers["allow"] = ", ".join(error.allow)
     body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}

@@ -78,6 +78,18 @@ def test_a_page_has_no_more_text_and_links_than_there_may_be() -> None:
     assert linked.text.endswith(f" {MAX_LINKS + 9}")
 
 
+@pytest.mark.parametrize(("attributes", "shown"), [(10_000, True), (100_000, False)])
+def test_a_page_ends_in_front_of_a_tag_with_more_attributes_than_any_page_needs(attributes: int, shown: bool) -> None:
+    many = " ".join(f"a{n:x}='>'" if n % 2 else f"b{n:x}" for n in range(attributes))
+    text = html_page(f"<p>before</p><p {many}>behind</p>", URL).text
+    assert ("before" in text, "behind" in text) == (True, shown)
+
+
+def test_a_tag_may_have_one_attribute_of_any_length() -> None:
+    image = "data:image/png;base64," + ("A" * 62 + "+/") * 16_000
+    assert "behind" in html_page(f"<p>before<img src='{image}'>behind</p>", URL).text
+
+
 WORST = {
     "nested blocks": "<div>" * 100_000,
     "nested lists": "<ul><li>" * 60_000,

@@ -131,6 +131,30 @@ def test_without_keys_a_bare_post_is_from_no_web_page_and_what_one_could_send_is
         assert raw.recv(12) == f"HTTP/1.1 {status}".encode()
 
 
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ("transfer-encoding: Chunked", 404),
+        ("transfer-encoding: gzip, chunked", 501),
+        ("transfer-encoding: identity, chunked", 501),
+        ("transfer-encoding: ,chunked", 501),
+        ("transfer-encoding: gzip\r\ntransfer-encoding: chunked", 501),
+        ("transfer-encoding: chunked\r\ntransfer-encoding: chunked", 400),
+    ],
+)
+def test_a_transfer_encoding_that_nobody_undoes_is_not_served_and_nothing_behind_it_is_read(
+    tenants: ServiceProcess, lines: str, status: int
+) -> None:
+    head = f"POST /v1/responses/{UNKNOWN}/cancel HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {ACME_KEY}\r\n"
+    request = f"{head}content-type: application/json\r\n{lines}\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n"
+    behind = "GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", tenants.port), timeout=10) as raw:
+        raw.sendall((request + behind).encode())
+        answers = b"".join(iter(lambda: raw.recv(1 << 16), b""))
+    statuses = [int(part[:3]) for part in answers.split(b"HTTP/1.1 ")[1:]]
+    assert statuses == ([404, 200] if status == 404 else [status])
+
+
 def test_with_keys_any_host_header_is_fine(tenants: ServiceProcess) -> None:
     headers = {"host": "api.example"}
     assert tenants.http(ACME_KEY).get("/v1/models", headers=headers).status_code == 200

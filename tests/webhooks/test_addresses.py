@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from service.addresses import ForbiddenAddress, is_public, look_up, public_addresses
+from service import addresses
+from service.addresses import ForbiddenAddress, is_own, is_public, look_up, outside_of, public_addresses
 
 SPECIAL = [
     *("127.0.0.1", "127.255.0.3", "0.0.0.0", "0.1.2.3", "10.0.0.1", "172.16.3.4", "172.31.255.255", "192.168.0.1"),
@@ -45,6 +46,25 @@ def test_no_way_of_writing_an_address_makes_it_public(address: str) -> None:
 
 def test_a_public_address_behind_a_translation_is_public() -> None:
     assert all(map(is_public, forms("8.8.8.8")))
+
+
+def test_a_network_of_the_operator_s_is_out_of_a_stranger_s_reach_however_its_addresses_are_written() -> None:
+    may_reach = outside_of(["8.8.8.0/24", "2606:4700::/32"])
+    refused = ["8.8.8.8", *forms("8.8.8.8"), "2606:4700:4700::1111", "10.0.0.1"]
+    assert [each for each in refused if may_reach(each)] == []
+    assert may_reach("1.1.1.1")
+    assert may_reach("2a00:1450:4001:80b::200e")
+
+
+def test_an_address_of_this_machine_is_out_of_a_stranger_s_reach_though_it_were_public(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert is_own("127.0.0.1")
+    assert not any(map(is_own, [*PUBLIC, "192.0.2.1"]))
+    monkeypatch.setattr(addresses, "is_public", lambda address: True)
+    may_reach = outside_of([])
+    assert [each for each in ("127.0.0.1", "::ffff:127.0.0.1", "::1") if may_reach(each)] == []
+    assert may_reach("192.0.2.1")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "::1", "localhost"])

@@ -24,8 +24,12 @@ DEPTH = 64
 GENEROUS = 8
 """So deep, optional values are made too; further down only required ones."""
 
-VALUES = 2000
-"""After so many values, nested ones included, only what must be is made; after twice as many, everything is null."""
+VALUES = 200
+"""After so many values, nested ones included, only what must be is made; after twice as many, everything is null, and
+lists end. All of them are made at once, in some milliseconds."""
+
+MAX_CHARS = 2_000
+"""How long a text is at most that has to be long."""
 
 ITEMS = 16
 """The most items that a list gets from the words."""
@@ -205,6 +209,11 @@ class _Maker:
     def _named(self, values: Sequence[Any]) -> Iterator[Any]:
         return (value for value in values if value is not None and self._words.mentions(value))
 
+    @property
+    def _spent(self) -> bool:
+        """Whether nothing more is made, and no value without an end is looked for any more."""
+        return self._giving_up and self._values_left < -VALUES
+
     def _offers(self, schema: object) -> bool:
         """Whether a choice is to be made that a call makes even where its name is not mentioned."""
         return not self._words.answering and "enum" in self._merged(schema)
@@ -268,7 +277,7 @@ class _Maker:
             return _MISSING
         if unique := bool(part.get("uniqueItems")):
             value = _distinct(value)
-        while len(value) < min(most, max(least, int(filled))):
+        while len(value) < min(most, max(least, int(filled))) and not self._spent:
             made = self._value(rest, name, depth - 1)
             value.append(self._unlike(value, made, rest) if unique else made)
         return value
@@ -279,11 +288,12 @@ class _Maker:
         if made not in others or not _simple(part):
             return made
         choices: Sequence[Any] = part.get("enum", ())
+        choices = [*choices[len(others) :], *choices[: len(others)]]  # as many have been taken, mostly the first
         if isinstance(made, bool):
             choices = (True, False)
         elif isinstance(made, (int, float)) and not choices:
             step = part.get("multipleOf") or 1
-            choices = [made + sign * step * place for place in range(1, len(others) + 1) for sign in (1, -1)]
+            choices = [made + sign * step * place for place in (len(others), 1) for sign in (1, -1)]
         elif isinstance(made, str) and not choices:
             choices = [f"{made} {len(others) + 1}", str(len(others) + 1)]
         return next((each for each in choices if each not in others and is_valid(part, each)), made)
@@ -309,8 +319,8 @@ class _Maker:
         if text is None and said:
             return _MISSING
         text = text or self._free(name)
-        least, most = int(part.get("minLength", 0)), int(part.get("maxLength", VALUES))
-        least, most = min(least, VALUES), min(most, VALUES)
+        least, most = int(part.get("minLength", 0)), int(part.get("maxLength", MAX_CHARS))
+        least, most = min(least, MAX_CHARS), min(most, MAX_CHARS)
         if not least <= len(text) <= most:
             text = (text[:most] or "a").ljust(least, ".")[:most] if most else ""
         return text

@@ -15,7 +15,7 @@ from typing import Any, cast
 import httpcore2
 import httpx2
 
-from service.addresses import ForbiddenAddress, LookUp, is_public, look_up
+from service.addresses import ForbiddenAddress, Judge, LookUp, is_public, look_up
 from service.responses.tools.port import Heard, ToolLimits
 from service.responses.tools.weight import Weight
 
@@ -36,9 +36,10 @@ class Unacceptable(httpx2.StreamError):
 class Backend(httpcore2.AsyncNetworkBackend):
     """Connects to addresses that were judged, never to a name."""
 
-    def __init__(self, *, anywhere: bool, resolve: LookUp = look_up) -> None:
-        """`anywhere` is for servers that the operator named; others have public addresses alone."""
+    def __init__(self, *, anywhere: bool, resolve: LookUp = look_up, may_reach: Judge = is_public) -> None:
+        """`anywhere` is for servers that the operator named; `may_reach` judges addresses of others."""
         self._anywhere = anywhere
+        self._may_reach = may_reach
         self._resolve = resolve
         self._inner = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
 
@@ -56,7 +57,7 @@ class Backend(httpcore2.AsyncNetworkBackend):
         except OSError as error:
             raise httpcore2.ConnectError(f"its name can't be resolved: {error.strerror or error}") from error
         for address in addresses:
-            if not self._anywhere and not is_public(address):
+            if not self._anywhere and not self._may_reach(address):
                 raise Refused(str(ForbiddenAddress(address)))
         failure: Exception = httpcore2.ConnectError("it has no address")
         for address in addresses:

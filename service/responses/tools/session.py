@@ -23,6 +23,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from service.addresses import Judge, is_public
 from service.build import this_build
 from service.responses.tools.guard import Backend, Transport
 from service.responses.tools.port import (
@@ -120,10 +121,12 @@ class Session:
         limits: ToolLimits,
         place: Place = nullcontext,
         turnstile: "Turnstile | None" = None,
+        may_reach: Judge = is_public,
     ) -> None:
         """`place` is taken by a program as long as it runs, and raises Unreachable where there is none. All sessions of
-        a process have one `turnstile`.
+        a process have one `turnstile`. `may_reach` judges addresses of servers that the operator didn't name.
         """
+        self._may_reach = may_reach
         self._turnstile = turnstile or Turnstile()
         self.connection = connection
         self.limits = limits
@@ -257,7 +260,8 @@ class Session:
             stack.enter_context(self._place())
             self._heard = pipes = Pipes(connection, connection.program, limits, self._redaction)
             return pipes.streams()
-        self._heard = transport = Transport(Backend(anywhere=connection.trusted), limits, connections=CONNECTIONS)
+        backend = Backend(anywhere=connection.trusted, may_reach=self._may_reach)
+        self._heard = transport = Transport(backend, limits, connections=CONNECTIONS)
         http = httpx2.AsyncClient(
             transport=transport,
             headers=[*connection.headers, ("user-agent", f"harmonium/{this_build().version}")],
@@ -349,10 +353,14 @@ def _is_made_up(error: MCPError) -> bool:
     return error.message in MADE_UP
 
 
-def opener_of(limits: ToolLimits, processes: Processes) -> Opener:
-    """What opens sessions within these limits, which give way to each other."""
+def opener_of(limits: ToolLimits, processes: Processes, may_reach: Judge) -> Opener:
+    """The opener of sessions within these limits, which give way to each other."""
     turnstile = Turnstile()
-    return lambda connection, tenant: Session(connection, limits, partial(processes.place, tenant), turnstile)
+
+    def opened(connection: Connection, tenant: str) -> Session:
+        return Session(connection, limits, partial(processes.place, tenant), turnstile, may_reach)
+
+    return opened
 
 
 def _sentence(text: str) -> str:

@@ -12,6 +12,7 @@ from starlette.responses import Response as HttpResponse
 from service.api.conversation import ConversationDeleted, read_added, read_changed, read_new
 from service.responses.conversations import by_hand
 from service.responses.conversations.joining import joining
+from service.tenants.scopes import check_scope
 from service.web.errors import JsonResponse
 from service.web.routes.conversation_list import page_of_conversations, read_filter
 from service.web.routes.included import Includes, listed
@@ -20,8 +21,8 @@ from service.web.routes.received import body_of, exchange_of, making, noted, pre
 from service.web.routes.stored import MAX_PAGE_ITEMS, with_room
 from service.web.routing.query import StrictRoute
 from store.errors import ConversationNotFound
+from store.keys import CONVERSATION_PREFIX, id_of
 from store.keys import conversation_id as id_of_conversation
-from store.keys import id_of
 
 router = APIRouter(route_class=StrictRoute, tags=["Conversations"])
 
@@ -34,7 +35,10 @@ async def create(request: Request) -> HttpResponse:
         if once.made:
             return JsonResponse(await service.conversations.get(exchange.tenant, id_of_conversation(once.made)))
         async with preparing(request, len(body)):
-            made = await by_hand.begin(service, exchange.tenant, read_new(body), once.named)
+            new = read_new(body)
+            if new.fork_of is not None and not new.fork_of.startswith(CONVERSATION_PREFIX):
+                check_scope(exchange.entry.scopes, "api.responses.read")
+            made = await by_hand.begin(service, exchange.tenant, new, once.named)
     return JsonResponse(made)
 
 

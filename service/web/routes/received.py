@@ -41,7 +41,7 @@ def caller_of(request: Request) -> Caller:
     """On whose behalf the request is made."""
     exchange = exchange_of(request)
     trace, session = trace_within(exchange.span, exchange.headers), session_of(exchange.headers)
-    return Caller(exchange.tenant, trace, session, exchange.key, exchange.entry.project)
+    return Caller(exchange.tenant, trace, session, exchange.key, exchange.entry.project, exchange.entry.scopes)
 
 
 async def noted(request: Request, type: str, id: str, **data: object) -> None:

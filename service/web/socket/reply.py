@@ -105,9 +105,9 @@ class Reply:
                 wanted = self._read(asked)
                 samples, steerable = wanted.generate, is_steerable(wanted)
                 encoder = exchange.dialect.encoder(obfuscate=wanted.obfuscate)
-                trace = trace_within(exchange.span, exchange.headers)
-                whole = self._opened.exchange
-                caller = Caller(exchange.tenant, trace, session_of(exchange.headers), whole.key, whole.entry.project)
+                trace, entry = trace_within(exchange.span, exchange.headers), exchange.entry
+                session = session_of(exchange.headers)
+                caller = Caller(exchange.tenant, trace, session, exchange.key, entry.project, entry.scopes)
                 planned = await resources.enter_async_context(prepared(service, caller, wanted, recall=self._recall))
                 del wanted
             exchange.facts["response_id"] = planned.plan.id

@@ -121,6 +121,35 @@ async def test_a_service_accounts_end_is_the_end_of_its_keys(settings: Settings)
             await projects.service_accounts.retrieve(account.id, project_id=project.id)
 
 
+async def test_a_request_asks_for_the_scopes_of_all_that_it_names(settings: Settings) -> None:
+    async with administered(changed(settings, sandbox="local")) as (inside, client):
+        project = await client.admin.organization.projects.create(name="Chat")
+        _, whole = await new_key(client, project.id)
+        id, value = await new_key(client, project.id, scopes=["api.responses.write"])
+        async with inside.client(whole) as owner, inside.client(value) as user:
+            conversation = (await owner.conversations.create()).id
+            first = (await owner.responses.create(model=MODEL, input="Hi", conversation=conversation)).id
+            container = (await owner.containers.create(name="c")).id
+            python: Any = [{"type": "code_interpreter", "container": container}]
+            named: dict[str, dict[str, Any]] = {
+                "api.conversations.write": {"conversation": conversation},
+                "api.conversations.read": {"conversation": conversation, "store": False},
+                "api.containers.write": {"tools": python},
+            }
+            for scope, what in named.items():
+                with pytest.raises(openai.PermissionDeniedError, match=rf"Missing scopes: {scope.replace('.', '[.]')}"):
+                    await user.responses.create(model=MODEL, input="Hi", **what)
+            await user.responses.create(model=MODEL, input="Hi", previous_response_id=first)
+            keys, fork = client.admin.organization.projects.api_keys, {"harmonium": {"fork_of": first}}
+            await keys.update(id, project_id=project.id, scopes=["api.conversations.write"])
+            with pytest.raises(openai.PermissionDeniedError, match=r"Missing scopes: api\.responses\.read"):
+                await user.conversations.create(extra_body=fork)
+            await keys.update(id, project_id=project.id, scopes=["api.responses.write", *named, "api.responses.read"])
+            await user.conversations.create(extra_body=fork)
+            for what in named.values():
+                await user.responses.create(model=MODEL, input="Hi", **what)
+
+
 async def test_a_key_does_what_its_scopes_say(settings: Settings) -> None:
     async with administered(settings) as (inside, client):
         project = await client.admin.organization.projects.create(name="Chat")
