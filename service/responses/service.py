@@ -506,9 +506,11 @@ def open_toolbox(settings: Settings, containers: Containers | None = None) -> To
     """
     limits, opener = ToolLimits(tools=settings.max_tools, call_seconds=settings.mcp_call_seconds), no_server
     if settings.mcp_servers or settings.mcp_allow:
+        from service.responses.tools.guard import tls
         from service.responses.tools.session import opener_of
         from service.responses.tools.stdio import Processes
 
+        tls()
         processes = Processes(settings.mcp_processes, several=lambda: settings.several_tenants)
         opener = opener_of(limits, processes, outside_of(settings.private_networks))
     servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}

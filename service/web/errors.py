@@ -42,8 +42,8 @@ def envelope(error: ApiError) -> JsonResponse:
         headers["www-authenticate"] = "Bearer"
     if error.status == 426:
         headers |= {"upgrade": "websocket", "sec-websocket-version": "13"}
-    if error.status == 501:
-        headers["connection"] = "close"  # where the body ends is for whoever knows its coding
+    if error.status in (408, 501):  # nobody waits for the rest of a body, nor knows where that of another coding ends
+        headers["connection"] = "close"
     if error.allow:
         headers["allow"] = ", ".join(error.allow)
     body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}

@@ -377,6 +377,7 @@ def _answering(exchange: Exchange, send: Send) -> Send:
                 (b"x-request-id", exchange.request_id.encode()),
                 (b"openai-processing-ms", str(elapsed).encode()),
                 (b"openai-version", OPENAI_VERSION),
+                (b"x-content-type-options", b"nosniff"),
                 *exchange.answer_headers,
             ]
         await send(message)

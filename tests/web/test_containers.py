@@ -262,6 +262,7 @@ def test_a_form_that_was_cut_off_is_refused() -> None:
         (b"\xff\x00", b"multipart/form-data; boundary="),
         (form(b"YQ==").replace(b"x/y", b"x/y\r\nContent-Transfer-Encoding: base64"), KIND),
         (form(b"x").replace(b"a.bin", b"\xff.bin"), KIND),
+        *((form(b"x").replace(b"a.bin", f"a{each}n.bin".encode()), KIND) for each in "\x1b\x7f\u202e\u2028"),
     ],
 )
 def test_a_form_without_a_file_is_refused(body: bytes, kind: bytes) -> None:

@@ -140,4 +140,5 @@ def test_a_body_that_never_arrives_gives_its_place_back(start: Callable[..., Ser
         answer = slow.recv(65_536)
         assert answer.startswith(b"HTTP/1.1 408")
         assert b"x-should-retry: false" in answer
+        assert slow.recv(1) == b""  # closed, and not only once its body is late again
     assert service.client().responses.create(model=MODEL, input="hi").status == "completed"

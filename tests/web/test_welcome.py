@@ -21,6 +21,12 @@ def test_a_program_learns_the_name_the_version_and_where_to_go(service: ServiceP
     assert {path: http.get(path).status_code for path in links.values()} == dict.fromkeys(links.values(), 200)
 
 
+def test_no_browser_guesses_what_an_answer_is_nor_shows_a_page_within_another(service: ServiceProcess) -> None:
+    for path in ("/", "/docs", "/v1/models", "/v1/nowhere", "/metrics"):
+        assert service.http().get(path).headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors 'none'" in service.http().get("/docs").headers["content-security-policy"]
+
+
 @pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])
 def test_who_asks_for_the_head_alone_gets_it_alone(service: ServiceProcess, path: str) -> None:
     whole, head = service.http().get(path), service.http().head(path)

@@ -81,7 +81,7 @@ class Transport(Heard, httpx2.AsyncBaseTransport):
     def __init__(self, backend: Backend, limits: ToolLimits, *, connections: int) -> None:
         super().__init__()
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=_tls(), max_connections=connections, network_backend=backend
+            ssl_context=tls(), max_connections=connections, network_backend=backend
         )
         self._limits = limits
         self._requests = Counter[str]()
@@ -181,6 +181,6 @@ def _below(request: httpx2.Request) -> httpcore2.Request:
 
 
 @lru_cache(maxsize=1)
-def _tls() -> ssl.SSLContext:
-    """Making one takes some 20 ms, so there is one for all."""
+def tls() -> ssl.SSLContext:
+    """The context of all connections. Making it takes some 60 ms: ask for it where that holds up nobody."""
     return ssl.create_default_context()

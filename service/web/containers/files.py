@@ -67,7 +67,7 @@ async def retrieve_file(request: Request, container_id: str, file_id: str) -> Ht
 async def content(request: Request, container_id: str, file_id: str) -> HttpResponse:
     """What a file has, as it is."""
     pieces = await existing(request, container_id).read(exchange_of(request).tenant, container_id, file_id)
-    headers = {"content-disposition": "attachment", "x-content-type-options": "nosniff"}
+    headers = {"content-disposition": "attachment"}
     return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
 
 

@@ -1,5 +1,6 @@
 """The form in which a client uploads a file: read within bounds, as whoever sends it may be hostile."""
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from python_multipart.exceptions import FormParserError
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 MULTIPART = b"multipart/form-data"
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that show a name as another one: controls, ends of lines and changes of direction."""
+
 MAX_TYPE_BYTES = 1_024
 """The longest Content-Type of a form."""
 
@@ -114,6 +118,8 @@ def _file_name(sent: bytes) -> str:
         name = sent.decode().replace("\\", "/").rpartition("/")[2]
     except UnicodeDecodeError:
         raise _refused("has a name of the file that is not UTF-8") from None
+    if _UNSEEN.search(name):
+        raise _refused("has control characters in the name of the file")
     if not name.strip():
         raise InvalidRequest("The file has no name.", code="invalid_value", param="file")
     return name

@@ -51,7 +51,10 @@ costs no more than sending a file.
 
 _LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 
-HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "vary": "accept"}
+HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "vary": "accept",
+}
 
 PAGE = """<!doctype html>
 <html lang="en">
