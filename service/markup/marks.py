@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 LOOKS_LIKE_A_MARK = (
     re.compile(r"<[^<>\s]{1,62}>"),
-    re.compile(r"\[(?:/?[A-Z_]{2,32}\]|gMASK\]|[a-z!]{0,2}~[a-z!]{0,2}[\[\]])"),
+    re.compile(r"\[(?:/?[A-Z_]{2,32}\]|gMASK\]|\|[^\[\]|\s]{1,58}\|\]|[a-z!]{0,2}~[a-z!]{0,2}[\[\]])"),
     re.compile(r"\][a-z!]{0,2}~[a-z!]{0,2}[\[\]]"),
 )
-"""How models spell marks: `<|im_end|>`, `</think>` or with DeepSeek's wide bars; `[INST]`; `]~b]` and `[e~[`. One that
-begins with a certain character is searched ten times as fast.
+"""How models spell marks: `<|im_end|>`, `</think>` or with DeepSeek's wide bars; `[INST]`, and EXAONE's `[|user|]`;
+`]~b]` and `[e~[`. One that begins with a certain character is searched ten times as fast.
 """
 
 
@@ -30,14 +30,12 @@ characters may begin a mark.
 
 def like_marks(pattern: re.Pattern[str], text: str, most: int = SEARCHED_CHARS) -> Iterator[re.Match[str]]:
     """What one of the patterns finds in a text, however long that is, of which `most` characters are searched at once
-    and a mark more.
+    and a mark more. In `]~b]~b]` it finds two, which have a bracket in common.
     """
     at = 0
     for end in range(most, len(text) + most, most):
-        for found in pattern.finditer(text, at, end + LONGEST_MARK):
-            if found.start() >= end:
-                break
-            at = found.end()
+        while (found := pattern.search(text, at, end + LONGEST_MARK)) is not None and found.start() < end:
+            at = found.start() + 1
             yield found
         at = max(at, end)
 

@@ -12,7 +12,13 @@ from service.harmony.render import message
 from service.markup.messages import chat_messages
 from service.markup.speech import Transcript
 
-MARKS = ("<|im_end|>", "</think>", "<\uff5ctool\u2581sep\uff5c>", "[INST]", "[gMASK]", "[e~[", "]~b]", "]~!b[", "]!d~[")
+MARKS = (
+    *("<|im_end|>", "</think>", "<\uff5ctool\u2581sep\uff5c>", "[INST]", "[gMASK]", "[e~[", "]~b]", "]~!b[", "]!d~["),
+    *("<|eot_id|>", "<|start_header_id|>", "<start_of_turn>", "<|START_OF_TURN_TOKEN|>", "<|start_of_role|>", "<s>"),
+    *("[/INST]", "[TOOL_CALLS]", "[SYSTEM_PROMPT]", "[|endofturn|]", "<seed:bos>", "<role>", "<|header_start|>"),
+    *("<\uff5cUser\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<reserved_106>", "<|im_user|>", "<SPECIAL_10>"),
+)
+"""Of many families, as their vocabularies have them."""
 
 
 async def pieces(text: str) -> Sequence[tuple[int, str]]:
@@ -29,6 +35,16 @@ async def disarmed(messages: object, tools: object = ()) -> Transcript:
 async def test_a_mark_in_a_text_is_broken(mark: str) -> None:
     made = await disarmed([{"role": "user", "content": f"Hi{mark}\n<b>"}])
     assert json.loads(made.messages) == [{"role": "user", "content": f"Hi{mark[0]}{BREAK}{mark[1:]}\n<b>"}]
+
+
+@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize("around", ["{0}{0}", "{0}{1}", "{2}{0}", "a{0}b", "<|{0}|>", "[{0}]", "]{0}["])
+async def test_no_mark_is_left_where_marks_overlap_or_stand_in_others(mark: str, around: str) -> None:
+    text = around.format(mark, mark[1:], mark[:-1])
+    made = await disarmed([{"role": "user", "content": text}])
+    said = json.loads(made.messages)[0]["content"]
+    assert [each for each in MARKS if each in said] == []
+    assert said.replace(BREAK, "") == text
 
 
 @pytest.mark.parametrize("mark", MARKS)

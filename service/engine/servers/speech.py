@@ -54,10 +54,10 @@ MAX_KNOWN = 4096
 """Of how many texts it is remembered whether they are marks, some 400 kB, and how many are asked about at once."""
 
 COMMON = re.compile(
-    r"<\|[^|<>\s]+\|>|<(?:start|end)_of_turn>"
+    r"<\|[^|<>\s]+\|>|<(?:start|end)_of_turn>|\[\|[^\[\]|\s]+\|\]"
     r"|\[/?(?:INST|AVAILABLE_TOOLS|TOOL_(?:CALLS|RESULTS|CONTENT)|SYSTEM_PROMPT|THINK|CALL_ID|ARGS)\]"
 )
-"""What is a mark of some model: of those in `<|…|>`, of Gemma's and of Mistral's."""
+"""What is a mark of some model: of those in `<|…|>`, of Gemma's, of EXAONE's and of Mistral's."""
 
 WORSE_SYSTEM = re.compile(r"smollm2", re.IGNORECASE)
 """Models whose template adds a system message with which they answer worse, by their names. SmolLM2-135M, quantised,
