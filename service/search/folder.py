@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from service.browser.html import html_page
 from service.browser.page import SOURCE, Page, Result, host_of, text_page
-from service.search.port import RESULTS, Query, SearchFailure, is_within, kept
+from service.search.port import RESULTS, Query, SearchFailure, is_within, kept, rest
 
 ADDRESS = "https://docs.invalid/"
 """Where documents are said to be, as long as nobody says where they really are: no host can have this name."""
@@ -106,7 +106,7 @@ class Folder:
         if source:
             return text_page(f"{SOURCE}{url}", path, text)
         if path.lower().endswith(HTML):
-            return html_page(text, url)
+            return html_page(text, url, rest)
         heading = _HEADING.search(text)
         return text_page(url, heading[1] if heading else path, text)
 

@@ -5,6 +5,7 @@ A conformance suite (tests/support/search) defines what a back end must do.
 
 from collections.abc import Iterable
 from itertools import islice
+from time import sleep
 from typing import Protocol
 
 import msgspec
@@ -16,6 +17,9 @@ RESULTS = 20
 
 MAX_CONSIDERED = 200
 """How many results of an answer are looked at."""
+
+REST_SECONDS = 0.0001
+"""For how long a thread that reads a page rests between two pieces of it: other threads go on meanwhile."""
 
 MAX_TITLE_CHARS = 300
 MAX_SNIPPET_CHARS = 500
@@ -51,6 +55,11 @@ class Pages(Protocol):
         Raises SearchFailure.
         """
         ...
+
+
+def rest() -> None:
+    """Lets other threads go on: never on the event loop."""
+    sleep(REST_SECONDS)
 
 
 def is_within(host: str, domains: tuple[str, ...]) -> bool:

@@ -21,7 +21,7 @@ from service.build import this_build
 from service.pinned import Pinned
 from service.search.ask import BROKEN
 from service.search.encodings import decoded
-from service.search.port import SearchFailure, is_within
+from service.search.port import SearchFailure, is_within, rest
 
 PARSED_AT_ONCE = 2
 """How many pages a process makes texts of at the same time, each in a thread."""
@@ -183,4 +183,4 @@ def _page(sent: _Sent, *, source: bool) -> Page:
     text = decoded(sent.body, sent.charset, html=sent.kind in HTML)
     if source:
         return text_page(f"{SOURCE}{sent.url}", "", text)
-    return html_page(text, sent.url) if sent.kind in HTML else text_page(sent.url, "", text)
+    return html_page(text, sent.url, rest) if sent.kind in HTML else text_page(sent.url, "", text)

@@ -14,9 +14,13 @@ MOST_CPU_SECONDS = 6.0
 """For half a megabyte of the worst HTML, on any machine. A parser that builds a tree took ten minutes for some."""
 
 
+def page_of(html: str) -> Page:
+    return html_page(html, URL, lambda: None)
+
+
 def text_of(html: str) -> str:
     """The text below the page's address."""
-    return html_page(html, URL).text.removeprefix(f"\nURL: {URL}\n")
+    return page_of(html).text.removeprefix(f"\nURL: {URL}\n")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,7 @@ def test_what_a_reader_sees_is_the_text(html: str, text: str) -> None:
 
 
 def test_links_are_addresses_that_can_be_opened() -> None:
-    page = html_page("<a href=../b?q=1#f>b</a><a href='//c.example'>c</a><a href='ftp://d/'>d</a>", URL)
+    page = page_of("<a href=../b?q=1#f>b</a><a href='//c.example'>c</a><a href='ftp://d/'>d</a>")
 
     assert page.links == ("https://tides.example/b?q=1#f", "https://c.example")
 
@@ -65,12 +69,12 @@ def test_links_are_addresses_that_can_be_opened() -> None:
     ],
 )
 def test_a_page_has_its_title_or_its_host(html: str, title: str) -> None:
-    assert html_page(html, URL).title == title
+    assert page_of(html).title == title
 
 
 def test_a_page_has_no_more_text_and_links_than_there_may_be() -> None:
-    long = html_page("<p>word</p>" * 200_000, URL)
-    linked = html_page("".join(f"<a href=/{n}>{n}</a> " for n in range(MAX_LINKS + 10)), URL)
+    long = page_of("<p>word</p>" * 200_000)
+    linked = page_of("".join(f"<a href=/{n}>{n}</a> " for n in range(MAX_LINKS + 10)))
 
     assert len(long.text) <= MAX_PAGE_CHARS + len(REST) + 200
     assert long.text.endswith(REST)
@@ -81,13 +85,13 @@ def test_a_page_has_no_more_text_and_links_than_there_may_be() -> None:
 @pytest.mark.parametrize(("attributes", "shown"), [(10_000, True), (100_000, False)])
 def test_a_page_ends_in_front_of_a_tag_with_more_attributes_than_any_page_needs(attributes: int, shown: bool) -> None:
     many = " ".join(f"a{n:x}='>'" if n % 2 else f"b{n:x}" for n in range(attributes))
-    text = html_page(f"<p>before</p><p {many}>behind</p>", URL).text
+    text = page_of(f"<p>before</p><p {many}>behind</p>").text
     assert ("before" in text, "behind" in text) == (True, shown)
 
 
 def test_a_tag_may_have_one_attribute_of_any_length() -> None:
     image = "data:image/png;base64," + ("A" * 62 + "+/") * 16_000
-    assert "behind" in html_page(f"<p>before<img src='{image}'>behind</p>", URL).text
+    assert "behind" in page_of(f"<p>before<img src='{image}'>behind</p>").text
 
 
 WORST = {
@@ -114,7 +118,7 @@ WORST = {
 @pytest.mark.parametrize("name", WORST)
 def test_the_worst_page_takes_no_longer_than_its_length(name: str) -> None:
     began = time.process_time()
-    page = html_page(WORST[name], URL)
+    page = page_of(WORST[name])
     lines_of(page)
 
     assert time.process_time() - began < MOST_CPU_SECONDS
@@ -158,7 +162,7 @@ PIECES = st.one_of(
 @given(st.lists(PIECES, max_size=60).map("".join))
 @settings(max_examples=300, deadline=None)
 def test_any_html_has_a_text_whose_links_can_be_told(html: str) -> None:
-    page = html_page(html, URL)
+    page = page_of(html)
 
     assert isinstance(page, Page)
     for mark in _marks(page.text):
