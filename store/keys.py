@@ -48,6 +48,7 @@
     PREFIX:{SHARD}:archive-deletions       string, how often deletions were archived (backup/deletions.py)
     PREFIX:{SHARD}:archive-id              string, which archive the store has (backup/ownership.py); in shard 00 alone
     PREFIX:{SHARD}:archive-away            string, that what an archive lacks may be evicted; expires
+    PREFIX:{SHARD}:whole                   never stored; every script names it (redis/scripts.py)
     PREFIX:{SHARD}:fence:TENANT/DIGITS     string, that a turn was deleted and the archive knows; expires
     PREFIX:{SHARD}:fence:TENANT/*ROOT      string, the same of a tree; expires
     PREFIX:{SHARD}:limits:TENANT/SCOPE     hash, what is used of a tenant's limits (lua/limits.lua); expires
@@ -153,6 +154,7 @@ class ShardKeys:
     unarchived: Key
     older: Key
     control: Key
+    whole: Key
     turns: str
 
     def key(self, name: str) -> Key:

@@ -5,6 +5,10 @@ about a shard: the script knows their names (lua/names.lua), and gets those of t
 KEYS. The other parameters come from ARGV, an `int` as a number. All become locals of the Lua with the same names, so no
 script counts ARGV[7]; tests/store/redis/test_scripts.py compares a script's head comment with its declaration.
 
+Its KEYS end with one that never exists. While keys of a slot move one by one, a node refuses a script (TRYAGAIN) of
+which a key is elsewhere; but a script touches more than it lists, and would take for gone what is on the other node.
+With a key that neither node has, both refuse.
+
 What the server gets is put together of these files beforehand, and is in lua/composed/: after a change of any of them
 run `python -m tests.support.lua.write`. How that is done says tests/support/lua/composing.py.
 
@@ -54,6 +58,7 @@ class Script(Generic[Names, P]):
         hints = get_type_hints(declaration)
         about, *names = inspect.signature(declaration).parameters
         self.keys = tuple(keys.split())
+        self._key_count = len(self.keys) + 1
         self._names = ("turns", "tenant", "digits") if hints[about] is TurnKeys else ("turns",)
         self.arguments = tuple(names)
         self._numbers = frozenset(name for name in names if hints[name] is int)
@@ -102,7 +107,7 @@ class Script(Generic[Names, P]):
         given = self._values(about, values)
         for how, what in (("EVALSHA", self.sha), ("EVAL", self.source)):
             try:
-                replies = await operation.row((how, what, len(self.keys), *given), *commands, at=given[0], ahead=ahead)
+                replies = await operation.row((how, what, self._key_count, *given), *commands, at=given[0], ahead=ahead)
             except NoScriptError:
                 continue
             operation.wrote |= self.flags != _READ_ONLY
@@ -111,22 +116,22 @@ class Script(Generic[Names, P]):
 
     def command(self, about: Names, **values: Argument) -> tuple[Argument, ...]:
         """The command that runs the script where the server has it, to be sent in a row with others (NoScriptError)."""
-        return ("EVALSHA", self.sha, len(self.keys), *self._values(about, values))
+        return ("EVALSHA", self.sha, self._key_count, *self._values(about, values))
 
     def _values(self, about: Names, values: Mapping[str, object]) -> list[Argument]:
         """KEYS and ARGV. Raises TypeError."""
         given = [values.get(name) for name in self.arguments]
         if None in given or len(values) != len(given):
             raise TypeError(f"{self.name} takes {', '.join(self.arguments)} by name, none of them None")
-        keys = [about.key(name) for name in self.keys]
+        keys = [about.key(name) for name in (*self.keys, "whole")]
         names = (about.shard.turns, about.tenant, about.digits) if isinstance(about, TurnKeys) else (about.turns,)
         return [*keys, *names, *cast(list[Argument], given)]
 
     async def _run(self, operation: Operation, values: list[Argument]) -> Reply:
         try:
-            reply = await operation.command("EVALSHA", self.sha, len(self.keys), *values)
+            reply = await operation.command("EVALSHA", self.sha, self._key_count, *values)
         except NoScriptError:  # a server that was restarted, flushed or failed over; EVAL also loads what it runs
-            reply = await operation.command("EVAL", self.source, len(self.keys), *values)
+            reply = await operation.command("EVAL", self.source, self._key_count, *values)
         operation.wrote |= self.flags != _READ_ONLY
         return reply
 

@@ -4,13 +4,15 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
+from store.history.notes.idempotency import Found, KeyedRequests
 from store.redis.connection import Server, connect
 from tests.support.store.operations import OPERATIONS, read_and_cut
 from tests.support.store.sample import TENANT, grow, said, turn
@@ -147,6 +149,42 @@ async def test_a_slot_that_moves_key_by_key_is_unavailable_meanwhile_and_then_fo
         await store.close()
 
 
+@pytest.mark.parametrize("few", [True, False], ids=["one", "all-but-one"])
+async def test_nothing_is_changed_while_the_keys_of_a_slot_are_on_two_nodes(
+    tmp_path: Path, prefix: str, few: bool
+) -> None:
+    with cluster(tmp_path) as found:
+        patient = ConversationHistoryStore(connect(found.url), prefix=prefix)
+        (id,) = await grow(patient, "one")
+        keyed = KeyedRequests(patient)
+        request = await keyed.request(TENANT, "/v1/responses", b"key", b"{}")
+        assert (await keyed.take(request, patient.token())).found is Found.MINE
+        await patient.close()
+        one = clock(prefix, id)
+        ends_of = ends(found, one)
+        begin_to_move(one, *ends_of, (lambda key: key == one) if few else (lambda key: key != one))
+        before = [contents(node) for node in ends_of]
+
+        store = ConversationHistoryStore(connect(found.url), prefix=prefix, timeout_seconds=LIMIT_SECONDS)
+        with pytest.raises(StoreUnavailable):
+            await KeyedRequests(store).take(request, store.token())
+        done = await asyncio.gather(*(deed(store, id) for deed in OPERATIONS.values()), return_exceptions=True)
+        assert sum(isinstance(each, StoreUnavailable) for each in done) > len(OPERATIONS) / 2
+        for node, held in zip(ends_of, before, strict=True):
+            assert contents(node).items() <= held.items()
+        await store.close()
+
+
+def contents(node: Process) -> dict[bytes, bytes]:
+    """The keys of a node and what they hold."""
+    with Redis("127.0.0.1", node.port, single_connection_client=True) as client:
+        held: dict[bytes, bytes] = {}
+        for key in client.scan_iter():
+            client.execute_command("ASKING")
+            held[key] = client.dump(key)
+        return held
+
+
 async def test_a_single_key_is_read_while_its_slot_moves(tmp_path: Path) -> None:
     with cluster(tmp_path) as found:
         source, target = ends(found, "key")
@@ -169,13 +207,13 @@ def ends(found: Cluster, key: str) -> tuple[Process, Process]:
     return source, next(node for node in found.primaries if node is not source)
 
 
-def begin_to_move(key: str, source: Process, target: Process) -> int:
-    """Move all keys of a key's slot, which is then still the source's; the slot."""
+def begin_to_move(key: str, source: Process, target: Process, moves: Callable[[str], bool] = lambda _: True) -> int:
+    """Move the keys of a key's slot, which is then still the source's, or those that `moves` says; the slot."""
     slot = source.ask("CLUSTER", "KEYSLOT", key)
     target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
     source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
     keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100)
-    source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+    source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *filter(moves, keys))
     return slot
 
 
