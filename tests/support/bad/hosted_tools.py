@@ -405,7 +405,7 @@ FILES: Table = {
     "a file that is a folder": uploaded("no name", form(name="folder/")),
     "a file that is where it is": uploaded("can't be there", form(name="..")),
     "a file of a name that is no text": uploaded("UTF-8", form().replace(b"a.txt", b"\xff\xfe")),
-    "a file of a name with a zero": uploaded("can't be there", form(name="a\0b")),
+    "a file of a name with a zero": uploaded("control characters", form(name="a\0b")),
     "a file of a long name": uploaded("can't be there", form(name="a" * 300)),
     "a file in base64": uploaded("as they are", form(more="Content-Transfer-Encoding: base64\r\n")),
     "a file that doesn't fit": uploaded("may have", form(content=b"x" * (5 * MIB))),
