@@ -146,7 +146,7 @@ async def measured(redis_url: str, port: int, requests: int) -> dict[str, dict[s
     traced: dict[str, dict[str, Any]] = {
         "off": {},
         "sampled out": {"traces_url": url, "traces_ratio": 0.0},
-        "recorded": {"traces_url": url, "traces_queue": 100_000},
+        "recorded": {"traces_url": url},
     }
     found: dict[str, dict[str, list[Took]]] = {}
     async with AsyncExitStack() as stack:

@@ -120,12 +120,12 @@ class Background:
 
 def _deliverer(service: Service) -> "Deliverer":
     """What delivers webhooks."""
-    from service.webhooks.deliver import Deliverer  # its HTTP client is for who has a receiver
+    from service.webhooks.deliver import RETRY_SECONDS, Deliverer  # its HTTP client is for who has a receiver
     from service.webhooks.receiver import Receiver
 
     settings, count = service.settings, service.metrics.webhooks.labels
     outbox, receiver = Outbox(service.store), Receiver(settings)
-    return Deliverer(outbox, receiver, settings.webhook_retry_seconds, count=lambda outcome: count(outcome).inc())
+    return Deliverer(outbox, receiver, RETRY_SECONDS, count=lambda outcome: count(outcome).inc())
 
 
 async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[str], None]) -> None:

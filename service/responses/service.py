@@ -92,6 +92,9 @@ KEYED_LEASES = 1.5
 nothing that he held is held any more.
 """
 
+STORE_CONNECTIONS = 64
+"""The most connections that one process opens to Redis, or to each node of a cluster."""
+
 FIRST_TIMEOUTS = 2
 """How long a lease is until its holder is heard of, in time limits of an operation: the claim's, and the renewal's."""
 
@@ -213,11 +216,9 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         listening=listening,
         engine=open_engines(settings, engine),
         limits=Limits(
-            settings.max_input_items,
-            settings.max_tools,
-            settings.max_tools_bytes,
-            settings.images,
-            settings.hosted_tools,
+            tools=settings.max_tools,
+            images=settings.images,
+            hosted_tools=settings.hosted_tools,
         ),
         metrics=metrics,
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
@@ -265,15 +266,11 @@ def tracer_of(settings: Settings) -> Tracer:
     """What traces go to. OpenTelemetry is imported where there are any."""
     if not settings.traces_url:
         return Tracer()
-    from service.tracing.otel import Bounds, open_tracer
+    from service.tracing.otel import TEXT_BYTES, Bounds, open_tracer
 
     bounds = Bounds(
         ratio=settings.traces_ratio,
-        queue=settings.traces_queue,
-        batch=settings.traces_batch,
-        delay_seconds=settings.traces_delay_seconds,
-        send_seconds=settings.traces_send_seconds,
-        text_bytes=settings.traces_contents_bytes if settings.traces_contents else 0,
+        text_bytes=TEXT_BYTES if settings.traces_contents else 0,
     )
     headers = settings.traces_headers.get_secret_value()
     return open_tracer(settings.traces_url, headers, bounds, name=settings.traces_name, version=this_build().version)
@@ -358,7 +355,7 @@ def open_client(settings: Settings) -> Client:
     """A client of the Redis behind REDIS_URL."""
     return connect(
         settings.redis_url,
-        max_connections=settings.store_connections,
+        max_connections=STORE_CONNECTIONS,
         timeout_seconds=settings.store_timeout_seconds,
     )
 
@@ -484,8 +481,6 @@ def open_keyed_requests(settings: Settings, store: ConversationHistoryStore) -> 
     return KeyedRequests(
         store,
         lease_seconds=KEYED_LEASES * settings.lease_seconds,
-        kept_seconds=settings.idempotency_seconds,
-        most=settings.max_idempotency_keys,
     )
 
 
@@ -602,11 +597,8 @@ def _access(settings: Settings, engine: ListedEngine) -> "Access":
         weights=engine.listed.weights,
         api_key=engine.api_key.get_secret_value(),
         connections=engine.listed.connections or settings.engine_connections,
-        kv_tokens=engine.listed.kv_tokens or settings.engine_kv_tokens,
-        waiting=settings.engine_waiting,
+        kv_tokens=engine.listed.kv_tokens or 0,
         wait_seconds=settings.engine_wait_seconds,
-        resolve_seconds=settings.engine_resolve_seconds,
-        connect_seconds=settings.engine_connect_seconds,
         probe_seconds=settings.engine_probe_seconds,
     )
 

@@ -65,8 +65,6 @@ class BackgroundSettings(BaseSettings):
     """Whether WEBHOOK_URL may lead to a private, local or otherwise special address."""
     webhook_seconds: float = Field(10, gt=0, le=300)
     """How long the receiver of a webhook may take to answer."""
-    webhook_retry_seconds: float = Field(86_400, gt=0, le=30 * 86_400)
-    """For how long a webhook that is not accepted is retried."""
     max_webhooks_pending: int = Field(100_000, ge=1)
     """Webhooks that may wait in a shard; the oldest are dropped for new ones."""
     metrics_key: SecretStr = SecretStr("")
@@ -85,17 +83,6 @@ class BackgroundSettings(BaseSettings):
     trace is. OTEL_TRACES_SAMPLER_ARG stands in for it."""
     traces_contents: bool = False
     """Whether traces hold what was written: input, instructions, output, and what tools were given and answered."""
-    traces_contents_bytes: int = Field(8 * KIB, ge=256, le=MIB)
-    """The most that one value of a trace has of what was written."""
-    traces_queue: int = Field(2048, ge=1, le=1_000_000)
-    """Spans that wait in one process to be sent; the oldest are dropped for new ones. OTEL_BSP_MAX_QUEUE_SIZE stands in
-    for it."""
-    traces_batch: int = Field(512, ge=1, le=100_000)
-    """Spans that are sent together. OTEL_BSP_MAX_EXPORT_BATCH_SIZE stands in for it."""
-    traces_delay_seconds: float = Field(5, gt=0, le=300)
-    """How long spans wait at most to be sent with others."""
-    traces_send_seconds: float = Field(10, gt=0, le=300)
-    """How long sending them may take, with all repeats."""
 
     @field_validator("traces_url")
     @classmethod

@@ -18,7 +18,6 @@ from pydantic import AfterValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.addresses import BY_NAME
-from service.api.ids import MAX_INPUT_ITEMS
 from store.keys import MAX_SHARDS
 from store.redis.address import parse
 
@@ -160,22 +159,11 @@ class CoreSettings(BaseSettings):
     engine_connections: int = Field(512, ge=1, le=100_000)
     """The most generations that one process has under way at each server; more are refused with 503. A llama.cpp server
     gets as many as it has slots, and the others wait."""
-    engine_kv_tokens: int = Field(0, ge=0, le=1 << 40)
-    """For how many tokens each server's cache has room, of the generations of one process. More generations wait; one
-    that is larger is served alone. 0 is as many as the server tells, and no bound where it tells nothing, as llama.cpp
-    and TensorRT-LLM. What prompts have in common counts each time: a larger number than the server's takes that into
-    account."""
-    engine_waiting: int = Field(512, ge=1, le=100_000)
-    """The most generations that wait for room at an engine's servers, in one process; more are refused with 503."""
     engine_wait_seconds: float = Field(30, ge=0, le=600)
     """How long a generation waits for room in a server's cache. Then it is refused with 503; a background response
     waits in its queue again."""
-    engine_connect_seconds: float = Field(5, gt=0, le=60)
-    """How long a server may take to accept a connection, or to answer a probe."""
     engine_probe_seconds: float = Field(5, ge=0.1, le=300)
     """How often each server is asked for its health."""
-    engine_resolve_seconds: float = Field(10, ge=1, le=3600)
-    """How often the addresses of servers are looked up that are listed with dns+."""
     engines: str = Field("", max_length=4096)
     """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
     place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
@@ -223,8 +211,6 @@ class CoreSettings(BaseSettings):
     store_layout: int = Field(1, ge=1)
     """The layout that the store is raised to, where it has an earlier one. Set it once no older release uses the store
     any more, as none can from then on. A new store has the latest; an embedded server's is raised by itself."""
-    store_connections: int = Field(64, ge=1, le=10_000)
-    """The most connections that one process opens to Redis, or to each node of a cluster."""
 
     max_responses: int = Field(1_000_000, ge=0)
     """The most responses kept in a shard; the least recently used of the tenant that has most are evicted for new ones.
@@ -258,18 +244,8 @@ class CoreSettings(BaseSettings):
     """A conversation whose stored messages have this many bytes can't be continued."""
     max_chain_messages: int = Field(20_000, ge=0)
     """A conversation that has this many messages can't be continued. 0 is no limit."""
-    idempotency_seconds: float = Field(86_400, ge=60, le=30 * 86_400)
-    """For how long after its end a request with an `Idempotency-Key` is known: the same one is answered with what it
-    made."""
-    max_idempotency_keys: int = Field(10_000, ge=100, le=10_000_000)
-    """Idempotency keys of a tenant that a shard knows; those of requests that ended first are forgotten for new ones.
-    One takes half a KB."""
-    max_input_items: int = Field(4096, ge=1, le=MAX_INPUT_ITEMS)
-    """The most input items in one request."""
     max_tools: int = Field(128, ge=0, le=10_000)
     """The most tools that one request may declare."""
-    max_tools_bytes: int = Field(MIB, ge=KIB, le=16 * MIB)
-    """The largest `tools` of one request as JSON, in bytes."""
     max_output_tokens: int = Field(32_768, ge=16)
     """Output tokens, reasoning included, when a request names no limit of its own."""
     max_concurrent_requests: int = Field(512, ge=1, le=100_000)

@@ -179,21 +179,10 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
                 f"timeout, {self.renewed_seconds:g} s in all, so a worker whose store is slow would lose its "
                 f"jobs; set it to more than {LEASE_TIMEOUTS:.2f} times the timeout"
             )
-        if self.idempotency_seconds < 2 * self.lease_seconds:
-            raise ValueError(
-                f"{PREFIX}IDEMPOTENCY_SECONDS={self.idempotency_seconds:g} is less than twice {PREFIX}LEASE_SECONDS="
-                f"{self.lease_seconds:g}, so a request that is still under way could be forgotten; raise the first, or "
-                "lower the second"
-            )
         if self.webhook_url and not self.webhook_secret.get_secret_value():
             raise ValueError(
                 f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so webhooks could be forged; set "
                 "it to whsec_ and what `openssl rand -base64 32` prints"
-            )
-        if self.traces_batch > self.traces_queue:
-            raise ValueError(
-                f"{PREFIX}TRACES_BATCH={self.traces_batch} is more than {PREFIX}TRACES_QUEUE={self.traces_queue}, so "
-                "none would ever be full; lower the first, or raise the second"
             )
         if len(set(self.engine_url)) < len(self.engine_url):
             raise ValueError(f"{PREFIX}ENGINE_URL names a server twice")

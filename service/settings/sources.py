@@ -21,7 +21,7 @@ from service.settings.secrets import SECRETS, SecretError, file_variable
 
 OLDER = {
     f"{PREFIX}VLLM_{name}": f"{PREFIX}ENGINE_{name}"
-    for name in ("URL", "API_KEY", "API_KEY_FILE", "CONNECTIONS", "CONNECT_SECONDS", "PROBE_SECONDS")
+    for name in ("URL", "API_KEY", "API_KEY_FILE", "CONNECTIONS", "PROBE_SECONDS")
 }
 """Names that variables had before, and theirs of today. Where both are set, today's counts."""
 
@@ -32,8 +32,6 @@ OTEL = {
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "TRACES_HEADERS",
     "OTEL_SERVICE_NAME": "TRACES_NAME",
     "OTEL_TRACES_SAMPLER_ARG": "TRACES_RATIO",
-    "OTEL_BSP_MAX_QUEUE_SIZE": "TRACES_QUEUE",
-    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "TRACES_BATCH",
 }
 """OpenTelemetry's variables that stand in for settings of ours as they are."""
 

@@ -49,6 +49,9 @@ logger = logging.getLogger(__name__)
 CLOSE_SECONDS = 3.0
 """How long a process that ends waits for its last spans to be sent."""
 
+TEXT_BYTES = 8 * 1024
+"""The most that one value of a trace has of what was written."""
+
 MAX_ATTRIBUTES = 64
 """The most facts of one span."""
 
@@ -68,15 +71,9 @@ _NOTHING = Context()
 
 
 class Bounds(NamedTuple):
-    """Of all traces the share that is kept; the most spans that wait, and that are sent together; after how many
-    seconds they are sent, and how many that may take; and how many bytes each text may have, 0 for no texts.
-    """
+    """Of all traces the share that is kept; and how many bytes each text may have, 0 for no texts."""
 
     ratio: float
-    queue: int
-    batch: int
-    delay_seconds: float
-    send_seconds: float
     text_bytes: int
 
 
@@ -172,13 +169,7 @@ class OtelTracer(Tracer):
         self._chance = chance
         self.shows = bounds.text_bytes > 0
         self._ratio = TraceIdRatioBased(bounds.ratio)
-        self._processor = BatchSpanProcessor(
-            send,
-            max_queue_size=bounds.queue,
-            schedule_delay_millis=bounds.delay_seconds * 1000,
-            max_export_batch_size=bounds.batch,
-            export_timeout_millis=bounds.send_seconds * 1000,
-        )
+        self._processor = BatchSpanProcessor(send)  # bounded by OTEL_BSP_*, which the SDK reads itself
         self._resource = Resource.create({"service.name": name, "service.version": version})
         limits = SpanLimits(max_attributes=MAX_ATTRIBUTES, max_links=1, max_events=0)
         provider = TracerProvider(ALWAYS_ON, self._resource, shutdown_on_exit=False, span_limits=limits)
@@ -254,7 +245,7 @@ def open_tracer(url: str, headers: str, bounds: Bounds, *, name: str, version: s
     has them.
     """
     parts = urlsplit(url)
-    exporter = otlp(url, parse_env_headers(headers, liberal=True), bounds.send_seconds)
+    exporter = otlp(url, parse_env_headers(headers, liberal=True))
     return OtelTracer(Sending(exporter, f"{parts.scheme}://{parts.netloc}"), bounds, name=name, version=version)
 
 

@@ -22,9 +22,9 @@ _QUIET = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetr
 """The loggers of the SDK that say it each time, with the receiver's words."""
 
 
-def otlp(url: str, headers: Mapping[str, str], seconds: float) -> SpanExporter:
-    """What sends spans to an OTLP receiver: to this very URL, with these headers, within so many seconds each time."""
-    return OTLPSpanExporter(endpoint=url, headers=dict(headers), timeout=seconds)
+def otlp(url: str, headers: Mapping[str, str]) -> SpanExporter:
+    """The exporter to an OTLP receiver, at this very URL. Its time is OTEL_EXPORTER_OTLP_TIMEOUT's, 10 s by default."""
+    return OTLPSpanExporter(endpoint=url, headers=dict(headers))
 
 
 class Sending(SpanExporter):

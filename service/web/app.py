@@ -84,9 +84,9 @@ def create_app(
     tests.
     """
     tokens.byte_table()
-    for limit in (settings.max_input_items, settings.max_tools, MAX_PARTS):
-        bounded_list(limit)
     service = open_service(settings, engine, sandbox)
+    for limit in (service.limits.items, service.limits.tools, MAX_PARTS):
+        bounded_list(limit)
     kinds = {"passes_on": _passes_on(service), "administers": settings.has_projects}
     app = routed(_lifespan, **kinds)
     background = Background(service, works=settings.worker, timing=timing)

@@ -26,6 +26,9 @@ from store.keys import ShardKeys
 
 logger = logging.getLogger(__name__)
 
+RETRY_SECONDS = 86_400.0
+"""For how long a webhook that is not accepted is sent again."""
+
 AT_ONCE = 32
 """Deliveries that one process has under way."""
 

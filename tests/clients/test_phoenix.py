@@ -89,7 +89,8 @@ def talk(
     project = request.node.originalname
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"{PROJECT}={project}")
     shared = {"redis_url": redis_url, "key_prefix": tmp_path.name, "traces_url": phoenix.traces_url}
-    shared |= {"traces_delay_seconds": 0.1, **request.param}
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    shared |= request.param
     started: list[Process] = []
     try:
         api = ServiceProcess(tmp_path / "api", "--no-worker", **shared)

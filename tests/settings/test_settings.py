@@ -206,17 +206,16 @@ def test_a_file_is_no_place_for_it(tmp_path: Path) -> None:
 
 def test_variables_keep_the_names_that_they_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / ".env").write_text("HARMONIUM_VLLM_CONNECTIONS=7\nHARMONIUM_ENGINE_CONNECT_SECONDS=2\n")
+    (tmp_path / ".env").write_text("HARMONIUM_VLLM_CONNECTIONS=7\n")
     (tmp_path / "key").write_text(SECRET)
     monkeypatch.setenv("HARMONIUM_VLLM_URL", "http://a")
     monkeypatch.setenv("HARMONIUM_VLLM_API_KEY_FILE", str(tmp_path / "key"))
-    monkeypatch.setenv("HARMONIUM_VLLM_CONNECT_SECONDS", "3")
     monkeypatch.setenv("HARMONIUM_VLLM_PROBE_SECONDS", "3")
     monkeypatch.setenv("HARMONIUM_ENGINE_PROBE_SECONDS", "4")
     settings = load_settings()
     assert (settings.engine_url, settings.engine_connections) == (("http://a",), 7)
     assert settings.engine_api_key.get_secret_value() == SECRET
-    assert (settings.engine_connect_seconds, settings.engine_probe_seconds) == (3, 4)
+    assert settings.engine_probe_seconds == 4
     monkeypatch.setenv("HARMONIUM_VLLM_CONNECTIONS", "0")
     with pytest.raises(SettingsError, match=r"^HARMONIUM_VLLM_CONNECTIONS=0: should be"):
         load_settings()
@@ -266,10 +265,6 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"max_followers": 2305}, "HARMONIUM_MAX_SOCKETS=1024 are more together than the 4,096 connections"),
         ({"lease_seconds": 5}, "--lease-seconds 5 is too short for HARMONIUM_STORE_TIMEOUT_SECONDS=2: .* 5.25 s"),
         ({"lease_seconds": 8, "store_timeout_seconds": 3}, "more than 2.67 times the timeout"),
-        (
-            {"lease_seconds": 60, "idempotency_seconds": 60},
-            "--idempotency-seconds 60 is less than twice --lease-seconds 60, so a request",
-        ),
         ({"conversation_idle_days": 29}, "--conversation-idle-days 29 is less than HARMONIUM_IDLE_DAYS=30"),
         (
             {"conversation_idle_days": 29, "idle_days": 0},

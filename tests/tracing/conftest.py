@@ -8,7 +8,7 @@ from service.settings.settings import Settings
 from tests.support.tools.server import McpServer, mcp_server
 from tests.support.tracing.receiver import Receiver, receiving
 
-DELAY_SECONDS = 0.02
+DELAY_MS = "20"
 
 
 @pytest.fixture
@@ -19,9 +19,10 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def traced(settings: Settings, receiver: Receiver) -> Settings:
+def traced(settings: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings of a service that is traced, with a store of its own."""
-    return settings.model_copy(update={"traces_url": receiver.url, "traces_delay_seconds": DELAY_SECONDS})
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", DELAY_MS)
+    return settings.model_copy(update={"traces_url": receiver.url})
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from service.settings.settings import Settings
 from service.tracing.contents import shortened, shown
+from service.tracing.otel import TEXT_BYTES
 from tests.support.service.background import ended, submitted
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
@@ -105,11 +106,11 @@ async def test_spans_show_what_was_written_where_a_setting_wants_that(
 
 
 async def test_what_is_shown_is_bounded(traced: Settings, receiver: Receiver) -> None:
-    settings = traced.model_copy(update={"traces_contents": True, "traces_contents_bytes": 256})
-    async with serving(settings, scripted([answer("long " * 2000)])) as inside, inside.client() as client:
+    settings = traced.model_copy(update={"traces_contents": True})
+    async with serving(settings, scripted([answer("long " * 4000)])) as inside, inside.client() as client:
         await client.responses.create(model=MODEL, input="word " * 5000, instructions="rule " * 5000)
         (request,) = await receiver.until(CREATE)
-    assert all(len(fact) < 600 for fact in request.facts.values() if isinstance(fact, str))
+    assert all(len(fact) < 2 * TEXT_BYTES for fact in request.facts.values() if isinstance(fact, str))
     assert request.facts["output.value"].endswith('…"}]}]')
 
 

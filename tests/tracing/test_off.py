@@ -91,13 +91,11 @@ def test_opentelemetrys_own_variables_stand_in_for_other_settings() -> None:
         "OTEL_EXPORTER_OTLP_HEADERS": "a=b",
         "OTEL_SERVICE_NAME": "chat",
         "OTEL_TRACES_SAMPLER_ARG": "0.25",
-        "OTEL_BSP_MAX_QUEUE_SIZE": "10",
     }
     assert from_otel(given) == {
         "HARMONIUM_TRACES_URL": "http://collector:4318/v1/traces",
         "HARMONIUM_TRACES_HEADERS": "a=b",
         "HARMONIUM_TRACES_NAME": "chat",
         "HARMONIUM_TRACES_RATIO": "0.25",
-        "HARMONIUM_TRACES_QUEUE": "10",
     }
     assert from_otel(given | {"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "c=d"})["HARMONIUM_TRACES_HEADERS"] == "c=d"

@@ -19,7 +19,7 @@ from tests.support.tracing.receiver import Receiver
 from tests.support.waiting import until
 
 CREATE = "POST /v1/responses"
-BOUNDS = Bounds(ratio=1.0, queue=10, batch=10, delay_seconds=60.0, send_seconds=1.0, text_bytes=0)
+BOUNDS = Bounds(ratio=1.0, text_bytes=0)
 
 
 class Kept(SpanExporter):
@@ -51,11 +51,10 @@ async def test_headers_and_the_service_s_name_go_with_the_spans(traced: Settings
 
 
 async def test_a_receiver_that_refuses_or_is_away_is_said_once_and_keeps_nobody_waiting(
-    traced: Settings, caplog: pytest.LogCaptureFixture
+    traced: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    away = traced.model_copy(
-        update={"traces_url": f"http://127.0.0.1:{free_port()}/v1/traces", "traces_send_seconds": 0.1}
-    )
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")
+    away = traced.model_copy(update={"traces_url": f"http://127.0.0.1:{free_port()}/v1/traces"})
     async with serving(away, scripted([answer("hi")])) as inside, inside.client() as client:
         for _ in range(5):
             await client.responses.create(model=MODEL, input="secret words")
@@ -65,19 +64,23 @@ async def test_a_receiver_that_refuses_or_is_away_is_said_once_and_keeps_nobody_
     assert not [each for each in caplog.records if each.name.startswith("opentelemetry")]
 
 
-async def test_a_receiver_that_never_answers_holds_no_stop_up(traced: Settings, receiver: Receiver) -> None:
+async def test_a_receiver_that_never_answers_holds_no_stop_up(
+    traced: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     receiver.gate.clear()
-    slow = traced.model_copy(update={"traces_send_seconds": 60.0})
-    async with serving(slow, scripted([answer("hi")])) as inside, inside.client() as client:
+    async with serving(traced, scripted([answer("hi")])) as inside, inside.client() as client:
         for _ in range(3):
             await client.responses.create(model=MODEL, input="hi")
     assert not receiver.spans
     assert CLOSE_SECONDS < 5
 
 
-async def test_of_too_many_spans_the_oldest_are_dropped() -> None:
+async def test_of_too_many_spans_the_oldest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"):
+        monkeypatch.setenv(variable, "4")
     exporter = Kept()
-    tracer = OtelTracer(exporter, BOUNDS._replace(queue=4, batch=4, delay_seconds=60), name="x", version="1")
+    tracer = OtelTracer(exporter, BOUNDS, name="x", version="1")
     whole = tracer.request("GET", ())
     exporter.result = SpanExportResult.SUCCESS
     for number in range(4):

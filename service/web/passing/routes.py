@@ -45,7 +45,7 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
     """The server's answer to a request. Raises ApiError, EngineUnavailable."""
     service, exchange = service_of(request), exchange_of(request)
     settings = service.settings
-    limits = PassedLimits(settings.max_input_items, settings.max_tools, settings.max_tools_bytes)
+    limits = PassedLimits(service.limits.items, service.limits.tools, service.limits.tools_bytes)
     body = await body_of(request)
     async with preparing(request, len(body)):
         read = await in_steps(read_passed(body, endpoint, limits))
