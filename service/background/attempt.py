@@ -47,7 +47,7 @@ from service.responses.sampler import error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.responses.tools.port import Runner
-from service.responses.traced.facts import planned
+from service.responses.traced import planned
 from service.spans import UNTRACED, Fact, Kind
 from service.steps import BRIEFLY, in_steps
 from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError, StoreUnavailable

@@ -19,7 +19,7 @@ from service.responses.output.journal import Batch, encode_batch
 from service.responses.plan import Plan, encode, turn_of
 from service.responses.prepare import Prepared
 from service.responses.run import machine_of, unconfirmed
-from service.responses.traced.facts import planned
+from service.responses.traced import planned
 from service.spans import Headers, Kind
 from service.tenants.limiter import Reservation
 from store.errors import NotFound, QueueFull, StoreUnconfirmed

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from service.addresses import BY_NAME, LookUp
-from service.addresses import look_up as system_look_up
 from service.logs import event
+from service.ssrf import BY_NAME, LookUp
+from service.ssrf import look_up as system_look_up
 
 logger = logging.getLogger(__name__)
 

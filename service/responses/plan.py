@@ -17,9 +17,9 @@ from service.api.response import CodeInterpreterCall, Response, decode_response
 from service.engine.port import Generation, Sampling
 from service.harmony import tokens
 from service.harmony.render import PROMPT_END
-from service.responses.chat.reading import note_of_read
 from service.responses.output.machine import Machine
 from service.responses.rules import Rules
+from service.responses.templated import note_of_read
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
 from store.turn import Expense, Messages, Status, StoredMessage, Turn
 

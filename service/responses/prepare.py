@@ -41,12 +41,16 @@ from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
 from service.markup.prompts import NOTHING, Known
 from service.markup.speech import Speech
-from service.responses.chat.reading import READ, known_of
-from service.responses.chat.rendering import prompt_of
 from service.responses.conversations.joining import Joining, joining
 from service.responses.conversations.memory import Remembered
-from service.responses.conversations.parent import SERVER, Parent, RememberedParent, continuing, going_on
-from service.responses.conversations.standing import configuration_of
+from service.responses.conversations.parent import (
+    SERVER,
+    Parent,
+    RememberedParent,
+    configuration_of,
+    continuing,
+    going_on,
+)
 from service.responses.output.displays import DISPLAY, displays_of
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
@@ -57,8 +61,9 @@ from service.responses.refusals import unstored_parent
 from service.responses.rules import Listed, Rules
 from service.responses.seal import Sealer
 from service.responses.service import Caller, Service, salt_of
+from service.responses.templated import READ, known_of, prompt_of
 from service.responses.tools.toolbox import Looked, encode_connections
-from service.responses.traced.facts import planned
+from service.responses.traced import planned
 from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps

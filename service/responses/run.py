@@ -36,9 +36,7 @@ from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.responses.tools.port import Runner
 from service.responses.tools.toolbox import ToolRun, decode_connections
-from service.responses.traced.calling import Calling
-from service.responses.traced.facts import ended, planned
-from service.responses.traced.generating import Generate, Generating
+from service.responses.traced import Calling, Generate, Generating, ended, planned
 from service.tenants.limiter import spent_in
 from service.tenants.tally import Tally
 from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnavailable, StoreUnconfirmed

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from service.addresses import outside_of
 from service.backoff import Backoff
 from service.build import this_build
 from service.engine.engines import Engines, Member
@@ -38,6 +37,7 @@ from service.settings.protocol import servers_in
 from service.settings.sandbox import LOCAL
 from service.settings.settings import DAY_SECONDS, Settings, display, variable
 from service.spans import Tracer
+from service.ssrf import outside_of
 from service.tenants.directory import Directory, Most
 from service.tenants.keyring import KeyRing
 from service.tenants.limiter import Limiter
@@ -518,11 +518,8 @@ def open_toolbox(settings: Settings, containers: Containers | None = None) -> To
 def _open_browser(settings: Settings) -> BackEnd:
     """The browser over what the settings search. What reads HTML is imported where there is a browser alone."""
     from service.responses.tools.browsing import Browsing
-    from service.search.brave import Brave
-    from service.search.exa import Exa
     from service.search.folder import ADDRESS, Folder
-    from service.search.searxng import SearXng
-    from service.search.tavily import Tavily
+    from service.search.services import Brave, Exa, SearXng, Tavily
     from service.search.web import Web
 
     if settings.search == "folder":

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from service.addresses import BY_NAME
+from service.ssrf import BY_NAME
 from store.keys import MAX_SHARDS
 from store.redis.address import parse
 

@@ -20,11 +20,10 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from service.addresses import ForbiddenAddress, LookUp, look_up, public_addresses
 from service.build import this_build
-from service.pinned import Pinned
 from service.settings.background import signing_key
 from service.settings.settings import Settings, variable
+from service.ssrf import ForbiddenAddress, LookUp, Pinned, look_up, public_addresses
 from store.jobs.outbox import Webhook
 
 MAX_WAIT_SECONDS = 3600.0

@@ -15,7 +15,7 @@ from service.api.ids import response_of
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.port import Chunk, Generation
-from service.responses.chat.reading import READ
+from service.responses.templated import READ
 from service.settings.settings import Settings
 from tests.support.markup.speaker import ASSISTANT, END, START, Speaker
 from tests.support.service import inside

@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 
 from service.harmony.tokens import encode
 from service.markup.speech import Transcript
-from service.responses.chat.reading import READ
+from service.responses.templated import READ
 from service.settings.settings import Settings
 from store.dictionaries.shipped import dictionary
 from store.redis.connection import connect

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from service.markup.chat import Chat
 from service.markup.prompts import Known, Templated, common, key_behind, with_known
-from service.responses.chat.reading import READ, known_of, note_of
+from service.responses.templated import READ, known_of, note_of
 from store.turn import StoredMessage
 
 END, USER, OPEN, THINK, CALL = range(5)

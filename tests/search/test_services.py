@@ -5,11 +5,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from service.browser.page import Result
-from service.search.brave import Brave
-from service.search.exa import Exa
 from service.search.port import MAX_CONSIDERED, RESULTS, Query, Searcher, SearchFailure
-from service.search.searxng import SearXng
-from service.search.tavily import Tavily
+from service.search.services import Brave, Exa, SearXng, Tavily
 from tests.support.search.services import KEY, Services, search_services
 
 Opened = Callable[[str], Searcher]

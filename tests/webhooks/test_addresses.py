@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from service import addresses
-from service.addresses import ForbiddenAddress, is_own, is_public, look_up, outside_of, public_addresses
+from service import ssrf
+from service.ssrf import ForbiddenAddress, is_own, is_public, look_up, outside_of, public_addresses
 
 SPECIAL = [
     *("127.0.0.1", "127.255.0.3", "0.0.0.0", "0.1.2.3", "10.0.0.1", "172.16.3.4", "172.31.255.255", "192.168.0.1"),
@@ -61,7 +61,7 @@ def test_an_address_of_this_machine_is_out_of_a_stranger_s_reach_though_it_were_
 ) -> None:
     assert is_own("127.0.0.1")
     assert not any(map(is_own, [*PUBLIC, "192.0.2.1"]))
-    monkeypatch.setattr(addresses, "is_public", lambda address: True)
+    monkeypatch.setattr(ssrf, "is_public", lambda address: True)
     may_reach = outside_of([])
     assert [each for each in ("127.0.0.1", "::ffff:127.0.0.1", "::1") if may_reach(each)] == []
     assert may_reach("192.0.2.1")

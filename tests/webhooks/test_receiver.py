@@ -142,7 +142,7 @@ async def test_a_name_is_looked_up_once_for_each_delivery_and_that_is_where_it_g
 async def test_a_name_that_leads_inward_the_second_time_is_not_followed_then(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.addresses.is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr("service.ssrf.is_public", lambda address: address == "127.0.0.1")
     found = iter([["127.0.0.1"]])
 
     async def rebinding(host: str, port: int) -> list[str]:

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from service.addresses import LookUp, look_up
 from service.engine.connections.connection import Connection
 from service.engine.connections.contact import Contact
 from service.engine.names import Names, Place, is_name
@@ -37,6 +36,7 @@ from service.engine.servers.reply import BROKEN
 from service.engine.servers.server import Server, State, Unreachable
 from service.logs import event
 from service.markup.speech import AUTO, HARMONY, Speech, Transcript
+from service.ssrf import LookUp, look_up
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,6 @@ from service.api.tools.read import read_tools
 from service.errors import InvalidRequest, invalid_value, missing
 from service.harmony.calls import history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
-from service.responses.chat.reading import READ
 from service.responses.conversations.joining import Joining, joining
 from service.responses.prompt.build import SHORTENED_TOKENS
 from service.responses.prompt.drafts import Conversion
@@ -31,6 +30,7 @@ from service.responses.references import omitted_items, stored_items, without_it
 from service.responses.refusals import fork_refusal
 from service.responses.rules import Rules
 from service.responses.service import Service
+from service.responses.templated import READ
 from service.steps import in_steps
 from store.errors import ItemsUntold, NotContinuable, NotFound, StoreUnconfirmed, TurnTooLarge
 from store.history.conversations import by_hand

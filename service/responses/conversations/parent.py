@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from service.api.input.configuration import Configuration
+from service.api.input.configuration import ROLE, Configuration, read_note
 from service.api.tools.approval import waiting
 from service.harmony.calls import history_of
 from service.responses.conversations.memory import Remembered
@@ -130,3 +130,11 @@ class RememberedParent(Parent):
         if self._pinning is not None:
             pinning, self._pinning = self._pinning, None
             self.erased = await pinning
+
+
+def configuration_of(chain: Chain) -> Configuration:
+    """The settings that a conversation with this chain has by now."""
+    found = Configuration()
+    for note in chain.notes().get(ROLE, ()):
+        found = found.then(read_note(note.name or "{}"))
+    return found

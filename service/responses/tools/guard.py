@@ -15,9 +15,9 @@ from typing import Any, cast
 import httpcore2
 import httpx2
 
-from service.addresses import ForbiddenAddress, Judge, LookUp, is_public, look_up
 from service.responses.tools.port import Heard, ToolLimits
 from service.responses.tools.weight import Weight
+from service.ssrf import ForbiddenAddress, Judge, LookUp, is_public, look_up
 
 SLICE_BYTES = 4_096
 """How much of an answer is handed on before others have their turn: some 80 of the smallest events."""

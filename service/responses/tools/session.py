@@ -23,7 +23,6 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from service.addresses import Judge, is_public
 from service.build import this_build
 from service.responses.tools.guard import Backend, Transport
 from service.responses.tools.port import (
@@ -39,10 +38,10 @@ from service.responses.tools.port import (
     Unreachable,
 )
 from service.responses.tools.redaction import Redaction
-from service.responses.tools.results import result_of
 from service.responses.tools.stdio import Pipes, Processes
 from service.responses.tools.toolbox import Opener
 from service.settings.mcp import Connection, mark_of
+from service.ssrf import Judge, is_public
 
 logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)  # it logs what servers say, and tracebacks that quote it
 logging.getLogger("client").setLevel(logging.CRITICAL + 1)
@@ -373,3 +372,38 @@ def _listed(tool: types.Tool) -> ListedTool:
     return ListedTool(
         tool.name, tool.description or "", tool.input_schema, reads, reads or bool(hints and hints.idempotent_hint)
     )
+
+
+def result_of(result: types.CallToolResult, redaction: Redaction, chars: int) -> ToolResult:
+    """The text of a result, of at most so many characters and a few."""
+    parts = [_text(part) for part in result.content]
+    whole = parts[0].encode() if len(parts) == 1 else b""
+    if result.structured_content is not None:
+        whole = msgspec.json.encode(result.structured_content)
+        parts = parts or [whole.decode()]
+    return ToolResult(_shortened("\n".join(parts), redaction, chars), result.is_error, redaction.data(whole))
+
+
+def _text(part: types.ContentBlock) -> str:
+    match part:
+        case types.TextContent():
+            return part.text
+        case types.ImageContent() | types.AudioContent():
+            return f"[{part.mime_type}, {len(part.data) * 3 // 4:,} bytes]"
+        case types.ResourceLink():
+            return f"[{part.name}]({part.uri})"
+        case types.EmbeddedResource():
+            held = part.resource
+            if isinstance(held, types.TextResourceContents):
+                return held.text
+            return f"[{held.uri}, {len(held.blob) * 3 // 4:,} bytes]"
+
+
+def _shortened(text: str, redaction: Redaction, chars: int) -> str:
+    """The text without secrets. Where it is longer than that, its middle is left out."""
+    if len(text) <= chars:
+        return redaction.text(text)
+    half = chars // 2
+    left_out = len(text) - 2 * half
+    head, tail = redaction.beginning(text, half), redaction.end(text, half)
+    return f"{head}\n[{left_out:,} characters left out]\n{tail}"

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response as HttpResponse
 
 from service.harmony.tokens import BYTES_A_TOKEN, LAST_LEGAL, byte_table, mark_of, unpack
-from service.responses.chat.reading import READ, sampled_in
+from service.responses.templated import READ, sampled_in
 from service.web.console.turns import ended_turn
 from service.web.errors import JsonResponse
 from service.web.routes.stored import with_room

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from service.addresses import LookUp, look_up
 from service.engine.port import EngineError, Generation, ModelCard, Sampling
 from service.engine.servers.engine import Access
 from service.harmony.tokens import RETURN, STOPS
+from service.ssrf import LookUp, look_up
 from tests.support.engine.hooks import Sampled, complete
 from tests.support.engine.scripted import ScriptedEngine, ScriptSource
 from tests.support.engine.standing import Standing

@@ -1,0 +1,144 @@
+"""The spans of one response where it is traced: its facts, its generations and the tools that it calls.
+
+They stand around the engine and the tools, whose callers know nothing of them. They are never used where a span isn't
+kept. Facts have the names of OpenTelemetry's GenAI conventions but for those that these call deprecated. Source:
+https://github.com/open-telemetry/semantic-conventions-genai, at 1.41.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from time import monotonic
+
+import msgspec
+
+from service.api.response import Response
+from service.api.tools.outcome import HostedCall, Outcome
+from service.engine.port import Chunk, Generation
+from service.metrics.counters import Mode
+from service.responses.output.machine import Machine
+from service.responses.plan import Plan
+from service.responses.tools.port import Runner
+from service.spans import Fact, Kind, Span, conversation
+
+PROVIDER = "harmonium"
+"""The conventions have a name for each provider of models that many use, and let others have their own."""
+
+
+def planned(plan: Plan) -> dict[str, Fact]:
+    """What is said of everything that is done for a response: which one it is, and of which conversation. Not its
+    model: Phoenix takes a span that names one for a call of it.
+    """
+    return {
+        "gen_ai.response.id": plan.id,
+        "gen_ai.request.previous_response.id": plan.parent,
+        **conversation(plan.conversation or plan.root or plan.id),
+    }
+
+
+def ended(response: Response) -> dict[str, Fact]:
+    """What is said of a response that has ended."""
+    return {"gen_ai.response.status": response.status.value}
+
+
+def asked(plan: Plan, generation: Generation, mode: Mode) -> dict[str, Fact]:
+    """What is said of one request to an engine."""
+    sampling, base = generation.sampling, plan.base
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": PROVIDER,
+        **planned(plan),
+        "gen_ai.request.model": plan.base.model,
+        "gen_ai.response.model": generation.model or None,
+        "gen_ai.request.stream": mode == "stream",
+        "gen_ai.request.max_tokens": sampling.max_tokens,
+        "gen_ai.request.temperature": sampling.temperature,
+        "gen_ai.request.top_p": sampling.top_p,
+        "gen_ai.request.top_k": sampling.top_k or None,
+        "gen_ai.request.seed": sampling.seed,
+        "gen_ai.request.frequency_penalty": sampling.frequency_penalty or None,
+        "gen_ai.request.presence_penalty": sampling.presence_penalty or None,
+        "gen_ai.request.reasoning.level": base.reasoning.get("effort") if base.reasoning else None,
+        "gen_ai.output.type": "text" if base.text["format"]["type"] == "text" else "json",
+    }
+
+
+class Calling:
+    """The calls of one response, as parts of its `span`. See Runner."""
+
+    def __init__(self, tools: Runner, span: Span, plan: Plan) -> None:
+        self._tools = tools
+        self._span = span
+        self._plan = plan
+
+    async def call(self, call: HostedCall) -> Outcome:
+        """See Runner."""
+        name = call.tool.tool
+        facts: dict[str, Fact] = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": name,
+            "gen_ai.tool.type": "extension",
+            "gen_ai.tool.call.id": call.id,
+            **planned(self._plan),
+        }
+        with self._span.child(f"execute_tool {name}", facts=facts) as span:
+            outcome = await self._tools.call(call)
+            if outcome.status != "completed":
+                span.fail(outcome.status)
+            if span.shows:
+                given = {"type": "tool_call", "call_id": call.id, "name": name, "arguments": call.arguments}
+                answer = {"type": "tool_call_output", "call_id": call.id, "output": outcome.told}
+                span.show_input(msgspec.json.encode([given]))
+                span.show_output(msgspec.json.encode([answer]))
+        return outcome
+
+    async def aclose(self) -> None:
+        """See Runner."""
+        await self._tools.aclose()
+
+
+Generate = Callable[[Generation], AsyncGenerator[Chunk, None]]
+
+
+class Generating:
+    """The generations of one response, as parts of its `span`."""
+
+    def __init__(self, generate: Generate, span: Span, plan: Plan, machine: Machine, mode: Mode) -> None:
+        """`generate` is the engine's, and `machine` takes what is sampled."""
+        self._generate = generate
+        self._span = span
+        self._plan = plan
+        self._machine = machine
+        self._mode: Mode = mode
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+        """What the engine samples. Raises EngineError."""
+        answered, cached, finish = False, None, None
+        machine, stretches = self._machine, self._machine.stretches
+        items, sampled, reasoning = len(machine.output), stretches.sampled, stretches.reasoning
+        read = len(generation.prompt) if stretches.begins else None
+        facts = asked(self._plan, generation, self._mode)
+        with self._span.child(f"chat {self._plan.base.model}", Kind.CLIENT, facts) as span:
+            began = monotonic()
+            if span.shows and not generation.begun:
+                span.show_input(self._plan.items, self._plan.base.instructions)
+            generation = msgspec.structs.replace(generation, trace=span.headers)
+            try:
+                async with aclosing(self._generate(generation)) as chunks:
+                    async for chunk in chunks:
+                        if not answered and chunk.tokens:
+                            answered = True
+                            span.note({"gen_ai.response.time_to_first_chunk": monotonic() - began})
+                        cached = chunk.cached_tokens if chunk.cached_tokens is not None else cached
+                        finish = chunk.finish
+                        yield chunk
+            finally:
+                used: dict[str, Fact] = {
+                    "gen_ai.usage.input_tokens": read,
+                    "gen_ai.usage.output_tokens": stretches.sampled - sampled,
+                    "gen_ai.usage.cache_read.input_tokens": None if read is None else cached,
+                    "gen_ai.usage.reasoning.output_tokens": stretches.reasoning - reasoning,
+                    "gen_ai.response.finish_reasons": None if finish is None else [finish.value],
+                }
+                span.note(used)
+                if span.shows:
+                    span.show_output(msgspec.json.encode(machine.output[items:]))
