@@ -66,7 +66,10 @@ class Loans:
         try:
             loan = Loan(await take())
         except BaseException as error:
-            self.give_back(give_back, doubtful=isinstance(error, StoreUnavailable | asyncio.CancelledError))
+            refused = isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
+            self.give_back(
+                give_back, doubtful=not refused
+            )  # it may have run out of time, too, and that as another error
             raise
         try:
             yield loan
