@@ -67,9 +67,7 @@ class Loans:
             loan = Loan(await take())
         except BaseException as error:
             refused = isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
-            self.give_back(
-                give_back, doubtful=not refused
-            )  # it may have run out of time, too, and that as another error
+            self.give_back(give_back, doubtful=not refused)  # other errors may say that its time ran out
             raise
         try:
             yield loan
