@@ -66,7 +66,8 @@ class Loans:
         try:
             loan = Loan(await take())
         except BaseException as error:
-            self.give_back(give_back, doubtful=isinstance(error, StoreUnavailable | asyncio.CancelledError))
+            refused = isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
+            self.give_back(give_back, doubtful=not refused)  # other errors may say that its time ran out
             raise
         try:
             yield loan

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from service.errors import unavailable
 from service.loans import Loans
 from store.errors import ConversationHeld, NotFound, StoreUnavailable
 from tests.support.waiting import until
@@ -49,7 +50,13 @@ async def test_a_loan_that_somebody_else_has_by_now_is_not_given_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "times"), [(StoreUnavailable("away"), 2), (asyncio.CancelledError(), 2), (ConversationHeld("conv_1"), 1)]
+    ("error", "times"),
+    [
+        (StoreUnavailable("away"), 2),
+        (asyncio.CancelledError(), 2),
+        (unavailable("It took too long."), 2),
+        (ConversationHeld("conv_1"), 1),
+    ],
 )
 async def test_a_loan_of_which_nobody_knows_whether_it_was_taken_is_given_back_twice(
     error: BaseException, times: int

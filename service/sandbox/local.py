@@ -69,6 +69,8 @@ class LocalSandbox:
         """How many places each tenant has."""
         self._zygote: Zygote | None = None
         self._starting = asyncio.Lock()
+        self._placing = asyncio.Lock()
+        """One place is made free at a time: who waits for one has none yet, and would each end another's session."""
         self._run: Path | None = None
         self._lock = -1
         self._users: Users | None = None
@@ -205,15 +207,16 @@ class LocalSandbox:
     async def _begin(self, name: str, tenant: str, limits: Limits, lasting: bool) -> list[tuple[str, str]]:
         """Take a place, and fork: the sessions that gave theirs up, with their tenants. Raises Full and Unusable."""
         instead_of: list[tuple[str, str]] = []
-        while reason := self._lacking(tenant):
-            if not (known := self._dispensable(tenant)):
-                raise Full(reason)
-            session = self._sessions[known]
-            session.kill("it gave its place up to another")
-            instead_of.append((session.tenant, known))
-            await session.gone.wait()
-        place = self._free.pop(0)
-        self._tenants[tenant] += 1
+        async with self._placing:
+            while reason := self._lacking(tenant):
+                if not (known := self._dispensable(tenant)):
+                    raise Full(reason)
+                session = self._sessions[known]
+                session.kill("it gave its place up to another")
+                instead_of.append((session.tenant, known))
+                await session.gone.wait()
+            place = self._free.pop(0)
+            self._tenants[tenant] += 1
         home = None
         try:
             zygote, users = await self._forking()

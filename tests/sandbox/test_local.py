@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from service.sandbox.folder import Content
 from service.sandbox.local import LOOK_SHARE, LocalSandbox, Places
-from service.sandbox.port import Gone, Unusable
+from service.sandbox.port import Full, Gone, Unusable
 from service.sandbox.session import Session
 from service.sandbox.users import FIRST_UIDS, Users
 from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, folder_for_all, local
@@ -86,6 +86,18 @@ async def test_who_is_idle_for_too_long_is_closed_and_who_works_is_not(ending: A
     await sandbox.stop("busy", "long")
     assert (await working).ended == "stopped"
     assert (await sandbox.run("used", "last", "6 * 7")).logs == "42\n"
+
+
+async def test_who_opens_many_at_once_ends_no_more_of_others_than_its_share(ending: AsyncExitStack) -> None:
+    sandbox = await started(ending, Places(sessions=4, tenant_sessions=4))
+    for number in range(4):
+        await sandbox.open(f"other-{number}", "other", MOST)
+        await sandbox.run(f"other-{number}", "first", "1")
+    opening = (sandbox.open(f"own-{number}", TENANT, MOST) for number in range(8))
+    opened = await asyncio.gather(*opening, return_exceptions=True)
+    assert [type(each) for each in opened].count(Full) == 6
+    for number in (2, 3):
+        assert (await sandbox.run(f"other-{number}", "last", "6 * 7")).logs == "42\n"
 
 
 async def test_looks_at_cells_take_a_bounded_share_of_a_processor_together(

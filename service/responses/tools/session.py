@@ -65,11 +65,15 @@ MADE_UP = ("Session terminated", "Not Found", "Server returned an error response
 """What the package says where an answer has a status that says no, and no error of the protocol."""
 
 NO_SESSION = re.compile(
-    r"session[ -]?id|session (not found|(has )?(been )?(terminated|expired)|does not exist)|(unknown|invalid) session"
-    r"|not initialized",
+    r"((bad request|not found|unauthorized|error): )?"
+    r"(session( with id)?( [\w-]{8,64})? (not found|does not exist|(has )?(been )?(terminated|expired))"
+    r"|(no|no valid|missing|unknown|invalid|invalid or expired) (mcp[ -])?session([ -]?id)?( header)?( provided)?"
+    r"|(mcp-)?session[ -]?id( header)? (is )?(required|missing|must be a single value)( in mcp-session-id header)?"
+    r"|(server )?not initialized)(: [\w-]{1,64})?\.?",
     re.IGNORECASE,
 )
-"""How servers say that they know no such session, in the words of the official SDKs and of those like them."""
+"""All that servers say where they know no such session, in the words of the official SDKs and of those like them. A
+tool may have sessions of another kind, so whatever says more than this is taken for the tool's own."""
 
 NOT_OF_THE_PROTOCOL = "Its answer is none of the protocol's."
 
@@ -306,7 +310,8 @@ class Session:
         Of what comes first in an era that was only remembered, either status is enough.
 
         Gateways give these statuses to an exception of a tool as well, which comes after its effect. So of a call that
-        is not `repeatable` either status is enough alone without a body of the protocol, or with words for it.
+        is not `repeatable` either status is enough alone without a body of the protocol, or where that says this and
+        nothing else.
         """
         heard = self._heard
         if not isinstance(error, MCPError) or heard is None:
@@ -314,7 +319,7 @@ class Session:
         if error.code in (types.INVALID_PARAMS, types.HEADER_MISMATCH):
             return False
         if not repeatable and heard.status in (400, 404) and not _is_made_up(error):
-            return error.code == types.UNSUPPORTED_PROTOCOL_VERSION or bool(NO_SESSION.search(error.message))
+            return error.code == types.UNSUPPORTED_PROTOCOL_VERSION or bool(NO_SESSION.fullmatch(error.message))
         if heard.status == 404:
             return heard.named or (repeatable and not heard.answered)
         if not repeatable:

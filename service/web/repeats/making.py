@@ -118,12 +118,13 @@ class _Once(Making):
             self.run.stop()
 
     async def _begin_call(self, approved: bool) -> Use:
-        """See BeginCall. So many calls as were begun before may have been made: which, nobody knows."""
-        if not approved:
-            self._calls += 1
-            if self._calls <= self._calls_before:
-                return Use.BEGUN
-        calls = 0 if approved else self._calls
+        """See BeginCall. So many calls as were begun before may have been made: which, nobody knows, but of those that
+        were approved, as each of these is used up.
+        """
+        self._calls += 1
+        if not approved and self._calls <= self._calls_before:
+            return Use.BEGUN
+        calls = max(self._calls, self._calls_before)
         renew = partial(self._requests.renew, self._request, self._owner, calls=calls)
         return Use.NEW if await again_while_away(renew, self._patience) else Use.GONE
 

@@ -172,6 +172,40 @@ async def test_an_error_that_comes_after_the_effect_is_no_forgotten_session(
     assert calls == 1 or repeatable
 
 
+@pytest.mark.parametrize("status", [400, 404])
+@pytest.mark.parametrize(
+    ("said", "calls"),
+    [
+        ("Bad Request: No valid session ID provided", 2),
+        ("Bad Request: Mcp-Session-Id header is required", 2),
+        ("Bad Request: Server not initialized", 2),
+        ("Bad Request: Missing session ID", 2),
+        ("Not Found: Invalid or expired session ID", 2),
+        ("Not Found: Session has been terminated", 2),
+        ("Session ID required in mcp-session-id header", 2),
+        ("Session not found: 5b1c2d7e-58a4-4f7e-9d39-0d2f5b0a6c11", 2),
+        ("Unauthorized: Session not found", 2),
+        ("Mail sent, but the checkout session ID cs_1 was not closed", 1),
+        ("Sent. Your session has expired", 1),
+        ("Sent; the mail server was not initialized for receipts", 1),
+    ],
+)
+async def test_words_of_a_tool_about_sessions_are_no_forgotten_session(said: str, calls: int, status: int) -> None:
+    begun = 0
+
+    async def sending(request: web.Request, asked: Any) -> web.StreamResponse:
+        nonlocal begun
+        if asked["method"] == "tools/call":
+            begun += 1
+            return refusal(asked, -32000, said, status)
+        return await polite(request, asked)
+
+    async with server(sending) as session:
+        with pytest.raises(ToolFailure):
+            await session.call("t", {})
+    assert begun == calls
+
+
 # --- servers that quote what signs in ---
 
 KEY = "s3cret-of-the-operator"
