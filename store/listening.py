@@ -10,7 +10,7 @@ that sends nothing is asked for a sign of life, as one that hangs would go unnot
 
 A subscribed connection can do nothing else. So it is made beside redis-py's pools, with their options, and never counts
 as one of theirs. One that fails is replaced, after a pause that grows, for as long as anybody listens. Why this is not
-redis-py's PubSub: docs/decisions/0038-listening-has-connections-of-its-own.md. Never keep messages without a bound, and
+redis-py's PubSub: docs/decisions/0021-connections-to-redis-are-our-own.md. Never keep messages without a bound, and
 never let one listener hold up another.
 """
 

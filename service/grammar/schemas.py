@@ -3,7 +3,7 @@
 An engine enforces a schema by masking tokens, and ignores what it doesn't know. So a schema is taken only if whatever
 the engine lets through is valid; everything else is refused here, before anything is sampled, with the keyword that
 can't be enforced. What xgrammar 0.2.8 does with each keyword was measured against a validator (decision 27). A few
-keywords that no engine follows are checked at the end (decision 56): `engine_part` in schema_values.py leaves them out.
+keywords that no engine follows are checked at the end: `engine_part` in schema_values.py leaves them out.
 
 An enforced schema is rewritten into the few keywords that are left: every one beside a type, references by plain names.
 Objects without `additionalProperties` have no other members than their properties, and these in their order.

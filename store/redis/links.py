@@ -2,8 +2,8 @@
 
 redis-py knows the addresses: its pools ask Sentinels for the primary, and its cluster client knows which node has
 which slot. A link takes a connection from it and speaks on it directly, with commands packed in C
-(docs/decisions/0021-links-speak-on-connections.md). A task that is cancelled between a command and its reply closes
-the connection, so that nobody else can read that reply.
+(docs/decisions/0021-connections-to-redis-are-our-own.md). A task that is cancelled between a command and its reply
+closes the connection, so that nobody else can read that reply.
 
 A failure that a retry may cure is raised as redis-py's ConnectionError or TimeoutError. Never retry a command here.
 """

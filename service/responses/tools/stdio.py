@@ -1,7 +1,7 @@
 """Servers that are programs: one process for each session, which is spoken to by its standard input and output.
 
 The `mcp` package's own transport for these keeps a line of any length, searches it again with every piece of it, and
-hands on what the program complains of. So the pipes are ours (decision 62), and what is read of them has the bounds
+hands on what the program complains of. So the pipes are ours (decision 60), and what is read of them has the bounds
 that answers over HTTP have. Whatever a program does, it is killed at the end of its session, with all processes that
 it began and that stayed in its group. Only an operator names programs, never a request.
 """
