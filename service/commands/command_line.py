@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Annotated, Any, Never, cast
 
 import typer
+from rich.console import Console
 from typer.core import TyperCommand, TyperOption
 
 from service.build import this_build
 from service.commands.archive.command_line import archive
 from service.commands.client.command_line import app as client
+from service.commands.signals import be_interruptible
 from service.commands.tenants.command_line import audit, keys, projects, usage
 from service.settings.core import ENGINE_URLS
 from service.settings.settings import (
@@ -33,6 +35,7 @@ from service.settings.settings import (
     load_settings,
     variable,
 )
+from store.errors import BadBackup, DoesNotFit, LayoutMismatch, StoreError, StoreFull, StoreUnavailable, Unsupported
 
 EXIT_FAILURE = 1
 EXIT_SETTINGS = 2
@@ -172,7 +175,6 @@ def serve(
     settings = _load(**locals())
     from service.commands import serve as serving  # each command imports what it runs: --help needs none of it
     from service.web.app import create_app
-    from store.errors import LayoutMismatch, Unsupported
 
     try:
         serving.run(settings, create_app)
@@ -205,7 +207,6 @@ def worker(
     settings = _load(**locals())
     from service.commands.serve import StartError
     from service.commands.worker import run as run_worker
-    from store.errors import LayoutMismatch, Unsupported
 
     try:
         run_worker(settings)
@@ -281,13 +282,9 @@ def doctor(
         "model": model,
     }
     settings = _load(redis_url=redis_url, data_dir=data_dir, **given)
-    from rich.console import Console  # not at the top, as in serve
-
     from service.commands.client.errors import ClientError
     from service.commands.client.options import service_of
     from service.commands.doctor import diagnose
-    from service.commands.signals import be_interruptible
-    from store.errors import StoreUnavailable
 
     be_interruptible()
     try:
@@ -321,11 +318,7 @@ def fsck(
     The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done.
     """
     settings = _load(redis_url=redis_url, data_dir=data_dir)
-    from rich.console import Console  # not at the top, as in serve
-
     from service.commands import fsck as checking
-    from service.commands.signals import be_interruptible
-    from store.errors import LayoutMismatch, StoreUnavailable
 
     be_interruptible()
     progress = Console(stderr=True)
@@ -381,12 +374,8 @@ def backup(
     for a file that isn't whole), 2 if there is none.
     """
     settings = _load(redis_url=redis_url, data_dir=data_dir)
-    from rich.console import Console  # not at the top, as in serve
-
     from service.commands import backup as saving
-    from service.commands.signals import be_interruptible
     from store.backup.backup import Asked
-    from store.errors import BadBackup, StoreError
 
     be_interruptible()
     progress, status = Console(stderr=True), saving.EXIT_WHOLE
@@ -429,12 +418,8 @@ def restore(
     end.
     """
     settings = _load(redis_url=redis_url, data_dir=data_dir)
-    from rich.console import Console  # not at the top, as in serve
-
     from service.commands import restore as restoring
     from service.commands.backup import EXIT_FAILED
-    from service.commands.signals import be_interruptible
-    from store.errors import DoesNotFit, StoreError, StoreFull, StoreUnavailable
 
     be_interruptible()
     try:
