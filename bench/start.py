@@ -30,8 +30,8 @@ from bench._harness import HOST, free_port
 from bench._streams import STREAMS, held
 
 ROOT = Path(__file__).parent.parent
-READY_TARGET = 0.7
-REST_TARGET, STREAMS_TARGET = 160, 260
+READY_TARGET = 1.0
+REST_TARGET, STREAMS_TARGET = 190, 260
 """The most MB of a process at rest, and of one with STREAMS streams."""
 
 FRESH_TARGETS = {"pip": 30.0, "uv": 20.0}

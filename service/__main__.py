@@ -4,47 +4,24 @@ Until a command takes the signals over, there is nothing to clean up, and a Ctrl
 ends the process: in the midst of an import it would be a traceback.
 """
 
-import gc
 import signal
 import sys
 
-CLIENT = (
-    "ask",
-    "bench",
-    "chat",
-    "show",
-    "ls",
-    "tree",
-    "export",
-    "import",
-    "log",
-    "diff",
-    "tail",
-    "wait",
-    "cancel",
-    "jobs",
-    "rm",
-    "completion",
-)
-"""The commands that talk to a service over HTTP, or need none."""
-
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line: that of the clients, which imports no settings, where it has the command."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    gc.disable()  # until it is imported, as what that makes stays
-    if sys.argv[1:2] and sys.argv[1] in CLIENT:
-        from service.commands.client.command_line import app  # which needs no settings, nor what these need
-    else:
-        from service.commands.command_line import alone, app
+    from typer.main import get_command
 
-        alone(*sys.argv[1:2])
-        if len(sys.argv) == 1:  # as a shell has it that asks what a word may become
-            from service.commands.client.completion import know_shells
+    from service.commands.client.command_line import app as client
 
-            know_shells()
-    gc.freeze()
-    gc.enable()
+    commands = vars(get_command(client))["commands"]
+    if sys.argv[1:2] and sys.argv[1] in commands:
+        client()
+    from service.commands.client.completion import know_shells
+    from service.commands.command_line import app
+
+    know_shells()  # a shell that completes a word runs this without arguments
     app()
 
 

@@ -130,9 +130,8 @@ class EmbeddedServer:
         """The running server's process id."""
         return self._running.pid
 
-    def start(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def start(self) -> None:
         """Lock the folder, start the server and wait until it answers; files that it can't read are repaired once.
-        `meanwhile` is called once before it is waited for.
 
         Raises DataFolderBusy while another process has the folder, StoreUnavailable when the folder holds other
         files, or with the end of the server's log when it fails to start, OSError where the disk has no room for a
@@ -147,7 +146,7 @@ class EmbeddedServer:
         try:
             self._runtime = _runtime_folder()
             _record_owner(self._lock, self._runtime)
-            if not self._reads_back(self._lock, meanwhile) and not (self._repaired() and self._reads_back(self._lock)):
+            if not self._reads_back(self._lock) and not (self._repaired() and self._reads_back(self._lock)):
                 raise StoreUnavailable(f"the embedded server ended at once ({self._status}): {self._log_tail()}")
             self._watch_the_disk()
         except BaseException:
@@ -243,10 +242,9 @@ class EmbeddedServer:
                 preexec_fn=partial(_become_the_server, signals, _end_with(os.getpid())),
             )
 
-    def _reads_back(self, lock: int, meanwhile: Callable[[], None] = lambda: None) -> bool:
+    def _reads_back(self, lock: int) -> bool:
         """Start the server and wait until it answers; False if it ended instead. Raises StoreUnavailable."""
         self._process = self._spawn(lock)
-        meanwhile()
         loading = _Loading(self._standstill_seconds)
         while not _answers(self._socket):
             if self._process.poll() is not None:

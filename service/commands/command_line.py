@@ -7,23 +7,19 @@ can't differ. An error is one line on stderr. There is no option for API keys: t
 everybody on a machine can read, would show them.
 """
 
-import gc
 import json
 import re
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, Never, cast
 
 import typer
-from pydantic import BaseModel, ConfigDict
+from rich.console import Console
 from typer.core import TyperCommand, TyperOption
 
 from service.build import this_build
 from service.commands.archive.command_line import archive
 from service.commands.client.command_line import app as client
+from service.commands.signals import be_interruptible
 from service.commands.tenants.command_line import audit, keys, projects, usage
 from service.settings.core import ENGINE_URLS
 from service.settings.settings import (
@@ -39,13 +35,10 @@ from service.settings.settings import (
     load_settings,
     variable,
 )
+from store.errors import BadBackup, DoesNotFit, LayoutMismatch, StoreError, StoreFull, StoreUnavailable, Unsupported
 
 EXIT_FAILURE = 1
 EXIT_SETTINGS = 2
-
-UNUSED = ("pydantic.v1", "opentelemetry.sdk.metrics")
-"""What FastAPI and redis-py import where it is there, for models of another kind and for metrics of their own: together
-0.04 s and 3 MB."""
 
 app = typer.Typer(
     name="harmonium",
@@ -66,15 +59,6 @@ app.command()(audit)
 
 _PANELS = {name: heading for heading, names in groups().items() for name in names}
 _NO_DEFAULT = "none"
-
-
-def alone(name: str = "") -> None:
-    """Leave the application only its command `name`, where it has one: making all of them ready takes 0.05 s."""
-    named = [
-        each for each in app.registered_commands if each.callback and (each.name or each.callback.__name__) == name
-    ]
-    if named:
-        app.registered_commands, app.registered_groups = named, []
 
 
 class Documented(TyperCommand):
@@ -142,39 +126,6 @@ Pace = Annotated[
 ]
 
 
-@contextmanager
-def _importing() -> Generator[None]:
-    """Import what a service needs, and spend no time on what nobody will use.
-
-    No garbage is collected in the block, nor is what it makes ever looked at again: it stays, and going over it each
-    time that there is more of it takes a tenth of a start. pydantic builds FastAPI's models of OpenAPI documents at
-    their first use, which here is none, and what is UNUSED can't be imported.
-    """
-    gc.disable()
-    hidden = [name for name in UNUSED if name not in sys.modules]
-    modules, usual = cast(dict[str, ModuleType | None], sys.modules), BaseModel.model_config
-    modules.update(dict.fromkeys(hidden))
-    BaseModel.model_config = ConfigDict(defer_build=True)
-    try:
-        yield
-    finally:
-        BaseModel.model_config = usual
-        for name in hidden:
-            del modules[name]
-        gc.freeze()
-        gc.enable()
-
-
-def _import_the_application() -> None:
-    """What else serving needs: a quarter of a second, in which the embedded server starts beside it."""
-    with _importing():
-        from service.harmony.tokens import byte_table
-        from service.web import app
-
-        del app
-    byte_table()
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(str(this_build()))
@@ -222,12 +173,11 @@ def serve(
     `.env` file in this folder. `harmonium settings` lists everything that can be set.
     """
     settings = _load(**locals())
-    with _importing():
-        from service.commands import serve as serving  # not at the top: with it --help would take a second
-        from store.errors import LayoutMismatch, Unsupported
+    from service.commands import serve as serving  # each command imports what it runs: --help needs none of it
+    from service.web.app import create_app
 
     try:
-        serving.run(settings, serving.create_app, meanwhile=_import_the_application)
+        serving.run(settings, create_app)
     except (serving.StartError, LayoutMismatch, Unsupported) as error:
         _fail(str(error), EXIT_FAILURE)
 
@@ -255,10 +205,8 @@ def worker(
     Each option is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`.
     """
     settings = _load(**locals())
-    with _importing():
-        from service.commands.serve import StartError
-        from service.commands.worker import run as run_worker
-        from store.errors import LayoutMismatch, Unsupported
+    from service.commands.serve import StartError
+    from service.commands.worker import run as run_worker
 
     try:
         run_worker(settings)
@@ -284,9 +232,8 @@ def sandbox(
     with status 1. Over TCP it needs `HARMONIUM_SANDBOX_KEY`.
     """
     settings = _load(**locals())
-    with _importing():
-        from service.commands import sandbox as confining  # not at the top, as in serve
-        from service.commands.serve import StartError
+    from service.commands import sandbox as confining  # not at the top, as in serve
+    from service.commands.serve import StartError
 
     try:
         confining.run(settings)
@@ -335,13 +282,9 @@ def doctor(
         "model": model,
     }
     settings = _load(redis_url=redis_url, data_dir=data_dir, **given)
-    from rich.console import Console  # not at the top, as in serve
-
     from service.commands.client.errors import ClientError
     from service.commands.client.options import service_of
     from service.commands.doctor import diagnose
-    from service.commands.signals import be_interruptible
-    from store.errors import StoreUnavailable
 
     be_interruptible()
     try:
@@ -375,11 +318,7 @@ def fsck(
     The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done.
     """
     settings = _load(redis_url=redis_url, data_dir=data_dir)
-    from rich.console import Console  # not at the top, as in serve
-
     from service.commands import fsck as checking
-    from service.commands.signals import be_interruptible
-    from store.errors import LayoutMismatch, StoreUnavailable
 
     be_interruptible()
     progress = Console(stderr=True)
@@ -435,12 +374,8 @@ def backup(
     for a file that isn't whole), 2 if there is none.
     """
     settings = _load(redis_url=redis_url, data_dir=data_dir)
-    from rich.console import Console  # not at the top, as in serve
-
     from service.commands import backup as saving
-    from service.commands.signals import be_interruptible
     from store.backup.backup import Asked
-    from store.errors import BadBackup, StoreError
 
     be_interruptible()
     progress, status = Console(stderr=True), saving.EXIT_WHOLE
@@ -483,12 +418,8 @@ def restore(
     end.
     """
     settings = _load(redis_url=redis_url, data_dir=data_dir)
-    from rich.console import Console  # not at the top, as in serve
-
     from service.commands import restore as restoring
     from service.commands.backup import EXIT_FAILED
-    from service.commands.signals import be_interruptible
-    from store.errors import DoesNotFit, StoreError, StoreFull, StoreUnavailable
 
     be_interruptible()
     try:

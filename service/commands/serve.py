@@ -20,9 +20,10 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing import parent_process
 from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import uvicorn
+from rich.console import Console
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
@@ -30,6 +31,7 @@ from uvicorn.supervisors import Multiprocess
 from service import logs
 from service.commands.joining import join, stored_responses
 from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts
+from service.commands.terminal import TerminalFormatter, card
 from service.commands.watchdog import watched
 from service.metrics.processes import shared_folder
 from service.settings.archive import SQLITE
@@ -39,6 +41,7 @@ from service.settings.sources import env_file, service_links
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.socket.protocol import SocketProtocol
 from service.web.stopping import HANG_UP, STOP_SIGNALS, Terminal
+from store.embedded import EmbeddedServer
 from store.errors import DataFolderBusy, StoreUnavailable
 from store.redis.connection import connect
 
@@ -64,11 +67,6 @@ STOP_GRACE_SECONDS = 5
 CreateApp = Callable[[Settings], Any]
 """Makes the ASGI application. It is pickled for workers, so it has to be a function of a module."""
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from store.embedded import EmbeddedServer
-
 logger = logging.getLogger(__name__)
 
 
@@ -76,23 +74,15 @@ class StartError(Exception):
     """The port, the data folder or the store can't be used. The message says why, and what to do."""
 
 
-def create_app(settings: Settings) -> Any:
-    """The application, imported where it is made: who only supervises workers needs none of it."""
-    from service.web.app import create_app as create
-
-    return create(settings)
-
-
-def run(settings: Settings, create_app: CreateApp, *, meanwhile: Callable[[], None] = lambda: None) -> None:
-    """Serve until a signal says stop. Has to be called from the main thread. `meanwhile` is called once, in the time
-    that an embedded server takes to start.
+def run(settings: Settings, create_app: CreateApp) -> None:
+    """Serve until a signal says stop. Has to be called from the main thread.
 
     Raises StartError, and LayoutMismatch where the store is not to be used with these settings. SystemExit has status 0
     after a signal and 3 if the application could not start.
     """
     exit_on_signals(rereads=settings.rereads)
     allow_files()
-    with listen(settings.host, settings.port) as listener, redis_for(settings, meanwhile) as served:
+    with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
         join(served, alone=not settings.redis_url)
         url, terminal = address_of(listener), terminal_of(settings)
         stored = stored_responses(served) if terminal else None
@@ -311,22 +301,18 @@ def _watched(create_app: CreateApp, settings: Settings) -> ASGIApp:
 
 
 @contextmanager
-def redis_for(settings: Settings, meanwhile: Callable[[], None] = lambda: None) -> Generator[Settings]:
+def redis_for(settings: Settings) -> Generator[Settings]:
     """The settings with a Redis in them: the one that is set, or an embedded one, which runs until the block's end.
-    `meanwhile` is called before, while that starts.
 
     Raises StartError.
     """
     if settings.redis_url:
         check_url(settings.redis_url)
-        meanwhile()
         yield settings
         return
-    from store.embedded import EmbeddedServer  # not at the top: who has a Redis needs none of its parts
-
     server = EmbeddedServer(settings.data_dir)
     try:
-        server.start(meanwhile)
+        server.start()
     except DataFolderBusy as error:
         raise StartError(
             f"another harmonium{f' (process {error.pid})' if error.pid else ''} keeps its conversations in "
@@ -350,7 +336,7 @@ class Watcher:
     Nothing can be stored without it, and whoever started the service can start it again.
     """
 
-    def __init__(self, server: "EmbeddedServer") -> None:
+    def __init__(self, server: EmbeddedServer) -> None:
         self._server = server
         self._stopping = False
         self._lost: int | None = None
@@ -414,7 +400,7 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _announce(settings: Settings, url: str, terminal: "Console | None") -> None:
+def _announce(settings: Settings, url: str, terminal: Console | None) -> None:
     """Say where the service will be, what it serves and keeps, and who can reach it; a terminal gets that as a card."""
     if terminal is None:
         logs.event(
@@ -435,13 +421,11 @@ def _announce(settings: Settings, url: str, terminal: "Console | None") -> None:
     warn_of_short(settings)
 
 
-def _tell_ready(settings: Settings, url: str, terminal: "Console | None", stored: int | None) -> None:
+def _tell_ready(settings: Settings, url: str, terminal: Console | None, stored: int | None) -> None:
     """Say that it answers."""
     if terminal is None:
         logs.event(logger, logging.INFO, "ready", url=url)
     else:
-        from service.commands.terminal import card
-
         terminal.print(card(settings, url, stored, env_file()), soft_wrap=True)
 
 
@@ -456,17 +440,13 @@ def configure_logs(settings: Settings) -> Callable[[], None]:
     terminal = terminal_of(settings)
     if terminal is None:
         return logs.configure(settings.log_level, settings.log_format)
-    from service.commands.terminal import TerminalFormatter
-
     return logs.configure(settings.log_level, TerminalFormatter(terminal))
 
 
-def terminal_of(settings: Settings) -> "Console | None":
-    """The terminal that stderr is, if a person is to read it there. Only then is imported what draws on it."""
+def terminal_of(settings: Settings) -> Console | None:
+    """The terminal that stderr is, if a person is to read it there."""
     if settings.log_format != "text" or not sys.stderr.isatty():
         return None
-    from rich.console import Console
-
     return Console(stderr=True, highlight=False)
 
 

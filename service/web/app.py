@@ -32,6 +32,7 @@ from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
 from service.tenants.keyring import KeyRing
 from service.tenants.logins import FailedLogins
+from service.web.admin import limits, organization, projects, usage
 from service.web.admission.slots import Admission
 from service.web.auth import Entrance
 from service.web.body import ClientGone
@@ -131,8 +132,6 @@ def _routers(*, passes_on: bool, administers: bool) -> list[tuple[str, APIRouter
     """
     ours = [conversations.router, containers.router, files.router, traces.router]
     if administers:
-        from service.web.admin import limits, organization, projects, usage  # not at the top: most have no projects
-
         ours += [projects.router, limits.router, organization.router, usage.router]
     if passes_on:
         ours.append(passing.router)

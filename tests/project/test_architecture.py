@@ -8,8 +8,10 @@ a document.
 import ast
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -282,54 +284,60 @@ def test_what_the_rule_allows_is_let_through(rule: Rule, path: str, snippet: str
     assert list(rule(path, snippet)) == []
 
 
-SMALL = house.parsed(
-    {
-        "service/api/__init__.py": "",
-        "service/api/ids.py": "import service.web.app\nfrom .read import Reading, f\n"
-        "def ids() -> Reading[int]: yield\ndef same() -> Reading[int]: return ids()",
-        "service/api/read.py": "Reading = Generator[None, None, T]\ndef f() -> Iterator[None]: 0",
-        "service/web/__init__.py": "",
-        "service/web/app.py": "import store.turn\ndef f(): from service.api import ids\nwait = min(MOST, pause * 2)",
-        "service/logs.py": "del kept[next(iter(kept))]\nTurn(1)\na.Turn(2)\nmin(2, 3)",
-        "store/turn.py": "from service import logs",
-    }
-)
-"""Two rooms that reach each other, and one of each thing that is counted."""
+SMALL = {
+    "service/api/__init__.py": "",
+    "service/api/ids.py": "import service.web.app\nfrom .read import f\n",
+    "service/api/read.py": "def f(): 0\n" * 60,
+    "service/web/__init__.py": "",
+    "service/web/app.py": "import store.turn\ndef f(): from service.api import ids\n",
+    "service/logs.py": "from service.api import read\n",
+    "store/turn.py": "from service import logs\n",
+    "store/redis/lua/composed/x.lua": "--\n--\n",
+    "store/redis/lua/x.lua": "--\n",
+    "docs/configuration.md": "| `HARMONIUM_PORT` |\n| `HARMONIUM_HOST` |\n",
+    "docs/decisions/README.md": "\n",
+    "docs/decisions/0001-x.md": "\n",
+    "tests/web/test_x.py": "\n",
+}
+"""Two rooms that reach each other, one of which a loose file imports, and one of each thing that is counted."""
 
 
-def test_the_rooms_and_their_arrows_are_counted() -> None:
-    arrows = house.between_rooms(SMALL)
-    assert house.rooms(SMALL) == {"service.api", "service.web"}
-    assert arrows == {("service.api", "service.web"), ("service.web", "service.api")}
-    assert house.upward(arrows, ["service.web", "service.api"]) == {("service.api", "service.web")}
-    assert house.knots(arrows) == {frozenset({"service.api", "service.web"})}
+def test_knots_are_of_folders_and_of_files_in_none() -> None:
+    arrows = house.arrows({path: text for path, text in SMALL.items() if path.endswith(".py")})
+    assert ("service/api", "service/web") in arrows
+    assert ("service/web", "store/turn.py") in arrows
+    assert house.knots(arrows) == {frozenset({"service/api", "service/web", "service/logs.py", "store/turn.py"})}
     assert house.knots({("a", "b"), ("b", "c"), ("a", "c")}) == set()
-    assert house.crowded(SMALL)["service/api"] == 2
-    assert house.arrows_inside(SMALL) == {"service/api": 1}
 
 
-def test_what_is_made_in_one_place_is_counted() -> None:
-    assert house.calls(SMALL, "Turn") == ["service/logs.py:2"]
-    assert house.stepping(SMALL) == ["service/api/ids.py:3 ids"]
-    assert house.evictions(SMALL) == ["service/logs.py:1"]
-    assert house.backoffs(SMALL) == {"service/web/app.py"}
-    tests = house.parsed({"tests/x.py": "m.setattr(a, 'ONE', 1)\nm.setattr('a.TWO', 1)\nm.setattr(a, 'Three', 1)"})
-    assert house.patches(tests) == ["tests/x.py:1 ONE", "tests/x.py:2 TWO"]
+def test_sizes_are_counted_and_a_goal_that_is_passed_is_named() -> None:
+    rows = {row.name: row.now for row in house.sizes(SMALL)}
+    assert rows["lines of Python, service + store"] == 66
+    assert (rows["lines of Lua by hand"], rows["generated Lua in git, lines"]) == (1, 2)
+    assert (rows["folders with code"], rows["files with code"], rows["files below 60 lines"]) == (4, 7, 4)
+    assert (rows["settings"], rows["pages of docs"], rows["decisions"]) == (2, 1, 1)
+    assert (rows["lines of docs and README"], rows["lines of tests"], rows["knots between folders"]) == (2, 1, 1)
+    assert str(house.Row("x", 2, 1)).endswith("  over")
+    assert not str(house.Row("x", 1, 1)).endswith("  over")
 
 
-def test_a_climb_is_a_call_from_a_lower_room() -> None:
-    watch = house.Watch(["service.web", "service.api"])
+def test_calls_of_ours_are_watched_with_how_deep_they_stand() -> None:
+    watch = house.Watch()
     code = "def run(f):\n    return f()\n"
-    web, api, loose = ({"__name__": name} for name in "wal")
-    for namespace, path in ((web, "service/web/x.py"), (api, "service/api/x.py"), (loose, "service/logs.py")):
+    web, api, other = (dict[str, Any](__name__=name) for name in "wao")
+    for namespace, path in ((web, "service/web/x.py"), (api, "service/api/x.py"), (other, "tests/x.py")):
         exec(compile(code, str(ROOT / path), "exec"), namespace)
     watch.watched.set(True)
     sys.setprofile(watch)
-    web["run"](lambda: api["run"](lambda: loose["run"](lambda: web["run"](int))))
+    web["run"](lambda: api["run"](lambda: other["run"](lambda: web["run"](int))))
     sys.setprofile(None)
-    assert watch.entered == {"service.web", "service.api"}
-    assert watch.climbs == {("service.api: run", "service.web: run")}
+    assert [row.now for row in watch.rows()] == [2, 2, 3, 3]
 
 
 def test_every_room_has_its_layer() -> None:
-    assert house.rooms(house.sources("service", "store")) <= set(house.layers())
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [layer for contract in contracts if contract["type"] == "layers" for layer in contract["layers"]]
+    rooms = {
+        f"{path.parts[-3]}.{path.parts[-2]}" for top in ("service", "store") for path in (ROOT / top).glob("*/*.py")
+    }
+    assert rooms <= {name for layer in layers for name in re.split(r"\s*:\s*", layer)}

@@ -79,29 +79,6 @@ def test_a_second_owner_of_a_folder_is_refused_and_told_who_has_it(tmp_path: Pat
         assert embedded._answers(server.url.removeprefix("unix://"))
 
 
-def test_something_else_is_done_while_the_server_starts(tmp_path: Path) -> None:
-    server, seen = EmbeddedServer(tmp_path), list[tuple[bool, bool]]()
-
-    def meanwhile() -> None:
-        seen.append((embedded._answers(server.url.removeprefix("unix://")), server.pid > 0))
-
-    server.start(meanwhile)
-    try:
-        assert seen == [(False, True)]
-    finally:
-        server.stop()
-
-
-def test_where_that_fails_the_folder_is_free_again(tmp_path: Path) -> None:
-    def meanwhile() -> None:
-        raise ImportError("broken")
-
-    with pytest.raises(ImportError, match="broken"):
-        EmbeddedServer(tmp_path).start(meanwhile)
-    with EmbeddedServer(tmp_path) as server:
-        assert server.pid
-
-
 def test_a_killed_owner_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.support.store.programs.owner", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:

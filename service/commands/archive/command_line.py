@@ -1,15 +1,21 @@
 """The options of `harmonium archive`, and how its results are printed."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Never, TypeVar
 
+import msgspec
 import typer
+from rich.console import Console
 
-from service.settings.settings import Settings, SettingsError, load_settings
+from service.commands.signals import be_interruptible
+from service.settings.settings import Settings, SettingsError, display, load_settings
+from store.errors import StoreError
+from store.keys import HEX_DIGITS, digits_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +52,6 @@ def status(
     The exit status is 0 where it can be used, 1 where the store can't be an archive, 2 where nothing could be asked.
     """
     from service.commands.archive import work
-    from service.settings.settings import display
 
     settings = _load()
     found = _do(lambda: work.status(settings, _progress(), quick=quick))
@@ -278,36 +283,25 @@ def _waiting(shards: list[Any], unreached: str | None) -> list[str]:
 
 def _row(value: Any) -> dict[str, Any]:
     """A value by the names of its fields, but for faults."""
-    import msgspec
-
     return {name: field for name, field in msgspec.structs.asdict(value).items() if name != "faults"}
 
 
 def _is_id(text: str) -> bool:
-    from store.keys import HEX_DIGITS, digits_of
-
     digits = digits_of(text)
     return len(digits) == HEX_DIGITS and all(mark in "0123456789abcdef" for mark in digits)
 
 
 def _own(path: str, flags: int) -> int:
     """A file that its owner alone may read: it has what was said."""
-    import os
-
     return os.open(path, flags, 0o600)
 
 
 def _progress() -> "Console":
-    from rich.console import Console  # not at the top, as it takes time to import
-
     return Console(stderr=True)
 
 
 def _do(deed: Callable[[], T]) -> T:
     """What something comes to that is done with the settings' archive."""
-    from service.commands.signals import be_interruptible
-    from store.errors import StoreError
-
     be_interruptible()
     try:
         return deed()

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
+from typer.completion import get_completion_inspect_parameters, shell_complete
 
 NAME = "harmonium"
 VARIABLE = "_HARMONIUM_COMPLETE"
@@ -32,13 +33,8 @@ def completion(
     `~/.zshrc` (below `compinit`) or `~/.config/fish/config.fish`.
     """
     know_shells()
-    from typer.completion import shell_complete
-
     raise typer.Exit(shell_complete(context.find_root().command, {}, NAME, VARIABLE, f"source_{shell.value}"))
 
 
-def know_shells() -> None:
-    """Register Typer's shells, which it does itself only where its own options for completion are wanted."""
-    from typer.completion import get_completion_inspect_parameters  # not at the top, as in serve
-
-    get_completion_inspect_parameters()
+know_shells = get_completion_inspect_parameters
+"""Registers Typer's shells, which it does itself only where its own options for completion are wanted."""

@@ -6,8 +6,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Never
 
 import typer
+from msgspec import UNSET
+from rich.console import Console
+from rich.table import Table
 
+from service.commands.signals import be_interruptible
+from service.errors import ApiError
+from service.settings.core import parse_limits
 from service.settings.settings import Settings, SettingsError, load_settings
+from store.errors import StoreError
 
 if TYPE_CHECKING:
     from service.tenants.directory import Directory, Wish
@@ -315,10 +322,6 @@ def _run(work: "Callable[[Directory], Awaitable[Any]]") -> Any:
 
 def _do(deed: Callable[[], Any]) -> Any:
     """What something comes to that is done in the settings' store."""
-    from service.commands.signals import be_interruptible
-    from service.errors import ApiError
-    from store.errors import StoreError
-
     be_interruptible()
     try:
         return deed()
@@ -329,8 +332,6 @@ def _do(deed: Callable[[], Any]) -> Any:
 
 
 def _update(project: str, name: str | None, weight: str | None, as_json: bool) -> None:
-    from msgspec import UNSET
-
     from service.commands.tenants import work
     from service.tenants.directory import ChangedProject
 
@@ -362,8 +363,6 @@ def _name(name: str) -> str:
 
 def _limits(wished: Iterable[str]) -> dict[str, int | None]:
     """Limits as they are typed, by their names; None is no limit."""
-    from service.settings.core import parse_limits
-
     found = dict[str, int | None]()
     for each in wished:
         name, _, number = each.partition("=")
@@ -387,9 +386,6 @@ def _print(rows: list[Row], columns: Iterable[str], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
-
     from service.commands.tenants.work import as_table
 
     names = tuple(columns)
