@@ -21,7 +21,7 @@ from service.api.input.content import MAX_PARTS
 from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
 from service.engine.port import Engine, EngineError, EngineUnavailable
-from service.errors import ApiError, InvalidRequest, fault
+from service.errors import ApiError, fault
 from service.harmony import tokens
 from service.logs import event
 from service.metrics.lag import lag_counted
@@ -44,9 +44,10 @@ from service.web.errors import envelope
 from service.web.middleware import GONE, METHODS, Gate
 from service.web.passing import routes as passing
 from service.web.passing import traces
+from service.web.plain import PlainRouter
+from service.web.query import invalid_parameter
 from service.web.routes import conversations, create, health, metrics, models, stored, welcome
 from service.web.routes.received import exchange_of
-from service.web.routing.direct import Direct
 from service.web.settling import settle
 from service.web.socket.connection import Sockets
 from service.web.stopping import on_stop_signal, rereading
@@ -88,8 +89,7 @@ def create_app(
     service = open_service(settings, engine, sandbox)
     for limit in (service.limits.items, service.limits.tools, MAX_PARTS):
         bounded_list(limit)
-    kinds = {"passes_on": _passes_on(service), "administers": settings.has_projects}
-    app = routed(_lifespan, **kinds)
+    app = routed(_lifespan, passes_on=_passes_on(service), administers=settings.has_projects)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
         service.metrics,
@@ -102,9 +102,7 @@ def create_app(
         several=lambda: service.keys.several,
         weight=partial(_weight, settings.weights, service.key_ring),
     )
-    gate = _gated(
-        app, service, background, admission, Sockets(service, admission), Direct(app, _routers(**kinds), HANDLERS)
-    )
+    gate = _gated(app, service, background, admission, Sockets(service, admission))
     if not settings.cors_origins:
         return gate
     return CORSMiddleware(
@@ -122,15 +120,18 @@ def routed(lifespan: Lifespan[FastAPI] | None = None, *, passes_on: bool = True,
     `/openapi.json` is a file that is made of them (routes/welcome.py)."""
     app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False, exception_handlers=HANDLERS)
     for prefix, router in _routers(passes_on=passes_on, administers=administers):
-        app.include_router(router, prefix=prefix, include_in_schema=prefix in ("", OPENAI.prefix))
+        if isinstance(router, PlainRouter):
+            app.router.routes += [each.under(prefix) for each in router.routes]
+        else:
+            app.include_router(router, prefix=prefix, include_in_schema=prefix in ("", OPENAI.prefix))
     return app
 
 
-def _routers(*, passes_on: bool, administers: bool) -> list[tuple[str, APIRouter]]:
+def _routers(*, passes_on: bool, administers: bool) -> list[tuple[str, APIRouter | PlainRouter]]:
     """The routers and their prefixes. With `passes_on` there is a server for Chat Completions and their like, with
     `administers` there are projects in the store.
     """
-    ours = [conversations.router, containers.router, files.router, traces.router]
+    ours: list[APIRouter | PlainRouter] = [conversations.router, containers.router, files.router, traces.router]
     if administers:
         ours += [projects.router, limits.router, organization.router, usage.router]
     if passes_on:
@@ -170,9 +171,8 @@ def _gated(
     background: Background,
     admission: Admission,
     sockets: Sockets | None = None,
-    direct: Direct | None = None,
 ) -> Gate:
-    """The application behind its gate; its state has what routes need. `direct` is the short way to it."""
+    """The application behind its gate; its state has what routes need."""
     app.state.service, app.state.background, app.state.admission = service, background, admission
     engine = service.engine
     app.state.exposition = Exposition(
@@ -185,7 +185,7 @@ def _gated(
     )
     entrance = Entrance(service.keys, service.key_ring)
     failed = None if service.key_ring is None else FailedLogins(service.directory.registry)
-    return Gate(direct or app, entrance, admission, service.pacing, service.metrics, service.tracer, sockets, failed)
+    return Gate(app, entrance, admission, service.pacing, service.metrics, service.tracer, sockets, failed)
 
 
 @asynccontextmanager
@@ -270,16 +270,7 @@ def _served(request: Request, path: str) -> list[str]:
 
 async def _on_invalid(request: Request, error: RequestValidationError) -> Response:
     """A query or path parameter of the wrong kind."""
-    first = error.errors()[0]
-    param = str(first["loc"][-1])
-    return await _on_api_error(
-        request,
-        InvalidRequest(
-            f"Invalid value for '{param}': {str(first['input'])[:60]!r}. {first['msg']}.",
-            code="invalid_value",
-            param=param,
-        ),
-    )
+    return await _on_api_error(request, invalid_parameter(error.errors()))
 
 
 async def _on_client_gone(request: Request, error: ClientGone) -> Response:

@@ -1,22 +1,23 @@
-"""Requests without a query: FastAPI does not look for what their endpoint gets, and they are answered as any others."""
+"""Plain routes: what their endpoints get, and that a query that says nothing changes no answer."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI, Query, Request
-from fastapi.routing import APIRouter
+from fastapi import FastAPI, Request
+from pydantic import Field
 from starlette.responses import PlainTextResponse, Response
 
+from service.errors import InvalidRequest
 from service.settings.settings import Settings
-from service.web.routing.direct import Direct
-from service.web.routing.query import StrictRoute
+from service.web.plain import PlainRouter
+from service.web.query import Query
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL
 
 IGNORED = {"api-version": "1"}
-"""A query that says nothing: with it FastAPI finds out what an endpoint gets."""
+"""A query that says nothing."""
 
 
 @pytest.fixture
@@ -44,58 +45,51 @@ async def test_what_is_read_is_the_same_with_a_query_that_says_nothing(service: 
             assert plain.status_code == (404 if "unknown" in path else 200)
 
 
-def _app() -> Direct:
-    router = APIRouter(route_class=StrictRoute)
+class Few(Query):
+    limit: Annotated[int, Field(ge=1)] = 20
+    include: list[str] | None = None
 
-    async def wanted(include: Annotated[list[str] | None, Query()] = None) -> frozenset[str]:
-        return frozenset(include or ())
 
-    def added(more: int = 2) -> int:
-        return more
+def _app() -> FastAPI:
+    router = PlainRouter("Tests")
 
-    @router.get("/plain/{name}")
-    async def plain(
-        request: Request,
-        name: str,
-        includes: Annotated[frozenset[str], Depends(wanted)],
-        more: Annotated[int, Depends(added)],
-        limit: Annotated[int, Query(ge=1)] = 20,
-    ) -> Response:
-        return PlainTextResponse(f"{request.url.path} {name} {sorted(includes)} {more} {limit}")
+    @router.route("GET", "/plain/{name}", summary="Plain", operation_id="plain", query=Few)
+    async def plain(request: Request, query: Few, name: str) -> Response:
+        return PlainTextResponse(f"{request.url.path} {name} {query.limit} {query.include}")
 
-    @router.get("/number/{number}")
-    async def numbered(number: int) -> Response:
-        return PlainTextResponse(f"{number + 1}")
+    @router.route("POST", "/plain", summary="Post", operation_id="post")
+    async def post(request: Request) -> Response:
+        return PlainTextResponse(request.method)
 
-    @router.get("/required")
-    async def required(limit: int) -> Response:
-        return PlainTextResponse(f"{limit}")
+    async def refused(request: Request, error: InvalidRequest) -> Response:
+        return PlainTextResponse(f"{error.code} {error.param} {error.message}", error.status)
 
-    @router.get("/value")
-    async def value() -> dict[str, int]:
-        return {"one": 1}
+    app = FastAPI(redirect_slashes=False, exception_handlers={InvalidRequest: cast(Any, refused)})
+    app.router.routes += [each.under("/v1") for each in router.routes]
+    return app
 
-    app = FastAPI()
-    app.include_router(router, prefix="/v1")
-    return Direct(app, [("/v1", router)], {})
+
+INVALID = "invalid_value limit Invalid value for 'limit': '0'. Input should be greater than or equal to 1."
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "text"),
+    ("method", "path", "status", "text"),
     [
-        ("/plain/a%20b", 200, "/v1/plain/a b a b [] 2 20"),
-        ("/plain/ab?limit=3&include=x&more=4", 200, "/v1/plain/ab ab ['x'] 4 3"),
-        ("/plain/ab?limit=0", 422, None),
-        ("/number/1", 200, "2"),
-        ("/number/one", 422, None),
-        ("/required", 422, None),
-        ("/required?limit=3", 200, "3"),
-        ("/value", 200, '{"one":1}'),
+        ("GET", "/plain/a%20b", 200, "/v1/plain/a b a b 20 None"),
+        ("GET", "/plain/ab?limit=2&limit=3&include=x&include[]=y&api-version=1", 200, "/v1/plain/ab ab 3 ['x', 'y']"),
+        ("GET", "/plain/ab?limit=0", 400, INVALID),
+        ("GET", "/plain/ab?limits=1", 400, None),
+        ("HEAD", "/plain/ab", 405, ""),
+        ("GET", "/plain", 405, None),
+        ("GET", "/plain/ab/", 404, None),
+        ("POST", "/plain", 200, "POST"),
+        ("POST", "/plain?limit=1", 400, None),
     ],
 )
-async def test_an_endpoint_gets_what_it_asks_for(path: str, status: int, text: str | None) -> None:
+async def test_an_endpoint_gets_its_request_its_query_and_its_path(
+    method: str, path: str, status: int, text: str | None
+) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(_app()), base_url="http://test") as client:
-        for _ in range(2):
-            answer = await client.get(f"/v1{path}")
-            assert answer.status_code == status
-            assert text is None or answer.text == text
+        answer = await client.request(method, f"/v1{path}")
+        assert answer.status_code == status
+        assert text is None or answer.text == text

@@ -18,8 +18,8 @@ from service.web.admin.limit_shapes import ID_PREFIX, LimitShown, read_limits
 from service.web.admin.projects import MAX_PAGE, actor_of, directory_of
 from service.web.admin.shapes import Deleted, Page
 from service.web.errors import JsonResponse
+from service.web.query import StrictRoute
 from service.web.routes.received import body_of, service_of
-from service.web.routing.query import StrictRoute
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

@@ -9,8 +9,8 @@ from service.tenants.audit import Wanted, page_of_entries
 from service.web.admin.projects import Limit, actor_of, directory_of, page_of
 from service.web.admin.shapes import Deleted, Page, admin_key_shown, read_admin_key
 from service.web.errors import JsonResponse
+from service.web.query import StrictRoute
 from service.web.routes.received import body_of
-from service.web.routing.query import StrictRoute
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

@@ -26,8 +26,8 @@ from service.web.admin.shapes import (
     read_renamed_account,
 )
 from service.web.errors import JsonResponse
+from service.web.query import StrictRoute
 from service.web.routes.received import body_of, exchange_of, service_of
-from service.web.routing.query import StrictRoute
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 

@@ -11,8 +11,8 @@ from service.errors import invalid_value, missing, unsupported
 from service.tenants.usage import DAY_HOURS, Asked, Bucket, usage_of
 from service.web.admin.organization import MAX_TIME
 from service.web.errors import JsonResponse
+from service.web.query import StrictRoute
 from service.web.routes.received import service_of
-from service.web.routing.query import StrictRoute
 from store.registry.spending import HOUR_SECONDS, Spender, Sums
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)

@@ -9,7 +9,7 @@ from starlette.responses import Response as HttpResponse
 from service.metrics.scrape import LEVELS, Exposition
 from service.web.auth import HEALTH
 from service.web.errors import JsonResponse
-from service.web.routing.query import StrictRoute
+from service.web.query import StrictRoute
 from store.jobs.model import Queue
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)

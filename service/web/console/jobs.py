@@ -9,9 +9,9 @@ from starlette.responses import Response as HttpResponse
 from service.web.console.excerpts import Excerpt, excerpt_of
 from service.web.console.shapes import US, ShownTurn, with_excerpt
 from service.web.errors import JsonResponse
+from service.web.query import StrictRoute
 from service.web.routes.received import exchange_of, service_of
 from service.web.routes.stored import with_room
-from service.web.routing.query import StrictRoute
 from store.history.listing import by_shard
 from store.history.trees.jobs import UnderWay, under_way
 from store.history.trees.turns import shown_of

@@ -13,10 +13,11 @@ from service.web.console.excerpts import Excerpt, excerpt_of
 from service.web.console.search import Box, Search, Wanted, read_cursor
 from service.web.console.shapes import US, Archived, WholeTree, shown_turn
 from service.web.errors import JsonResponse
+from service.web.query import StrictRoute
 from service.web.routes.conversation_list import read_filter
+from service.web.routes.included import MAX_PAGE_ITEMS
 from service.web.routes.received import exchange_of, service_of
-from service.web.routes.stored import MAX_PAGE_ITEMS, with_room
-from service.web.routing.query import StrictRoute
+from service.web.routes.stored import with_room
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.history.trees.turns import TreeTurns, away_from, shown_of, turns_of

@@ -15,8 +15,8 @@ from service.harmony.tokens import BYTES_A_TOKEN, LAST_LEGAL, byte_table, mark_o
 from service.responses.templated import READ, sampled_in
 from service.web.console.turns import ended_turn
 from service.web.errors import JsonResponse
+from service.web.query import StrictRoute
 from service.web.routes.stored import with_room
-from service.web.routing.query import StrictRoute
 from store.turn import StoredMessage
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)

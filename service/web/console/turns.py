@@ -13,9 +13,9 @@ from service.errors import ApiError, InvalidRequest, invalid_value
 from service.web.console.portable import Portable, portable, read
 from service.web.console.shapes import US, Kind, kind_of
 from service.web.errors import JsonResponse
+from service.web.query import StrictRoute
 from service.web.routes.received import body_of, exchange_of, preparing, service_of
 from service.web.routes.stored import with_room
-from service.web.routing.query import StrictRoute
 from store.backup.records import Saved
 from store.backup.turns import Brought, bring_back, look_up, take_out
 from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound

@@ -18,10 +18,11 @@ from service.errors import ApiError, unsupported
 from service.responses.tools.containers import Containers, Record, not_found
 from service.sandbox.port import Full, Gone, Unusable
 from service.web.errors import JsonResponse
+from service.web.query import StrictRoute
+from service.web.routes.included import MAX_PAGE_ITEMS
 from service.web.routes.input_items import Page
 from service.web.routes.received import body_of, exchange_of, service_of
-from service.web.routes.stored import MAX_PAGE_ITEMS, with_room
-from service.web.routing.query import StrictRoute
+from service.web.routes.stored import with_room
 
 RETRY_SECONDS = 30
 """When a client may come back to a sandbox that is full."""

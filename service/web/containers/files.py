@@ -13,9 +13,9 @@ from service.responses.tools.containers import KeptFile
 from service.web.containers.containers import Limit, Order, existing, page_of
 from service.web.containers.upload import read_upload
 from service.web.errors import JsonResponse
+from service.web.query import StrictRoute
 from service.web.routes.received import body_of, exchange_of
 from service.web.routes.stored import with_room
-from service.web.routing.query import StrictRoute
 
 PARSED_IN_THREAD_BYTES = 65_536
 """Forms from this size on are read in a thread."""

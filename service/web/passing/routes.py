@@ -13,8 +13,8 @@ from service.responses.prepare import model_of
 from service.responses.service import salt_of
 from service.steps import in_steps
 from service.web.passing.answer import PassedAnswer
+from service.web.query import StrictRoute
 from service.web.routes.received import body_of, caller_of, exchange_of, preparing, service_of
-from service.web.routing.query import StrictRoute
 from store.turn import Expense
 
 TOKEN_BYTES = 4

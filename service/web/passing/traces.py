@@ -14,8 +14,8 @@ from starlette.responses import Response as HttpResponse
 from service.api.decoding import ABSENT
 from service.api.traces import EARLIEST, SpanData, ToldSpan, ToldTrace, read_told, utc
 from service.spans import Fact, Told, conversation
+from service.web.query import StrictRoute
 from service.web.routes.received import body_of, exchange_of, preparing, service_of
-from service.web.routing.query import StrictRoute
 
 router = APIRouter(route_class=StrictRoute, tags=["Traces"])
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Literal
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response as HttpResponse
 
 from service.api.request import CreateRequest, read_count, read_create
@@ -29,14 +29,14 @@ from service.responses.refusals import not_compacted, nothing_said, store_refusa
 from service.responses.run import AppendSink, Run, foreground, storable
 from service.web.body import watch
 from service.web.event_stream import EventStream, RunSource, note_outcome
+from service.web.plain import PlainRouter
 from service.web.repeats.making import UNKEYED, Making, taken_over
 from service.web.routes.received import body_of, caller_of, exchange_of, follow, making, preparing, service_of
 from service.web.routes.stored import streamed, with_room
-from service.web.routing.query import StrictRoute
 from store.errors import Conflict, StoreFull
 from store.keys import id_of
 
-router = APIRouter(route_class=StrictRoute, tags=["Responses"])
+router = PlainRouter("Responses")
 
 
 Read = Callable[[bytes], CreateRequest]
@@ -58,7 +58,7 @@ class _Wanted(msgspec.Struct, frozen=True):
     obfuscate: bool
 
 
-@router.post("/responses", summary="Create a response", operation_id="createResponse")
+@router.route("POST", "/responses", summary="Create a response", operation_id="createResponse")
 async def create(request: Request) -> HttpResponse:
     """Sample a response to `input`, on top of `previous_response_id` where one is given. Streams with `stream`."""
     settings = service_of(request).settings
@@ -86,8 +86,8 @@ async def create(request: Request) -> HttpResponse:
         return exchange_of(request).dialect.answer(await _whole(request, run, sink, lasts=once.lasts))
 
 
-@router.get("/responses", summary="Open a WebSocket", operation_id="openWebSocket")
-async def open_socket() -> HttpResponse:
+@router.route("GET", "/responses", summary="Open a WebSocket", operation_id="openWebSocket")
+async def open_socket(_: Request) -> HttpResponse:
     """Make many responses over one connection. What asks for no WebSocket, or not in the right way, is a 426."""
     raise ApiError(
         426,
@@ -97,7 +97,7 @@ async def open_socket() -> HttpResponse:
     )
 
 
-@router.post("/responses/compact", summary="Compact a conversation", operation_id="compactConversation")
+@router.route("POST", "/responses/compact", summary="Compact a conversation", operation_id="compactConversation")
 async def compact(request: Request) -> HttpResponse:
     """The user's messages of a conversation word by word, and all else of it as one sealed item."""
     settings = service_of(request).settings
@@ -112,7 +112,9 @@ async def compact(request: Request) -> HttpResponse:
     return exchange_of(request).dialect.answer(Compacted(response.id, response.created_at, output, response.usage))
 
 
-@router.post("/responses/input_tokens", summary="Count the tokens of a request", operation_id="countInputTokens")
+@router.route(
+    "POST", "/responses/input_tokens", summary="Count the tokens of a request", operation_id="countInputTokens"
+)
 async def count(request: Request) -> HttpResponse:
     """The tokens of the prompt that a create request would be answered from, its whole conversation included."""
     exchange, service = exchange_of(request), service_of(request)

@@ -5,10 +5,11 @@ where the response was made with them. Never changes what is stored.
 """
 
 import asyncio
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
-from fastapi import Depends, Query, Request
+from fastapi import Request
+from pydantic import Field
 
 from service.api.decoding import KIND
 from service.api.input.items import ReasoningItem
@@ -18,7 +19,10 @@ from service.errors import invalid_value, unsupported
 from service.responses.output.items.emitter import Seal
 from service.responses.sealed import REASONING, TooLong, reasoning
 from service.responses.tools.python import OUTPUTS
+from service.web.query import Query
 from service.web.routes.received import exchange_of, service_of
+
+MAX_PAGE_ITEMS = 100
 
 SEALED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
@@ -30,24 +34,28 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-async def _includes(
-    include: Annotated[list[str] | None, Query()] = None,
-    included: Annotated[list[str] | None, Query(alias="include[]", include_in_schema=False)] = None,
-) -> frozenset[str]:
-    """What a reader wants to see, as SDKs write it and as people do. Raises InvalidRequest.
+class Including(Query):
+    """A query that says what a reader wants to see."""
 
-    FastAPI would have a thread call what is no coroutine.
-    """
-    wanted = [*(include or ()), *(included or ())]
-    unknown = next((each for each in wanted if each not in INCLUDES), None)
-    if unknown is not None or len(wanted) > MAX_INCLUDES:
-        value = f"{len(wanted)} values" if unknown is None else unknown
-        raise invalid_value("include", value, f"Give some of {', '.join(INCLUDES)}, or leave it out.")
-    return frozenset(wanted)
+    include: list[str] | None = None
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The known values of `include`. Raises InvalidRequest for any other."""
+        wanted = self.include or ()
+        unknown = next((each for each in wanted if each not in INCLUDES), None)
+        if unknown is not None or len(wanted) > MAX_INCLUDES:
+            value = f"{len(wanted)} values" if unknown is None else unknown
+            raise invalid_value("include", value, f"Give some of {', '.join(INCLUDES)}, or leave it out.")
+        return frozenset(wanted)
 
 
-Includes = Annotated[frozenset[str], Depends(_includes)]
-"""The `include` of a query, checked."""
+class ItemsQuery(Including):
+    """The query for a page of items."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ITEMS)] = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
 
 
 async def shown(request: Request, found: Response | bytes, wanted: frozenset[str]) -> Response | bytes:

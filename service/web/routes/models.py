@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response as HttpResponse
 
 from service.engine.engines import Offer
@@ -10,20 +10,20 @@ from service.engine.port import MODEL_CREATED, ModelCard
 from service.errors import ApiError
 from service.markup.written import written_by
 from service.web.errors import JsonResponse
+from service.web.plain import PlainRouter
 from service.web.routes.received import caller_of, service_of
-from service.web.routing.query import StrictRoute
 
-router = APIRouter(route_class=StrictRoute, tags=["Models"])
+router = PlainRouter("Models")
 
 
-@router.get("/models", summary="List the models", operation_id="listModels")
+@router.route("GET", "/models", summary="List the models", operation_id="listModels")
 async def models(request: Request) -> HttpResponse:
     """The models that a create request may name."""
     offers = await _offers(request)
     return JsonResponse({"object": "list", "data": [_model(offer, name) for offer in offers for name in offer.names]})
 
 
-@router.get("/models/{model_id:path}", summary="Retrieve a model", operation_id="retrieveModel")
+@router.route("GET", "/models/{model_id:path}", summary="Retrieve a model", operation_id="retrieveModel")
 async def model(request: Request, model_id: str) -> HttpResponse:
     """One model. Its id may hold slashes."""
     for offer in await _offers(request):

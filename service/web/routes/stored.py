@@ -1,9 +1,10 @@
 """Stored responses: retrieve, follow, steer, delete and cancel them, and list what a response was asked."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import Request
+from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service import spans
@@ -14,48 +15,61 @@ from service.background.snapshot import find
 from service.background.steer import steer as steer_response
 from service.errors import invalid_value
 from service.spans import Fact, Span, conversation
+from service.web.conditional import unless_known
 from service.web.errors import JsonResponse
 from service.web.event_stream import EventStream
-from service.web.routes.included import Includes, listed, shown
+from service.web.plain import PlainRouter
+from service.web.query import Query
+from service.web.routes.included import Including, ItemsQuery, listed, shown
 from service.web.routes.input_items import list_input_items
 from service.web.routes.received import background_of, body_of, exchange_of, follow, noted, service_of, tell_end
-from service.web.routing.conditional import unless_known
-from service.web.routing.query import StrictRoute
 from store.turn import Found
 
-router = APIRouter(route_class=StrictRoute, tags=["Responses"])
-
-MAX_PAGE_ITEMS = 100
+router = PlainRouter("Responses")
 
 STREAMED = "stream"
 """How the store calls a background response whose events may be followed."""
 
 
-@router.get("/responses/{response_id}", summary="Retrieve a response", operation_id="retrieveResponse")
-async def retrieve(
-    request: Request,
-    response_id: str,
-    includes: Includes,
-    stream: bool = False,
-    starting_after: Annotated[int | None, Query(ge=0, le=MAX_INT)] = None,
-    include_obfuscation: bool | None = None,
-) -> HttpResponse:
+class RetrieveQuery(Including):
+    """The query for a response, or for its events."""
+
+    stream: bool = False
+    starting_after: Annotated[int | None, Field(ge=0, le=MAX_INT)] = None
+    include_obfuscation: bool | None = None
+
+
+class DeleteQuery(Query):
+    """The query that says how much is deleted."""
+
+    erase: bool = False
+    tree: bool = False
+
+
+@router.route(
+    "GET",
+    "/responses/{response_id}",
+    summary="Retrieve a response",
+    operation_id="retrieveResponse",
+    query=RetrieveQuery,
+)
+async def retrieve(request: Request, query: RetrieveQuery, response_id: str) -> HttpResponse:
     """The response: as it was served, or while it is under way with what is there so far. With the `ETag` of the last
     answer in `If-None-Match`, a 304 and no body where nothing has changed since.
 
     With `stream`, the events of a background response that was created with it, those behind `starting_after`. Where
     they are no longer kept, its last event tells all.
     """
-    service = service_of(request)
-    if stream:
-        return await _stream(request, response_id, starting_after, include_obfuscation is not False)
-    if starting_after is not None:
-        raise invalid_value("starting_after", starting_after, "It is only allowed with stream=true.")
+    service, wanted, after = service_of(request), query.wanted, query.starting_after
+    if query.stream:
+        return await _stream(request, response_id, after, query.include_obfuscation is not False)
+    if after is not None:
+        raise invalid_value("starting_after", after, "It is only allowed with stream=true.")
     with fetching() as span:
         response = await find(service.store, service.jobs, service.log, _tenant(request), response_id)
         if span.kept:
             span.note(fetched(response))
-    response = await shown(request, response, includes)
+    response = await shown(request, response, wanted)
     answer = with_room(request, exchange_of(request).dialect.answer(response))
     return await unless_known(request.scope["headers"], answer)
 
@@ -84,24 +98,28 @@ def streamed(request: Request, id: str, found: Found, after: int = -1, *, obfusc
     return follow(request, id, after, obfuscate=obfuscate)
 
 
-@router.delete("/responses/{response_id}", summary="Delete a response", operation_id="deleteResponse")
-async def delete(request: Request, response_id: str, erase: bool = False, tree: bool = False) -> HttpResponse:
+@router.route(
+    "DELETE", "/responses/{response_id}", summary="Delete a response", operation_id="deleteResponse", query=DeleteQuery
+)
+async def delete(request: Request, query: DeleteQuery, response_id: str) -> HttpResponse:
     """Forget a response. Responses that continue it keep their history.
 
     With `erase` they go on without what this response and its input added to it. With `tree` the whole conversation
     is forgotten, with every response before and after this one and all forks.
     """
     store, tenant = service_of(request).store, _tenant(request)
-    if tree:
+    if query.tree:
         await store.forget_tree(tenant, response_id)
         await noted(request, "response.erased", response_id, tree=True)
     else:
-        await store.forget(tenant, response_id, erase=erase)
-        await noted(request, "response.erased" if erase else "response.deleted", response_id)
+        await store.forget(tenant, response_id, erase=query.erase)
+        await noted(request, "response.erased" if query.erase else "response.deleted", response_id)
     return JsonResponse({"id": response_id, "object": "response.deleted", "deleted": True})
 
 
-@router.post("/responses/{response_id}/cancel", summary="Cancel a background response", operation_id="cancelResponse")
+@router.route(
+    "POST", "/responses/{response_id}/cancel", summary="Cancel a background response", operation_id="cancelResponse"
+)
 async def cancel(request: Request, response_id: str) -> HttpResponse:
     """Cancel a background response; what was said by then stays. Cancelling it again changes nothing."""
     service = service_of(request)
@@ -110,8 +128,11 @@ async def cancel(request: Request, response_id: str) -> HttpResponse:
     return exchange_of(request).dialect.answer(response)
 
 
-@router.post(
-    "/responses/{response_id}/steer", summary="Say something to a background response", operation_id="steerResponse"
+@router.route(
+    "POST",
+    "/responses/{response_id}/steer",
+    summary="Say something to a background response",
+    operation_id="steerResponse",
 )
 async def steer(request: Request, response_id: str) -> HttpResponse:
     """Accept something that is said to a background response while it is under way: it ends at its next boundary, and
@@ -123,23 +144,25 @@ async def steer(request: Request, response_id: str) -> HttpResponse:
     return JsonResponse(accepted)
 
 
-@router.get(
-    "/responses/{response_id}/input_items", summary="List the input items of a response", operation_id="listInputItems"
+@router.route(
+    "GET",
+    "/responses/{response_id}/input_items",
+    summary="List the input items of a response",
+    operation_id="listInputItems",
+    query=ItemsQuery,
 )
-async def input_items(
-    request: Request,
-    response_id: str,
-    includes: Includes,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS)] = 20,
-    order: Literal["asc", "desc"] = "desc",
-    after: str | None = None,
-) -> HttpResponse:
+async def input_items(request: Request, query: ItemsQuery, response_id: str) -> HttpResponse:
     """All that the model was given for a response: the conversation before it and its own input, page by page."""
-    service = service_of(request)
+    wanted, ascending = query.wanted, query.order == "asc"
     page = await list_input_items(
-        service.store, _tenant(request), response_id, limit=limit, ascending=order == "asc", after=after
+        service_of(request).store,
+        _tenant(request),
+        response_id,
+        limit=query.limit,
+        ascending=ascending,
+        after=query.after,
     )
-    page.data = await listed(request, page.data, includes)
+    page.data = await listed(request, page.data, wanted)
     return with_room(request, JsonResponse(page))
 
 

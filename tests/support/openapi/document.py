@@ -5,15 +5,22 @@ test makes it anew and compares.
 """
 
 import json
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from inspect import Parameter, Signature
+from typing import Annotated, Any, cast
 
+from fastapi import Query as InQuery
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from service.build import this_build
 from service.web.app import routed
+from service.web.dialect import OPENAI as OPENAI_DIALECT
+from service.web.plain import PlainRoute
+from service.web.query import FILTER, Query
 from service.web.routes.welcome import DOCS, OPENAPI
-from service.web.routing.query import FILTER
 from tests.support.openapi import bodies
 from tests.support.openapi.operations import EVERYWHERE, LINKS, MEANINGS, OPERATIONS, Operation
 from tests.support.openapi.page import page
@@ -32,7 +39,7 @@ def document() -> Json:
         version=this_build().version,
         summary=SUMMARY,
         description=ABOUT,
-        routes=routed().routes,
+        routes=list(_declared()),
         tags=[{"name": name, "description": words} for name, words in TAGS.items()],
         servers=[{"url": "/"}],
     )
@@ -49,6 +56,30 @@ def document() -> Json:
         "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": KEY}},
     }
     return made
+
+
+def _declared() -> Iterator[BaseRoute]:
+    """The routes, plain ones as FastAPI would have them declared."""
+    for route in routed().routes:
+        if not isinstance(route, PlainRoute):
+            yield route
+        elif route.path.startswith(OPENAI_DIALECT.prefix):
+            yield _as_fastapi_has_it(route)
+
+
+def _as_fastapi_has_it(route: PlainRoute) -> APIRoute:
+    """A plain route with the parameters of its path and query as those of a function."""
+    given: list[tuple[str, Any]] = [(name, str) for name in route.param_convertors]
+    if route.query is not Query:
+        given.append(("query", Annotated[route.query, InQuery()]))
+
+    def endpoint() -> None: ...
+
+    cast(Any, endpoint).__signature__ = Signature(
+        [Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in given]
+    )
+    endpoint.__doc__ = route.written.__doc__
+    return APIRoute(route.path, endpoint, methods=route.methods, tags=[route.tag], **route.words)
 
 
 def written() -> str:

@@ -1,11 +1,12 @@
 """Query parameters, which are as strict as bodies: what nobody knows is refused, as it may be meant to matter."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, ClassVar, TypeVar
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from service.api.unknown import advice
@@ -16,6 +17,44 @@ EVERYWHERE = frozenset({"api-version"})
 
 FILTER = "metadata"
 """A parameter with names of its own: metadata[key]=value."""
+
+INCLUDE = "include"
+"""A parameter that may come several times, also as people write it: include[]=value."""
+
+
+class Query(BaseModel):
+    """The query parameters of a route; this one has none."""
+
+    also: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that its endpoint reads by itself."""
+
+
+Q = TypeVar("Q", bound=Query)
+
+
+def read_query(request: Request, kind: type[Q]) -> Q:
+    """The query of a request. Raises InvalidRequest for a parameter of another name or kind."""
+    if not request.scope["query_string"]:
+        return kind()
+    values, fields = request.query_params, kind.model_fields
+    known = frozenset(fields) | kind.also
+    _check(request, known | {f"{INCLUDE}[]"} if INCLUDE in fields else known)
+    given: dict[str, Any] = {name: values[name] for name in values if name in fields}
+    if INCLUDE in fields:
+        given[INCLUDE] = [*values.getlist(INCLUDE), *values.getlist(f"{INCLUDE}[]")]
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise invalid_parameter(error.errors()) from None
+
+
+def invalid_parameter(errors: Iterable[Any]) -> InvalidRequest:
+    """The refusal of a parameter of the wrong kind, by the first of pydantic's errors."""
+    first = next(iter(errors))
+    param = str(first["loc"][-1])
+    return InvalidRequest(
+        f"Invalid value for '{param}': {str(first['input'])[:60]!r}. {first['msg']}.", code="invalid_value", param=param
+    )
 
 
 class StrictRoute(APIRoute):
