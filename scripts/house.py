@@ -39,9 +39,6 @@ ROOT = Path(__file__).resolve().parents[1]
 APART = ("service/engine/demo", "store/redis/lua")
 """Folders whose files are not counted: an engine of its own, and one file for each script."""
 
-WRITTEN = "store/redis/lua/composed"
-"""A folder whose files nobody writes by hand."""
-
 Arrows = set[tuple[str, str]]
 
 
@@ -255,10 +252,8 @@ def patches(tests: Mapping[str, Code]) -> list[str]:
 
 
 def lines(root: Path = ROOT) -> int:
-    """All lines of the product's Python and Lua, but for the Lua that is put together of other files."""
-    files = [
-        path for top in ("service", "store") for path in (root / top).rglob("*.*") if path.parent != root / WRITTEN
-    ]
+    """All lines of the product's Python and Lua."""
+    files = [path for top in ("service", "store") for path in (root / top).rglob("*.*")]
     return sum(path.read_bytes().count(b"\n") for path in files if path.suffix in (".py", ".lua"))
 
 
