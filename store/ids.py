@@ -5,8 +5,7 @@
 
 A turn takes the tree of the one that it continues, so that wherever trees are kept as a whole, each is found by any id
 in it without an index. The check is a keyed digest of the rest but the mark, under the store's secret (secret.py): of
-65,536 guesses one passes. Older releases made all digits behind the shard at random: such ids lead to a tree of their
-own, fail the check, and work like all others. A process that has not read the secret yet makes random checks.
+65,536 guesses one passes. A process that has not read the secret yet makes random checks.
 
 An id tells nothing but that two turns are of one tree. It is no secret: who may read a turn is decided by the tenant.
 """
@@ -75,7 +74,7 @@ class Ids:
 
 
 def tree_of(digits: str) -> str:
-    """The part of a turn's digits that it has in common with its tree, unless an older release made them."""
+    """The part of a turn's digits that it has in common with its tree."""
     at = _behind_mark(digits)
     return digits[at : at + TREE_DIGITS]
 

@@ -5,7 +5,6 @@
     PREFIX:{SHARD}:usage:COUNTER           zset, the tenants by that counter of theirs
     PREFIX:{SHARD}:leaves:TENANT           zset DIGITS of a tenant's turns without children, by last use
     PREFIX:{SHARD}:conversations:TENANT    zset DIGITS of a tenant's conversations, by the µs at which they began
-    PREFIX:{SHARD}:leaves                  zset, where an older release had those of all tenants (lua/former.lua)
     PREFIX:{SHARD}:tombstones              zset TENANT/DIGITS of those without children, by the ms of their end
     PREFIX:{SHARD}:trees                   zset TENANT/ROOT of the trees, by last use of any of their turns
     PREFIX:{SHARD}:trees:TENANT            zset ROOT of a tenant's trees, by the same

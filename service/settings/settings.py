@@ -35,7 +35,7 @@ from service.settings.engines import BadEngines, ListedEngine, read_engines
 from service.settings.protocol import ProtocolSettings
 from service.settings.sandbox import SandboxSettings
 from service.settings.secrets import RENEWED, SECRETS, SecretError, file_variable, read_secrets
-from service.settings.sources import CLIENTS, OLDER, DotEnv, EnvFileError, Environment, Given
+from service.settings.sources import CLIENTS, DotEnv, EnvFileError, Environment, Given
 from service.settings.units import DAY_SECONDS, EXAMPLES, measured, sized, unit_of
 
 MASK = "****"
@@ -483,7 +483,7 @@ def _refuse_unknown(names: Iterable[str]) -> None:
     """Raise SettingsError for a HARMONIUM_* variable that is no setting: a misspelt limit is no limit."""
     known = {name.upper() for name in Settings.model_fields}
     known |= {file_variable(name).removeprefix(PREFIX) for name in SECRETS}
-    known |= {name.removeprefix(PREFIX) for name in (*OLDER, *CLIENTS)}
+    known |= {name.removeprefix(PREFIX) for name in CLIENTS}
     for name in sorted(names):
         if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in known:
             near = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)

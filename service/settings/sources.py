@@ -19,12 +19,6 @@ from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
 from service.settings.core import ENV_FILE, PREFIX
 from service.settings.secrets import SECRETS, SecretError, file_variable
 
-OLDER = {
-    f"{PREFIX}VLLM_{name}": f"{PREFIX}ENGINE_{name}"
-    for name in ("URL", "API_KEY", "API_KEY_FILE", "CONNECTIONS", "PROBE_SECONDS")
-}
-"""Names that variables had before, and theirs of today. Where both are set, today's counts."""
-
 CLIENTS = (f"{PREFIX}URL", f"{PREFIX}CLIENT_KEY", f"{PREFIX}PROFILE")
 """What the commands that talk to a service look up (commands/client/profile.py). A service is told nothing by them."""
 
@@ -107,24 +101,18 @@ def from_otel(values: Mapping[str, str | None]) -> dict[str, str]:
     return found | {f"{PREFIX}TRACES_URL": url}
 
 
-def _renamed(values: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The values under the names of today; the settings' own readers have names in lower case, Given in upper case."""
-    older = {name: value for name, value in values.items() if name.upper() in OLDER}
-    today = {_like(OLDER[name.upper()], name): value for name, value in older.items()}
+def _with_otel(values: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The values, and what OpenTelemetry's say; the settings' own readers have names in lower case, Given in upper."""
     theirs = next((name for name in values if name.upper().startswith("OTEL_")), "")
-    otel = {_like(name, theirs): value for name, value in from_otel(values).items()}
-    return otel | today | {name: value for name, value in values.items() if name not in older}
-
-
-def _like(name: str, other: str) -> str:
-    return name.lower() if other.islower() else name
+    otel = {name.lower() if theirs.islower() else name: value for name, value in from_otel(values).items()}
+    return {**otel, **values}
 
 
 class Environment(EnvSettingsSource):
     """The environment without what Kubernetes has put there."""
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
-        return _renamed(super()._load_env_vars())
+        return _with_otel(super()._load_env_vars())
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         """The value of a setting, None where there is none."""
@@ -137,7 +125,7 @@ class DotEnv(DotEnvSettingsSource):
     """The `.env` file."""
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
-        return _renamed(super()._load_env_vars())
+        return _with_otel(super()._load_env_vars())
 
 
 class Given:
@@ -147,14 +135,7 @@ class Given:
         """`overrides` are those of the command line, by the setting's name. Raises EnvFileError."""
         self._overrides = overrides
         environment, file = {name.upper(): value for name, value in os.environ.items()}, _read_env_file()
-        self._older = {
-            today: name
-            for given in (file, environment)
-            for name, today in OLDER.items()
-            if name in given and today not in given
-        }
-        """The older names by which something was given, by those of today."""
-        self._environment, self._file = _renamed(environment), _renamed(file)
+        self._environment, self._file = _with_otel(environment), _with_otel(file)
 
     @property
     def variables(self) -> Iterable[str]:
@@ -191,5 +172,5 @@ class Given:
             return f"--{name.replace('_', '-')}"
         if name in SECRETS and self._set_to(file_variable(name)):
             return f"{file_variable(name)}={self._set_to(file_variable(name))}"
-        shown = self._older.get(variable, variable)
-        return f"{shown} in {ENV_FILE}" if variable not in self._environment and variable in self._file else shown
+        in_file = variable not in self._environment and variable in self._file
+        return f"{variable} in {ENV_FILE}" if in_file else variable

@@ -127,7 +127,7 @@ class Backup:
         return [(shard, member) for member in found]
 
     async def _counted(self, counter: str, tenant: str | None) -> int:
-        """A counter in all shards, of all tenants or of one, as older releases have it too (lua/former.lua)."""
+        """A counter in all shards, of all tenants or of one."""
         found = 0
         for keys in self._keyspace.all_shards():
             async with self._server.operation() as operation:
@@ -135,7 +135,6 @@ class Backup:
                     found += int(await operation.command("HGET", keys.usage, counter) or 0)
                 else:
                     found += int(await operation.command("ZSCORE", f"{keys.usage}:{counter}", tenant) or 0)
-                    found += int(await operation.command("HGET", keys.usage, f"{counter}/{tenant}") or 0)
         return found
 
     async def _secret(self) -> bytes | None:

@@ -78,7 +78,7 @@ class Inspection:
             async for faults in self._judge(self._members(names)):
                 yield faults
             await self._inspect_notes(names)
-        for place in ("leaves", "tombstones", "trees"):
+        for place in ("tombstones", "trees"):
             async for some in self._members_of(place, _MEMBER):
                 async for faults in self._judge(some):
                     yield faults

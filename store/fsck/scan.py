@@ -21,17 +21,11 @@ SCAN_KEYS = 500
 TURNS = 25
 """How many turns one script call judges, which takes about a millisecond."""
 
-TREE_BYTES = 320
-"""What a tenant's bytes have for each tree (lua/usage.lua)."""
-
-READINGS = 3
-"""How often counters are read that are moved meanwhile."""
-
 KINDS = {
     **dict.fromkeys(("clock", "logged", "looked", "secret"), "string"),
     **dict.fromkeys(("archive", "archive-deletions", "archive-id", "older"), "string"),
     **dict.fromkeys(
-        ("leaves", "tombstones", "trees", "leases", "logs", "outbox", "outbox-ages", "reservations", "unarchived"),
+        ("tombstones", "trees", "leases", "logs", "outbox", "outbox-ages", "reservations", "unarchived"),
         "zset",
     ),
     **dict.fromkeys((f"usage:{field}" for field in COUNTERS), "zset"),
@@ -108,36 +102,18 @@ class Shard:
         return next((line for line in text.splitlines() if line.startswith(b"run_id:")), b"")
 
     async def counters(self) -> dict[str, int | None]:
-        """The counters of shard and tenants as they are noted; None is one that isn't a number.
-
-        What an older release counted for a tenant is a field beside the shard's, and is added; without its trees' bytes
-        (lua/former.lua). It may be moved meanwhile.
-        """
-        fields, ranked = await self._fields(), await self._ranked()
-        for _ in range(READINGS):
-            before, fields = fields, await self._fields()
-            if {name for name in before if "/" in name} == {name for name in fields if "/" in name}:
-                break
-            ranked = await self._ranked()
-        found: dict[str, int | None] = {}
-        for name in {**fields, **ranked}:
-            values = fields.get(name, b"0"), ranked.get(name, b"0")
-            found[name] = sum(map(int, values)) if all(map(_NUMBER.fullmatch, values)) else None
-        for name, value in fields.items():
-            counter, _, tenant = name.partition("/")
-            own = f"bytes/{tenant}"
-            if tenant and counter == "trees" and _NUMBER.fullmatch(value) and found.get(own, 0) is not None:
-                found[own] = (found.get(own) or 0) + TREE_BYTES * int(value)
-        return found
+        """The counters of the shard, and FIELD/TENANT of tenants; None is one that isn't a number."""
+        fields = await self._fields()
+        found = {**fields, **await self._ranked()}
+        return {name: int(value) if _NUMBER.fullmatch(value) else None for name, value in found.items()}
 
     async def _fields(self) -> dict[str, bytes]:
-        """The counters of the shard, and FIELD/TENANT of an older release."""
+        """The counters of the shard."""
         found: dict[str, bytes] = {}
         async for some in self.scan("HSCAN", self.keys.usage):
-            for field, value in _pairs(some):
-                name = field.decode("utf-8", "replace")
-                if name.partition("/")[0] in COUNTERS:
-                    found[name] = value
+            found.update(
+                (name, value) for field, value in _pairs(some) if (name := field.decode("utf-8", "replace")) in COUNTERS
+            )
         return found
 
     async def _ranked(self) -> dict[str, bytes]:

@@ -80,14 +80,10 @@ class ShardCheck:
         if wrong:
             return wrong
         async with self._shard.server.operation() as operation:
-            ranges = [
-                await operation.command("ZREVRANGE", key, 0, 0, "WITHSCORES")
-                for key in (self._shard.keys.leaves, self._shard.keys.trees)
-            ]
+            last = await operation.command("ZREVRANGE", self._shard.keys.trees, 0, 0, "WITHSCORES")
             secret = await operation.command("GET", self._shard.keys.secret)
             clock = await operation.command("GET", self._shard.keys.clock) or b"0"
-        newest = max((float(found[1]) for found in ranges if found), default=0)
-        if not clock.isdigit() or int(clock) < newest:
+        if not clock.isdigit() or (last and int(clock) < float(last[1])):
             wrong.append(self._shard.fault("clock"))
         if secret is not None and len(secret) != SECRET_BYTES:
             wrong.append(self._shard.fault("secret", detail=f"it has {len(secret)} bytes"))

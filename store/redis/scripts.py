@@ -9,8 +9,8 @@ Its KEYS end with one that never exists. While keys of a slot move one by one, a
 which a key is elsewhere; but a script touches more than it lists, and would take for gone what is on the other node.
 With a key that neither node has, both refuse.
 
-What the server gets is put together of these files beforehand, and is in lua/composed/: after a change of any of them
-run `python -m tests.support.lua.write`. How that is done says tests/support/lua/composing.py.
+The first lines of a file name those that it includes, as `--- include clock`. At its first use a script is put together
+of names.lua, of what it includes and of what that includes, and of its own text.
 
 Never pass None (Redis would get the word "None"), and never write a script that can't be run twice: after a
 lost reply the same call is sent again.
@@ -18,9 +18,10 @@ lost reply the same call is sent again.
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha1
 from importlib.resources import files
+from itertools import takewhile
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type_hints
 
 from redis.exceptions import NoScriptError
@@ -37,6 +38,8 @@ Reply = list[bytes]
 
 _LUA = files("store.redis").joinpath("lua")
 
+_INCLUDE = "--- include "
+
 _STRICT = "#!lua"
 _ALLOW_OUT_OF_MEMORY = "#!lua flags=allow-oom"
 _READ_ONLY = "#!lua flags=allow-oom,no-writes"
@@ -51,7 +54,6 @@ class Script(Generic[Names, P]):
         self,
         declaration: Callable[Concatenate[Names, P], None],
         keys: str,
-        includes: tuple[str, ...],
         flags: str,
     ) -> None:
         self.name = declaration.__name__
@@ -62,23 +64,17 @@ class Script(Generic[Names, P]):
         self._names = ("turns", "tenant", "digits") if hints[about] is TurnKeys else ("turns",)
         self.arguments = tuple(names)
         self._numbers = frozenset(name for name in names if hints[name] is int)
-        self.includes = ("names", *includes)
-        """The shared files."""
         self.flags = flags
         """Its first line."""
 
-    @property
-    def given(self) -> dict[str, str]:
-        """What its names stand for, as Lua."""
+    @cached_property
+    def source(self) -> str:
+        """The Lua as the server gets it: its flags, a line of locals, what it includes, its own text."""
         given = {name: f"KEYS[{i}]" for i, name in enumerate(self.keys, 1)}
         for i, name in enumerate(self._names + self.arguments, 1):
             given[name] = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
-        return given
-
-    @cached_property
-    def source(self) -> str:
-        """The Lua as the server gets it: its flags, a line of locals, what it needs of shared files, its own text."""
-        return lua(f"composed/{self.name}")
+        bound = "; ".join(f"local {name} = {value}" for name, value in given.items())
+        return "\n".join([self.flags, bound, *map(lua, files_of(self.name))])
 
     @cached_property
     def sha(self) -> str:
@@ -136,15 +132,30 @@ class Script(Generic[Names, P]):
         return reply
 
 
+@cache
 def lua(name: str) -> str:
     """The text of lua/NAME.lua."""
     return _LUA.joinpath(f"{name}.lua").read_text()
 
 
+def files_of(name: str) -> list[str]:
+    """The files that a script is put together of, each once and after those that it includes; itself last."""
+    names = ["names"]
+
+    def add(name: str) -> None:
+        for line in takewhile(lambda line: line.startswith(_INCLUDE), lua(name).splitlines()):
+            if (included := line.removeprefix(_INCLUDE)) not in names:
+                add(included)
+        names.append(name)
+
+    add(name)
+    return names
+
+
 def script(
-    keys: str, *includes: str, out_of_memory: bool = False, read_only: bool = False
+    keys: str, *, out_of_memory: bool = False, read_only: bool = False
 ) -> Callable[[Callable[Concatenate[Names, P], None]], Script[Names, P]]:
-    """Make the script lua/NAME.lua of a declaration called NAME, after the shared lua/INCLUDE.lua files.
+    """Make the script lua/NAME.lua of a declaration called NAME.
 
     `keys` are those that it gets as KEYS, with spaces between. One that adds next to nothing says `out_of_memory`: it
     also runs on a server without memory, so that what is stored can be read, and deleted to make room. One that is
@@ -153,49 +164,12 @@ def script(
     flags = _READ_ONLY if read_only else _ALLOW_OUT_OF_MEMORY if out_of_memory else _STRICT
 
     def declare(declaration: Callable[Concatenate[Names, P], None]) -> Script[Names, P]:
-        return Script(declaration, keys, includes, flags)
+        return Script(declaration, keys, flags)
 
     return declare
 
 
-_COUNTING = ("plain", "former", "usage", "leaves", "listed", "trees", "unarchived")
-"""The parts of scripts that count what they add or remove."""
-
-_REMOVAL = ("clock", "idle", "pins", *_COUNTING, "logs", "removal")
-"""The parts of scripts that remove turns."""
-
-_EVICTION = (*_REMOVAL, "tombstones", "shares", "adopting", "choosing", "eviction")
-"""The parts of scripts that make room."""
-
-_ADDING = (*_EVICTION, "walk", "adding")
-"""The parts of scripts that add a turn."""
-
-_STANDING = (*_ADDING, "standing")
-"""The parts of scripts that move or change a conversation."""
-
-_LOGGING = ("entries", "log_room")
-"""The further parts of scripts that make room for events."""
-
-_JOBS = ("clock", "pins", "queueing")
-"""The parts of scripts that move jobs."""
-
-_WEBHOOKS = ("clock", "pins", "outbox")
-"""The parts of scripts that move webhooks."""
-
-_KEYED = ("clock", "pins", "keyed")
-"""The parts of scripts about requests with an Idempotency-Key."""
-
-_LIMITING = ("clock", "limits")
-"""The parts of scripts that let work begin within limits."""
-
-_JUDGING = ("entries", "queueing", "walk", "facts", "judging_jobs", "judging")
-"""The parts of scripts that find what is wrong with a turn, after those for the time, pins, sums and logs."""
-
-_REPAIR = (*_REMOVAL, *_JUDGING, "placing", "repair_jobs")
-"""The parts of scripts that repair turns."""
-
-
-@script("node pins clock leaves trees", "clock", "idle", "pins", "listed", "trees", "walk", out_of_memory=True)
+@script("node pins clock leaves trees", out_of_memory=True)
 def chain(
     turn: TurnKeys,
     *,
@@ -211,15 +185,15 @@ def chain(
 ) -> None: ...
 
 
-@script("node trees", "clock", "idle", "walk", read_only=True)
+@script("node trees", read_only=True)
 def lineage(turn: TurnKeys, *, idle_us: int) -> None: ...
 
 
-@script("node job clock leaves trees", "clock", "idle", "trees", "look_at", out_of_memory=True)
+@script("node job clock leaves trees", out_of_memory=True)
 def touch(turn: TurnKeys, *, idle_us: int) -> None: ...
 
 
-@script("node job trees", "clock", "idle", "look_at", read_only=True)
+@script("node job trees", read_only=True)
 def look(turn: TurnKeys, *, idle_us: int) -> None: ...
 
 
@@ -227,11 +201,11 @@ def look(turn: TurnKeys, *, idle_us: int) -> None: ...
 def prove(shard: ShardKeys, *, takes_turns: str) -> None: ...
 
 
-@script("clock", "clock", out_of_memory=True)
+@script("clock", out_of_memory=True)
 def mark(shard: ShardKeys, *, there: str) -> None: ...
 
 
-@script("node messages response clock usage leaves trees", *_ADDING, "spending")
+@script("node messages response clock usage leaves trees")
 def append(
     turn: TurnKeys,
     *,
@@ -255,7 +229,7 @@ def append(
 ) -> None: ...
 
 
-@script("node messages response clock usage leaves trees", *_ADDING)
+@script("node messages response clock usage leaves trees")
 def restore(
     turn: TurnKeys,
     *,
@@ -283,29 +257,29 @@ def restore(
 ) -> None: ...
 
 
-@script("node pins clock leaves trees", "clock", "idle", "pins", "trees", out_of_memory=True)
+@script("node pins clock leaves trees", out_of_memory=True)
 def hold(turn: TurnKeys, *, token: str, hold_ms: int, idle_us: int, not_after: int) -> None: ...
 
 
-@script("clock", "clock", "pins", out_of_memory=True)
+@script("clock", out_of_memory=True)
 def ask(turn: TurnKeys, *, asked: str, kept_ms: int, most: int) -> None: ...
 
 
-@script("clock", "clock", "pins", out_of_memory=True)
+@script("clock", out_of_memory=True)
 def use_up(turn: TurnKeys, *, number: str, digest: str, by: str, run: str, kept_ms: int) -> None: ...
 
 
-@script("trees", "clock", "idle", "listed", "trees", read_only=True)
+@script("trees", read_only=True)
 def page(
     shard: ShardKeys, *, of: str, tenant: str, score: str, after: str, ascending: int, most: int, idle_us: int
 ) -> None: ...
 
 
-@script("leaves trees", "plain", "former", "usage", "leaves", "listed", "tree_jobs", read_only=True)
+@script("leaves trees", read_only=True)
 def sum_up(shard: ShardKeys, *, tenant: str, roots: str, most: int) -> None: ...
 
 
-@script("node trees", "clock", "idle", "tree_jobs", read_only=True)
+@script("node trees", read_only=True)
 def tips(turn: TurnKeys, *, cursor: str, most: int, idle_us: int) -> None: ...
 
 
@@ -313,11 +287,11 @@ def tips(turn: TurnKeys, *, cursor: str, most: int, idle_us: int) -> None: ...
 def climb(shard: ShardKeys, *, tenant: str, ends: str, seen: str, most: int) -> None: ...
 
 
-@script("leases", "queueing", read_only=True)
+@script("leases", read_only=True)
 def jobs_of(shard: ShardKeys, *, tenant: str, most: int) -> None: ...
 
 
-@script("node messages response clock usage leaves trees", *_STANDING, "spending")
+@script("node messages response clock usage leaves trees")
 def advance(
     turn: TurnKeys,
     *,
@@ -344,7 +318,7 @@ def advance(
 ) -> None: ...
 
 
-@script("node response clock usage leaves trees", *_EVICTION, "walk", "standing")
+@script("node response clock usage leaves trees")
 def amend(
     turn: TurnKeys,
     *,
@@ -359,43 +333,35 @@ def amend(
 ) -> None: ...
 
 
-@script("node pins", "walk", "listed", out_of_memory=True)
+@script("node pins", out_of_memory=True)
 def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 
 
-@script(
-    "node messages response pins usage leaves trees",
-    *("clock", "idle", "pins", *_COUNTING, "walk", "logs"),
-    out_of_memory=True,
-)
+@script("node messages response pins usage leaves trees", out_of_memory=True)
 def forget(turn: TurnKeys, *, token: str, idle_us: int, erase: str, no_messages: bytes) -> None: ...
 
 
-@script(
-    "node messages response usage leaves trees",
-    *("clock", "idle", "pins", *_COUNTING, "logs"),
-    out_of_memory=True,
-)
+@script("node messages response usage leaves trees", out_of_memory=True)
 def redact(turn: TurnKeys, *, redactions: str, idle_us: int, messages_blob: bytes, response_blob: bytes) -> None: ...
 
 
-@script("node trees", "clock", "idle", "trees", "plain", "unarchived", out_of_memory=True)
+@script("node trees", out_of_memory=True)
 def abandon(turn: TurnKeys, *, token: str, idle_us: int) -> None: ...
 
 
-@script("clock", "clock", "plain", "unarchived", out_of_memory=True)
+@script("clock", out_of_memory=True)
 def archived(turn: TurnKeys, *, done: str, fence_ms: int) -> None: ...
 
 
-@script("trees", "clock", out_of_memory=True)
+@script("trees", out_of_memory=True)
 def begin_archive(shard: ShardKeys, *, after_ms: int) -> None: ...
 
 
-@script("archive_deletions", "clock", out_of_memory=True)
+@script("archive_deletions", out_of_memory=True)
 def count_deletions(shard: ShardKeys, *, more: int) -> None: ...
 
 
-@script("clock trees", "clock", "plain", "unarchived", out_of_memory=True)
+@script("clock trees", out_of_memory=True)
 def note_older(shard: ShardKeys, *, tree: str, members: str) -> None: ...
 
 
@@ -403,21 +369,21 @@ def note_older(shard: ShardKeys, *, tree: str, members: str) -> None: ...
 def pass_older(shard: ShardKeys, *, before: str, after: str) -> None: ...
 
 
-@script("unarchived", "plain", "unarchived", out_of_memory=True)
+@script("unarchived", out_of_memory=True)
 def end_archive(shard: ShardKeys, *, budget: int) -> None: ...
 
 
-@script("usage leaves trees", *_REMOVAL, out_of_memory=True)
+@script("usage leaves trees", out_of_memory=True)
 def prune(turn: TurnKeys, *, path: str) -> None: ...
 
 
-@script("usage leaves trees", *_REMOVAL, "tombstones", "adopting", out_of_memory=True)
+@script("usage leaves trees", out_of_memory=True)
 def sweep(
     shard: ShardKeys, *, only: str, idle_us: int, named_us: int, grace_us: int, clock_us: int, budget: int
 ) -> None: ...
 
 
-@script("usage leaves trees", *_EVICTION, *_LOGGING, out_of_memory=True)
+@script("usage leaves trees", out_of_memory=True)
 def evict(
     turn: TurnKeys,
     *,
@@ -433,7 +399,7 @@ def evict(
 ) -> None: ...
 
 
-@script("node messages response job spec clock usage leaves trees", *_STANDING, *_LOGGING, "queueing", "accepting")
+@script("node messages response job spec clock usage leaves trees")
 def submit(
     turn: TurnKeys,
     *,
@@ -467,7 +433,7 @@ def submit(
 ) -> None: ...
 
 
-@script("leases", *_JOBS, "hearing", out_of_memory=True)
+@script("leases", out_of_memory=True)
 def claim(
     shard: ShardKeys,
     *,
@@ -481,7 +447,7 @@ def claim(
 ) -> None: ...
 
 
-@script("leases usage leaves trees", *_REMOVAL, *_LOGGING, "hearing", out_of_memory=True)
+@script("leases usage leaves trees", out_of_memory=True)
 def journal(
     turn: TurnKeys,
     *,
@@ -497,23 +463,19 @@ def journal(
 ) -> None: ...
 
 
-@script("leases", *_JOBS, "hearing", out_of_memory=True)
+@script("leases", out_of_memory=True)
 def renew(shard: ShardKeys, *, held: str, lease_ms: int) -> None: ...
 
 
-@script("leases", *_JOBS, "hearing", out_of_memory=True)
+@script("leases", out_of_memory=True)
 def hand_back(turn: TurnKeys, *, token: str, counts: str, gives_way: str) -> None: ...
 
 
-@script("node job trees", *_JOBS, "idle", out_of_memory=True)
+@script("node job trees", out_of_memory=True)
 def cancel(turn: TurnKeys, *, token: str, lease_ms: int, idle_us: int) -> None: ...
 
 
-@script(
-    "node messages response job spec clock usage leaves trees",
-    *(*_JOBS, "logs", "entries", *_COUNTING, "walk", "standing", "outbox", "spending", "ending"),
-    out_of_memory=True,
-)
+@script("node messages response job spec clock usage leaves trees", out_of_memory=True)
 def finish(
     turn: TurnKeys,
     *,
@@ -534,10 +496,7 @@ def finish(
 ) -> None: ...
 
 
-@script(
-    "node messages response job spec clock usage leaves trees",
-    *(*_STANDING, *_LOGGING, "queueing", "accepting", "outbox", "spending", "ending"),
-)
+@script("node messages response job spec clock usage leaves trees")
 def succeed(
     turn: TurnKeys,
     *,
@@ -576,39 +535,39 @@ def succeed(
 ) -> None: ...
 
 
-@script("node job usage leaves trees", *_JOBS, "idle", *_COUNTING)
+@script("node job usage leaves trees")
 def steer(turn: TurnKeys, *, id: str, said: bytes, most: int, most_bytes: int, idle_us: int) -> None: ...
 
 
-@script("job", *_JOBS, read_only=True)
+@script("job", read_only=True)
 def steers(turn: TurnKeys, *, token: str) -> None: ...
 
 
-@script("usage leaves trees", *_REMOVAL, *_LOGGING, out_of_memory=True)
+@script("usage leaves trees", out_of_memory=True)
 def expire_logs(shard: ShardKeys, *, kept_ms: int, budget: int) -> None: ...
 
 
-@script("usage leaves", *_JOBS, "entries", *_COUNTING, read_only=True)
+@script("usage leaves", read_only=True)
 def gauge(shard: ShardKeys) -> None: ...
 
 
-@script("trees", "describing", read_only=True)
+@script("trees", read_only=True)
 def survey(shard: ShardKeys, *, members: str, most: int) -> None: ...
 
 
-@script("trees", "clock", "idle", "describing", read_only=True)
+@script("trees", read_only=True)
 def describe(shard: ShardKeys, *, members: str, above: int, idle_us: int) -> None: ...
 
 
-@script("outbox", *_WEBHOOKS, out_of_memory=True)
+@script("outbox", out_of_memory=True)
 def take_webhooks(shard: ShardKeys, *, token: str, most: int, hold_ms: int) -> None: ...
 
 
-@script("outbox", *_WEBHOOKS, out_of_memory=True)
+@script("outbox", out_of_memory=True)
 def delay_webhook(shard: ShardKeys, *, member: str, tries: str, delay_ms: int) -> None: ...
 
 
-@script("outbox", *_WEBHOOKS, out_of_memory=True)
+@script("outbox", out_of_memory=True)
 def drop_webhook(shard: ShardKeys, *, member: str) -> None: ...
 
 
@@ -620,23 +579,23 @@ def secret(shard: ShardKeys, *, made: bytes) -> None: ...
 def keep_container(turn: TurnKeys, *, record: bytes, before: bytes, most: int, kept_ms: int) -> None: ...
 
 
-@script("clock", *_KEYED)
+@script("clock")
 def take_keyed(
     turn: TurnKeys, *, body: str, owner: str, lease_ms: int, kept_ms: int, most: int, not_after: int
 ) -> None: ...
 
 
-@script("clock", *_KEYED, out_of_memory=True)
+@script("clock", out_of_memory=True)
 def keep_keyed(
     turn: TurnKeys, *, owner: str, named: str, kept: str, calls: int, lease_ms: int, kept_ms: int
 ) -> None: ...
 
 
-@script("clock", *_KEYED, out_of_memory=True)
+@script("clock", out_of_memory=True)
 def end_keyed(turn: TurnKeys, *, owner: str, made: str, kept_ms: int) -> None: ...
 
 
-@script("registry registry_used audit_entries audit_shares registry_news", "clock", "auditing", out_of_memory=True)
+@script("registry registry_used audit_entries audit_shares registry_news", out_of_memory=True)
 def change_registry(
     shard: ShardKeys,
     *,
@@ -658,7 +617,7 @@ def note_used(shard: ShardKeys, *, used: bytes) -> None: ...
 def page_registry(shard: ShardKeys, *, name: str, after: str, most: int, ascending: int) -> None: ...
 
 
-@script("reservations", *_LIMITING, out_of_memory=True)
+@script("reservations", out_of_memory=True)
 def admit(
     shard: ShardKeys,
     *,
@@ -675,15 +634,15 @@ def admit(
 ) -> None: ...
 
 
-@script("reservations", *_LIMITING, out_of_memory=True)
+@script("reservations", out_of_memory=True)
 def settle_admitted(shard: ShardKeys, *, tenant: str, over: bytes) -> None: ...
 
 
-@script("reservations", *_LIMITING, out_of_memory=True)
+@script("reservations", out_of_memory=True)
 def hold_admitted(shard: ShardKeys, *, tenant: str, held: str, held_ms: int) -> None: ...
 
 
-@script("node", "clock", "spending", out_of_memory=True)
+@script("node", out_of_memory=True)
 def spend(turn: TurnKeys, *, spent: str, marked_ms: int) -> None: ...
 
 
@@ -691,31 +650,31 @@ def spend(turn: TurnKeys, *, spent: str, marked_ms: int) -> None: ...
 def tell_spent(shard: ShardKeys, *, first: int, last: int, most: int) -> None: ...
 
 
-@script("store", "clock", out_of_memory=True)
+@script("store", out_of_memory=True)
 def agree(shard: ShardKeys, *, revision: str, fields: str, release: str) -> None: ...
 
 
-@script("clock leaves trees", "clock", "pins", *_COUNTING, "logs", *_JUDGING, read_only=True)
+@script("clock usage leaves trees", read_only=True)
 def inspect_turns(shard: ShardKeys, *, members: str, version: int) -> None: ...
 
 
-@script("node trees", "clock", read_only=True)
+@script("node trees", read_only=True)
 def recount(turn: TurnKeys, *, children: str, since: int) -> None: ...
 
 
-@script("clock usage leaves trees", *_REPAIR, out_of_memory=True)
+@script("clock usage leaves trees", out_of_memory=True)
 def repair(shard: ShardKeys, *, members: str, version: int, budget: int) -> None: ...
 
 
-@script("clock usage leaves trees", *_REPAIR, out_of_memory=True)
+@script("clock usage leaves trees", out_of_memory=True)
 def discard(shard: ShardKeys, *, top: str, members: str, version: int) -> None: ...
 
 
-@script("clock usage logged", "clock", "plain", "former", "usage", "adopting", out_of_memory=True)
+@script("clock usage logged", out_of_memory=True)
 def settle(shard: ShardKeys, *, since: str, nodes: str, events: str, counters: str) -> None: ...
 
 
-@script("clock usage leaves trees", "clock", "facts", out_of_memory=True)
+@script("clock usage leaves trees", out_of_memory=True)
 def refit(
     shard: ShardKeys, *, kinds: str, places: str, names: bytes, notes: str, counters: str, roots: str
 ) -> None: ...

@@ -15,7 +15,6 @@ import yaml
 
 from service.settings.core import ENGINE_URLS
 from service.settings.settings import Settings, variable
-from service.settings.sources import OLDER
 from tests.support import ROOT
 
 SCRIPTS = [
@@ -220,10 +219,7 @@ def test_compose_starts_the_service_behind_a_vllm_that_is_well_or_without_one() 
     assert "/health" in str(service("vllm")["healthcheck"])
     assert harmonium["depends_on"]["vllm"] == {"condition": "service_healthy", "required": False}
     assert harmonium["environment"]["HARMONIUM_ENGINE"] == "${HARMONIUM_ENGINE:-demo}"
-    assert (
-        harmonium["environment"]["HARMONIUM_ENGINE_URL"]
-        == "${HARMONIUM_ENGINE_URL:-${HARMONIUM_VLLM_URL:-http://vllm:8000}}"
-    )
+    assert harmonium["environment"]["HARMONIUM_ENGINE_URL"] == "${HARMONIUM_ENGINE_URL:-http://vllm:8000}"
 
 
 @pytest.mark.parametrize("flag", ["scale-out", "prompt-tokens-details", "prefix-caching"])
@@ -235,7 +231,7 @@ def test_vllm_is_told_the_same_on_a_gpu_as_on_the_cpu(flag: str) -> None:
 
 def test_container_files_set_only_what_can_be_set() -> None:
     named = set(re.findall(r"HARMONIUM_[A-Z_]+", read("Dockerfile") + read("compose.yaml")))
-    assert named <= {variable(name) for name in Settings.model_fields} | OLDER.keys()
+    assert named <= {variable(name) for name in Settings.model_fields}
 
 
 def test_what_scripts_env_writes_is_random_read_by_its_owner_alone_and_never_overwritten(tmp_path: Path) -> None:

@@ -204,23 +204,6 @@ def test_a_file_is_no_place_for_it(tmp_path: Path) -> None:
         load_settings()
 
 
-def test_variables_keep_the_names_that_they_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".env").write_text("HARMONIUM_VLLM_CONNECTIONS=7\n")
-    (tmp_path / "key").write_text(SECRET)
-    monkeypatch.setenv("HARMONIUM_VLLM_URL", "http://a")
-    monkeypatch.setenv("HARMONIUM_VLLM_API_KEY_FILE", str(tmp_path / "key"))
-    monkeypatch.setenv("HARMONIUM_VLLM_PROBE_SECONDS", "3")
-    monkeypatch.setenv("HARMONIUM_ENGINE_PROBE_SECONDS", "4")
-    settings = load_settings()
-    assert (settings.engine_url, settings.engine_connections) == (("http://a",), 7)
-    assert settings.engine_api_key.get_secret_value() == SECRET
-    assert settings.engine_probe_seconds == 4
-    monkeypatch.setenv("HARMONIUM_VLLM_CONNECTIONS", "0")
-    with pytest.raises(SettingsError, match=r"^HARMONIUM_VLLM_CONNECTIONS=0: should be"):
-        load_settings()
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_loopback_needs_no_key(host: str) -> None:
     assert load_settings(host=host).host == host

@@ -1,3 +1,6 @@
+--- include idle
+--- include unarchived
+--- include using
 -- Forget a tree: none of its ids is known from now on. sweep.lua removes it.
 --
 -- Keys:      node, trees

@@ -1,3 +1,5 @@
+--- include entries
+--- include queueing
 -- Shared by the scripts that accept a background response: a place for it, and its job.
 -- Invariant: a job is accepted with all of its places, or not at all.
 

@@ -1,3 +1,8 @@
+--- include idle
+--- include leaves
+--- include pins
+--- include trees
+--- include walk
 -- Shared by the scripts that add a turn: what it has from those above it, and its node.
 -- Invariant: a deleted parent takes no child but from the run that has it pinned; one whose status or depth forbids a
 -- child takes none. A node is written once its place is sure.
@@ -14,7 +19,7 @@ local function inherited(tenant, digits, parent, pin)
     local above = redis.call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'continuable', 'status',
       'chain_messages', 'chain_bytes', 'chain_held')
     if not above[1] or gone(tenant, above[1], idle_us)
-      or (above[3] and not seldom('holds')(key('pins', tenant, parent), pin)) then
+      or (above[3] and not holds(key('pins', tenant, parent), pin)) then
       return nil, { 'missing' }
     elseif above[4] ~= '1' then
       return nil, { 'status', above[5] }

@@ -1,3 +1,4 @@
+--- include limits
 -- Let a piece of a tenant's work begin if it is within all of its limits, and reserve what it may take.
 --
 -- Keys:      reservations

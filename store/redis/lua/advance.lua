@@ -1,3 +1,7 @@
+--- include adding
+--- include eviction
+--- include spending
+--- include standing
 -- Store a turn as append.lua does, and have a conversation stand at it. A conversation begins with a root, or, as a fork,
 -- with a child of any turn.
 --

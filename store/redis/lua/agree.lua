@@ -1,3 +1,4 @@
+--- include clock
 -- Write to the layout record what has changed of it, unless somebody else wrote to it since the caller read it.
 --
 -- Keys:      store

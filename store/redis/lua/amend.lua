@@ -1,3 +1,5 @@
+--- include eviction
+--- include standing
 -- Change how a conversation is shown.
 --
 -- Keys:      node, response, clock, usage, leaves, trees

@@ -1,3 +1,6 @@
+--- include adding
+--- include eviction
+--- include spending
 -- Store a turn as a new root or as its parent's child, release the pin that its run held on that, and take away what
 -- was used least to make room for it.
 --

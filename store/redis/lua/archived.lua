@@ -1,3 +1,4 @@
+--- include unarchived
 -- Some of what a tree had unarchived is archived as it was then.
 --
 -- Keys:      clock

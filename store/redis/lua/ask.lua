@@ -1,3 +1,4 @@
+--- include pins
 -- Note that a response has asked for approvals, so that each can be used up once.
 --
 -- Keys:      clock

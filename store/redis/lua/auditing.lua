@@ -1,3 +1,4 @@
+--- include clock
 -- Shared by the scripts that have something for the audit log: an entry, and which one goes for it.
 -- Invariant: administrators have a room of their own, and all other shares one together. Where that is full, the share with
 -- the most entries loses its oldest. So a share with no more than its part of the room never loses one, whatever others do.

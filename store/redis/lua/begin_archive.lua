@@ -1,3 +1,4 @@
+--- include clock
 -- The shard has an archive from now on.
 --
 -- Keys:      trees

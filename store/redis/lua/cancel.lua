@@ -1,3 +1,5 @@
+--- include idle
+--- include queueing
 -- Cancel a background response. From now on only the caller, who has to end it, can write to its log.
 --
 -- Keys:      node, job, trees

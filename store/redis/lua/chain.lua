@@ -1,3 +1,7 @@
+--- include idle
+--- include pins
+--- include using
+--- include walk
 -- The ids of the chain that a turn ends, to continue it: checks that it may be, touches it, and pins it if
 -- asked to.
 --

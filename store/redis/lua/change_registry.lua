@@ -1,3 +1,4 @@
+--- include auditing
 -- Change records and lists of the registry if all records are what the caller made the change of, with entries in the
 -- audit log.
 --

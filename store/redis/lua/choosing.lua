@@ -1,5 +1,9 @@
+--- include idle
+--- include shares
+--- include tombstones
+--- include using
 -- Shared by the scripts that make room: what goes next where it isn't simply the first leaf of the tenant that needs the room
--- (eviction.lua). Most calls don't get here, so all this is defined only once it is needed (scripts.py).
+-- (eviction.lua). Most calls don't get here, so all this is defined within one function.
 -- Invariant: that of eviction.lua.
 
 -- Of LOOKS, how many it takes to pass over what the archive lacks and has soon. What was used later is hardly there before,
@@ -91,11 +95,8 @@ local function choosing(root, stays)
   end
 
   -- The leaf that goes next: its tenant, its digits and its turn. Without one, whether another call may find one.
-  local function next_leaf(giver, is_over)
+  local function next_leaf(giver)
     local name, found, turn, looks = nil, nil, nil, LOOKS
-    if former > 0 then
-      name, found, turn, looks = adopting().oldest(is_over, kept, stays)
-    end
     while not found and looks > 0 do
       name = giver(stays)
       if not name then
@@ -109,9 +110,6 @@ local function choosing(root, stays)
   -- The turn that goes next: its tenant, its digits, what is known of it, and the rank of the next tree to look at. Instead
   -- of digits true where that takes another call, and nothing where all has to stay.
   return function(field, limit, adds, tree_rank)
-    if former > 0 and not adopting().counters() then
-      return nil, true, nil, tree_rank
-    end
     local giver, is_over = sharing(field, limit, adds)
     local name, found, turn
     if field == 'trees' then
@@ -122,7 +120,7 @@ local function choosing(root, stays)
       end
       return name, found or tree_rank and true, nil, tree_rank
     end
-    name, found, turn = next_leaf(giver, is_over)
+    name, found, turn = next_leaf(giver)
     if not found and field == 'bytes' then
       name, found, turn = unneeded_tombstone()
     end

@@ -1,3 +1,5 @@
+--- include claiming
+--- include hearing
 -- Take the jobs that are next, to work on them: those whose lease ran out before all others. Cancelled ones whose lease
 -- ran out, which only have to be ended, are added.
 --

@@ -1,3 +1,4 @@
+--- include clock
 -- Count deletions of which the archive is told next.
 --
 -- Keys:      archive_deletions

@@ -1,3 +1,4 @@
+--- include pins
 -- A webhook was not accepted: it is due again after a while.
 --
 -- Keys:      outbox

@@ -1,3 +1,5 @@
+--- include describing
+--- include idle
 -- For a backup: what the nodes of some turns say, and of turns above them.
 --
 -- Keys:      trees

@@ -1,3 +1,4 @@
+--- include outbox
 -- A webhook was accepted, or given up: it waits no longer.
 --
 -- Keys:      outbox

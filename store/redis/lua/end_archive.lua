@@ -1,3 +1,4 @@
+--- include unarchived
 -- The shard has no archive any more: nothing is noted from now on, and what was noted goes, some of it a call.
 --
 -- Keys:      unarchived

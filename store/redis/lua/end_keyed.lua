@@ -1,3 +1,4 @@
+--- include keyed
 -- End what a request with an Idempotency-Key asked for: it was made, or nothing was, so that the next one may make it.
 --
 -- Keys:      clock

@@ -1,3 +1,7 @@
+--- include entries
+--- include spending
+--- include standing
+--- include trees
 -- Shared by the scripts by which a background response ends: by itself, or together with the beginning of another one.
 -- Invariant: who has lost the lease ends nothing. What was said to a response meanwhile is known to whoever ends it, who says
 -- in its last entry what became of that. With the turn its conversation stands at it, unless it failed, and is held by nobody.

@@ -1,3 +1,4 @@
+--- include logs
 -- Shared by the scripts that write to event logs, or count their bytes.
 -- Invariant: the id of an entry is the number of its last event and one more, so a log has no entry twice.
 

@@ -1,3 +1,5 @@
+--- include eviction
+--- include log_room
 -- Take away what was used least, to make room for a turn: below the caps, and in the server where it has no memory left.
 --
 -- Keys:      usage, leaves, trees

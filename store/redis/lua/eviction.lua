@@ -1,3 +1,4 @@
+--- include choosing
 -- Shared by the scripts that make room: which turn is evicted next.
 -- Invariant: it is the least recently used leaf of the tenant that gives room (shares.lua). Where there are too many trees,
 -- it is the least recently used tree of those LOOKS whose tenant has more than its share, with all its turns. What a run
@@ -21,7 +22,7 @@ end
 
 -- What went, as `responses=3 bytes=1`.
 local function told_of_evicted()
-  return next(evicted) and seldom('each_evicted')() or ''
+  return next(evicted) and each_evicted() or ''
 end
 
 -- What there is too much of: its counter, its limit, and what the turn adds that needs the room. Nothing if there is room.
@@ -40,7 +41,7 @@ end
 -- The first leaf of the tenant that needs the room, its digits and its turn, where nobody has more, as the turn is counted
 -- besides, and that leaf may go. It is what nearly always goes, so it is found without what all other cases take.
 local function first_of_own(field)
-  if field == 'trees' or former > 0 or redis.call('ZRANGE', usage .. ':' .. field, '-1', '-1')[1] ~= tenant then
+  if field == 'trees' or redis.call('ZRANGE', usage .. ':' .. field, '-1', '-1')[1] ~= tenant then
     return nil
   end
   local found, score = unpack(redis.call('ZRANGE', leaves_of(tenant), '0', '0', 'WITHSCORES'))
@@ -64,7 +65,7 @@ local function evict_until(root, most_bytes, stays, tree_rank)
       found, turn = first_of_own(field)
     end
     if not found then
-      next_one = next_one or seldom('choosing')(root, stays)
+      next_one = next_one or choosing(root, stays)
       name, found, turn, tree_rank = next_one(field, limit, adds, tree_rank)
     end
     if not found then
@@ -87,5 +88,5 @@ end
 
 -- Make room for the new turn, of the tree `root`: the word that evict_until says.
 local function make_room(root)
-  return needed(most_before()) and seldom('evict_until')(root, most_before(), {}, 0) or 'ok'
+  return needed(most_before()) and evict_until(root, most_before(), {}, 0) or 'ok'
 end

@@ -1,3 +1,4 @@
+--- include log_room
 -- Take away event logs that were kept for long enough, and with them the responses that were to be kept no longer.
 --
 -- Keys:      usage, leaves, trees

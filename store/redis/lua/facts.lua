@@ -1,3 +1,5 @@
+--- include clock
+--- include orders
 -- Shared by the scripts that check and repair: what is stored of one turn at one moment, however damaged.
 -- Invariant: nothing changes, and no value is so wrong that a script breaks off.
 
@@ -63,7 +65,7 @@ local function facts_of(tenant, digits)
     end
   end
   turn.node, turn.job = key('node', tenant, digits), key('job', tenant, digits)
-  turn.leaf_score, turn.former_score = score_in(leaves_of(tenant), digits), score_in(leaves, turn.member)
+  turn.leaf_score = score_in(leaves_of(tenant), digits)
   turn.tombstone_score = score_in(shard_key('tombstones'), turn.member)
   turn.listed_score = score_in(list_of(tenant), digits)
   turn.places = (turn.leaf_score and 1 or 0) + (turn.tombstone_score and 1 or 0)

@@ -1,3 +1,6 @@
+--- include ending
+--- include outbox
+--- include queueing
 -- A background response has ended: store its turn, and the last entry of its log.
 --
 -- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees

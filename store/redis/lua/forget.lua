@@ -1,3 +1,10 @@
+--- include idle
+--- include leaves
+--- include listed
+--- include logs
+--- include pins
+--- include unarchived
+--- include walk
 -- Delete a turn: it becomes a tombstone, without its response, and without its messages if asked to. prune.lua, which is
 -- called next, removes what nothing needs.
 --

@@ -1,3 +1,6 @@
+--- include entries
+--- include queueing
+--- include usage
 -- What is under way and stored in a shard, for metrics.
 --
 -- Keys:      usage, leaves

@@ -1,3 +1,5 @@
+--- include hearing
+--- include queueing
 -- Give a job back before it has ended, so that others can continue it at once.
 --
 -- Keys:      leases

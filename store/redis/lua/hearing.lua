@@ -1,7 +1,7 @@
 -- Shared by the scripts by which the holder of a lease is heard of.
 -- Invariant: what a claim handed out counts as a try from the moment at which its holder is first heard of, and once. A claim
 -- whose reply nobody got costs a job no try. `heard` is no, yes, or spared for a lease that was held on for a holder who
--- could not renew it (queueing.lua); an older release's jobs have none, and count when they are claimed.
+-- could not renew it (queueing.lua).
 
 -- How many holders in a row got no further, with one more.
 local function next_try(tries, progressed)

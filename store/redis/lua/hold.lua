@@ -1,3 +1,6 @@
+--- include idle
+--- include pins
+--- include using
 -- Hold a conversation for one run, or for longer.
 --
 -- Keys:      node, pins, clock, leaves, trees

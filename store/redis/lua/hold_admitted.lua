@@ -1,3 +1,4 @@
+--- include limits
 -- Pieces of work that were let begin are still under way.
 --
 -- Keys:      reservations

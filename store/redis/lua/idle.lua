@@ -1,3 +1,4 @@
+--- include clock
 -- Shared by the scripts that ask whether a tree is still there for anyone.
 -- Invariant: a tree that was forgotten has the score 0, and never another. One that is gone, or was not used for
 -- `idle_us` where that isn't 0, is unknown from then on, before the sweeper takes it away; none of it is kept by a pin.
@@ -41,5 +42,5 @@ local function gone(tenant, root, idle_us)
   if used > 0 and (idle_us == 0 or used > now_us - idle_us or redis.call('EXISTS', shard_key('archive')) == 1) then
     return false
   end
-  return used == 0 or not seldom('outlasts')(tenant, root)
+  return used == 0 or not outlasts(tenant, root)
 end

@@ -1,6 +1,7 @@
+--- include judging
 -- What is wrong with each of some turns, and what each adds to the sums.
 --
--- Keys:      clock, leaves, trees
+-- Keys:      clock, usage, leaves, trees
 -- Arguments: members  the turns (judging.lua)
 --            version  the newest format version that is known
 -- Result:    {'ok', for each turn that is there or has left something behind: its member, the parent's digits or -, the

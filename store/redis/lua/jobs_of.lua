@@ -1,3 +1,4 @@
+--- include queueing
 -- A tenant's responses that are under way in a shard: those that run, and those that wait.
 --
 -- Keys:      leases

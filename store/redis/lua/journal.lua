@@ -1,3 +1,5 @@
+--- include hearing
+--- include log_room
 -- Add an entry to the log of a job, and hold its lease for longer.
 --
 -- Keys:      leases, usage, leaves, trees
@@ -40,7 +42,7 @@ if snapshot ~= '' then
   redis.call('HSET', job, 'snapshot_bytes', #snapshot)
 end
 if heard and heard ~= 'yes' then
-  seldom('hear')(job, heard)
+  hear(job, heard)
   progressed, leased = nil, nil
 end
 redis.call('HSET', job, 'last', last, 'log_bytes', exact(log_bytes + grown))

@@ -1,7 +1,9 @@
+--- include judging_jobs
+--- include usage
+--- include walk
 -- Shared by the scripts that check and repair: what is wrong with one turn, by what is stored at one moment.
 -- Invariant: nothing changes. Every change of the store is one script, so each of these faults is one at any moment.
--- Only two words are no fault: 'unneeded', a tombstone that the next sweep removes, and 'outlived', the place of a turn that
--- an older release has removed, which is passed over (former.lua).
+-- Only one word is no fault: 'unneeded', a tombstone that the next sweep removes.
 --
 -- A turn's parent link is the truth. What a node repeats of those above it (root, depth, chain_messages, chain_bytes,
 -- path) has to follow from that link. store/fsck/faults.py says what each word means.
@@ -64,22 +66,22 @@ local function in_tree(tenant, root, digits)
 end
 
 -- Whether the score of a leaf is its last use, and a tombstone's a time in ms, no earlier than its pins' end
--- (leaves.lua); and it has that place alone. What an older release has used since stands where it stood.
+-- (leaves.lua); and it has that place alone.
 local function in_order(turn)
-  local score, touched = turn.leaf_score or turn.former_score, turn.fields.touched
+  local score, touched = turn.leaf_score, turn.fields.touched
   if turn.fields.deleted then
-    score = turn.tombstone_score or turn.former_score
+    score = turn.tombstone_score
     return score and score < touched and score >= tonumber(unpinned_from(key('pins', turn.tenant, turn.digits)))
-      and (not turn.leaf_score or former > 0)
+      and not turn.leaf_score
   end
-  return score and (score == touched or (score < touched and former > 0)) and not turn.tombstone_score
+  return score and score == touched and not turn.tombstone_score
 end
 
 local function in_place(turn)
   local found = turn.fields
   local listed = in_tree(turn.tenant, found.root, turn.digits)
   if (found.children or 0) > 0 or turn.under_way then
-    return found.touched and not listed and not turn.former_score and (turn.places == 0 or former > 0)
+    return found.touched and not listed and turn.places == 0
   end
   return found.touched and listed and in_order(turn)
 end
@@ -94,11 +96,9 @@ local function tree_in_place(turn)
   return score and score >= (found.touched or 0)
 end
 
--- Whether the trees of its tenant have it where those of all tenants do. What an older release has placed or used since
--- isn't there, or stands where it stood.
+-- Whether the trees of its tenant have it where those of all tenants do.
 local function rightly_indexed(turn)
-  local score, own = tonumber(turn.tree_score or nil), turn.own_tree_score or nil
-  return own == score or (former > 0 and score and (not own or own < score))
+  return (turn.own_tree_score or nil) == tonumber(turn.tree_score or nil)
 end
 
 local function rightly_listed(turn)
@@ -176,9 +176,8 @@ local function judge_keys(turn, version, words)
   if #turn.mistyped > 0 then
     words[1] = 'mistyped'
   elseif not turn.there.node then
-    words[1] = turn.places > 0 and former > 0 and 'outlived' or nil
-    words[1] = (turn.any or turn.former_score or turn.tree_score or turn.own_tree_score or turn.listed_score)
-      and 'no-node' or words[1] or turn.places > 0 and 'no-node' or nil
+    words[1] = (turn.any or turn.places > 0 or turn.tree_score or turn.own_tree_score or turn.listed_score)
+      and 'no-node' or nil
   elseif not (turn.parent and turn.fields.status and turn.fields.continuable and turn.fields.digest) then
     words[1] = 'damaged'
   else

@@ -1,3 +1,6 @@
+--- include entries
+--- include facts
+--- include queueing
 -- Shared by the scripts that check and repair: what is wrong with a response in the background, its job, its places and its
 -- events, by what is stored at one moment.
 -- Invariant: nothing changes. The node says whether such a response is under way: until its end its digest is that of its

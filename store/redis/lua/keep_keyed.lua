@@ -1,3 +1,4 @@
+--- include keyed
 -- Stay the one who makes what a request with an Idempotency-Key asks for, perhaps saying as what it will be stored.
 --
 -- Keys:      clock

@@ -1,3 +1,4 @@
+--- include pins
 -- Shared by the scripts about requests with an Idempotency-Key: what is known of one, by the digits that its key becomes.
 --
 -- A record is JSON: `body`, a digest of the request's body; `owner`, the token of who makes what it asks for; `lease`, the ms

@@ -1,12 +1,8 @@
+--- include orders
+--- include usage
 -- Shared by the scripts that change which turns have no children: their places in the order of eviction.
 -- Invariant: a turn without children that can be read is in the order of its tenant, leaves:TENANT, by its last use. A
--- tombstone without children is among `tombstones`, by the ms from when on nothing needs it. No other turn is in either, but
--- for what an older release has used, continued or removed since (former.lua): so what is taken from there is compared
--- with its node first.
-
-local function leaves_of(tenant)
-  return leaves .. ':' .. tenant
-end
+-- tombstone without children is among `tombstones`, by the ms from when on nothing needs it. No other turn is in either.
 
 local function place_leaf(tenant, digits, score)
   count(tenant, 'bytes', LEAF_BYTES * redis.call('ZADD', leaves_of(tenant), score, digits))
@@ -26,5 +22,4 @@ local function displace_leaf(tenant, digits, deleted)
     gone = redis.call('ZREM', leaves_of(tenant), digits)
   end
   count(tenant, 'bytes', -LEAF_BYTES * gone)
-  leave_former(tenant, digits)
 end

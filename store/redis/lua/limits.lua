@@ -1,3 +1,4 @@
+--- include clock
 -- Shared by the scripts that let work begin within limits: what was used of a limit, taking from it and giving back, and
 -- settling what was reserved.
 --

@@ -1,3 +1,5 @@
+--- include idle
+--- include walk
 -- The ids from a turn to its root, whatever its status, and nothing else: no touch, no pin.
 --
 -- Keys:      node, trees

@@ -1,3 +1,5 @@
+--- include entries
+--- include removal
 -- Shared by the scripts that remove event logs, for new ones or as they were kept for long enough.
 -- Invariant: the log of a response under way stays; of the others the one that ended first goes first.
 
@@ -36,10 +38,10 @@ local function take_log_room(bytes, max_logged, budget)
   local word = 'ok'
   local logged_now = note_logged(bytes)
   if logged_now > max_logged then
-    word = seldom('end_logs')(max_logged, budget)
+    word = end_logs(max_logged, budget)
   end
   if word ~= 'ok' then
-    seldom('note_logged')(0 - bytes)
+    note_logged(0 - bytes)
   end
   return word
 end

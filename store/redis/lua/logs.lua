@@ -1,3 +1,4 @@
+--- include clock
 -- Shared by the scripts that write to event logs, or take them away.
 -- Invariant: `logged` is the sum of the bytes of all logs and snapshots, which each log's job notes, and once that has
 -- ended its node.

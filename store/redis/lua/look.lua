@@ -1,3 +1,4 @@
+--- include look_at
 -- What touch.lua says of a turn, without the touch: for who looks of itself, and for a server that takes no writes.
 --
 -- Keys:      node, job, trees

@@ -1,3 +1,4 @@
+--- include idle
 -- Shared by the scripts that say how a turn stands.
 -- Invariant: nothing changes.
 

@@ -1,3 +1,4 @@
+--- include clock
 -- Mark the moment up to which others ask whether all that was written is safe, and say which of some turns are missing.
 --
 -- Keys:      clock

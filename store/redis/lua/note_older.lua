@@ -1,3 +1,4 @@
+--- include unarchived
 -- Note turns of a tree from before the archive, as far as they have ended and nobody has noted them.
 --
 -- Keys:      clock, trees

@@ -1,3 +1,4 @@
+--- include pins
 -- Shared by the scripts that move webhooks: each says to a receiver how a background response ended.
 -- Invariant: a webhook waits once, however often it is announced, as TENANT/DIGITS/STATUS. It is in `outbox` and in
 -- `outbox-ages` or in neither, and in `outbox-tries` only while it is there. There are never more than the most that

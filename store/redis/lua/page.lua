@@ -1,3 +1,5 @@
+--- include idle
+--- include orders
 -- Some of a tenant's conversations in a shard, in the order in which they began, or of its trees, in that of their last use.
 --
 -- Keys:      trees

@@ -1,3 +1,4 @@
+--- include clock
 -- Shared by the scripts that ask whether a run is under way on a turn.
 -- Invariant: a pin past its time doesn't count, whether or not its key is still there.
 

@@ -1,3 +1,7 @@
+--- include facts
+--- include leaves
+--- include pins
+--- include trees
 -- Shared by the scripts that repair: the place of a turn among the leaves of a tree, and in the order of eviction; and
 -- that of a tree in the order of trees.
 -- Invariant: a key of another type stays as it is; what is amiss then is found in the next round.

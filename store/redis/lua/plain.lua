@@ -1,6 +1,6 @@
 -- Shared by the scripts that ask for what most shards have nothing of.
 -- Invariant: what a call finds nothing of it adds nothing to.
 
--- Whether the shard has neither places of leaves from before decision 45 (former.lua) nor an archive, nor trees of which
--- one lacks something (unarchived.lua): one question instead of three.
-local plain = redis.call('EXISTS', shard_key('leaves'), shard_key('archive'), shard_key('unarchived')) == 0
+-- Whether the shard has neither an archive nor trees of which one lacks something (unarchived.lua): one question instead of
+-- two.
+local plain = redis.call('EXISTS', shard_key('archive'), shard_key('unarchived')) == 0

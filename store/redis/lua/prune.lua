@@ -1,3 +1,4 @@
+--- include removal
 -- Take away the tombstones of a path that nothing needs: a turn, then each above it that loses its last child.
 --
 -- Keys:      usage, leaves, trees

@@ -1,3 +1,4 @@
+--- include clock
 -- Whether a turn has as many children as it counts, while the shard may be in use.
 --
 -- Keys:      node, trees

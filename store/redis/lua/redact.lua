@@ -1,3 +1,7 @@
+--- include idle
+--- include logs
+--- include unarchived
+--- include usage
 -- Take an item out of a turn: what it had is stored anew without it, and nothing of it is left in any other place.
 --
 -- Keys:      node, messages, response, usage, leaves, trees

@@ -1,3 +1,4 @@
+--- include facts
 -- Repair what all trees of a shard share, so that scripts can run on it at all.
 --
 -- Keys:      clock, usage, leaves, trees
@@ -60,10 +61,8 @@ for tenant, root in string.gmatch(roots, '([^/ ]+)/(%x+)') do
 end
 local noted, now = redis.call('GET', clock) or '0', exact(now_us)
 local last = string.match(noted, '^%d+$') and tonumber(noted) or 0
-for _, uses in ipairs({ leaves, trees }) do
-  local newest = redis.call('ZRANGE', uses, now, 0, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
-  last = math.max(last, tonumber(newest[2]) or 0)
-end
+local newest = redis.call('ZRANGE', trees, now, 0, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')
+last = math.max(last, tonumber(newest[2]) or 0)
 if noted ~= exact(last) then
   redis.call('SET', clock, exact(last))
 end

@@ -1,3 +1,5 @@
+--- include hearing
+--- include pins
 -- Hold the leases of jobs for longer.
 --
 -- Keys:      leases

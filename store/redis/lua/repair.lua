@@ -1,3 +1,7 @@
+--- include judging
+--- include placing
+--- include removal
+--- include repair_jobs
 -- Repair some turns, as far as that costs nothing that anyone could read.
 --
 -- Keys:      clock, usage, leaves, trees

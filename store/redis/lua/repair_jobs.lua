@@ -1,3 +1,4 @@
+--- include judging_jobs
 -- Shared by the scripts that repair: jobs, their places and their events.
 -- Invariant: what is under way stays so, with all that its log has, while anybody can end it.
 

@@ -1,3 +1,7 @@
+--- include adding
+--- include listed
+--- include unarchived
+--- include using
 -- Store a turn as a backup has it, below the one that it continues: with its times, alive or as a tombstone.
 --
 -- Keys:      node, messages, response, clock, usage, leaves, trees

@@ -33,7 +33,6 @@ end
 for field, number in string.gmatch(counters, '([^= ]+)=(%d+)') do
   local name, tenant = string.match(field, '^(%l+)/(.+)$')
   if tenant then
-    adopting().counters_of(tenant)
     redis.call('ZADD', usage .. ':' .. name, number, tenant)
     redis.call('ZREMRANGEBYSCORE', usage .. ':' .. name, 0, 0)
   elseif number == '0' then

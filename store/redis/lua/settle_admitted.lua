@@ -1,3 +1,4 @@
+--- include limits
 -- Pieces of work that were let begin are over: their limits get what they took, in the place of what was reserved.
 --
 -- Keys:      reservations

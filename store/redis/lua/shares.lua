@@ -1,3 +1,4 @@
+--- include orders
 -- Shared by the scripts that make room: which tenant gives it.
 -- Invariant: a tenant's share of a cap is the cap, divided by the tenants that have something of it. Room is given by the
 -- tenant that has most, if that is more than its share, with what is to be stored counted to the one that needs the room. One

@@ -1,3 +1,4 @@
+--- include spending
 -- Count what a response has spent that isn't stored.
 --
 -- Keys:      node

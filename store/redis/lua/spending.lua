@@ -1,3 +1,4 @@
+--- include clock
 -- Shared by the scripts by which a response ends: what it has spent is counted in the same call.
 -- Invariant: counted once, with what else a retry doesn't do again. An hour has at most MOST_SPENDERS fields: what would be
 -- one more is counted under '//', so that nothing is lost of the sum.

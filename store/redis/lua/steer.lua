@@ -1,3 +1,6 @@
+--- include idle
+--- include queueing
+--- include usage
 -- Say something to a background response that is under way: whoever ends it makes it the input of the next one, or gives it
 -- back.
 --

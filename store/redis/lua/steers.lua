@@ -1,3 +1,4 @@
+--- include queueing
 -- What was said to a background response that is under way.
 --
 -- Keys:      job

@@ -1,3 +1,8 @@
+--- include accepting
+--- include adding
+--- include eviction
+--- include log_room
+--- include standing
 -- Accept a background response: its turn, queued below its parent, its job, a place in the queue, and the first entry
 -- of its log.
 --

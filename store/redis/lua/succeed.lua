@@ -1,3 +1,9 @@
+--- include accepting
+--- include adding
+--- include ending
+--- include eviction
+--- include log_room
+--- include outbox
 -- A background response to which something was said has ended, and another one goes on from it: store the turn of the one
 -- with the last entry of its log, and accept the other, which is the turn that this is about.
 --

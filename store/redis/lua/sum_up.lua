@@ -1,3 +1,5 @@
+--- include orders
+--- include tree_jobs
 -- What some of a tenant's trees come to.
 --
 -- Keys:      leaves, trees

@@ -1,3 +1,4 @@
+--- include describing
 -- For a backup: all turns of some trees, each tree as it is at this moment.
 --
 -- Keys:      trees

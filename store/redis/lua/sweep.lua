@@ -1,5 +1,7 @@
--- Remove trees that are forgotten or unused for too long, and tombstones whose run never ended; then bring what an older
--- release left up to date.
+--- include idle
+--- include tombstones
+--- include using
+-- Remove trees that are forgotten or unused for too long, and tombstones whose run never ended.
 --
 -- Keys:      usage, leaves, trees
 -- Arguments: only      TENANT/ROOT of the one tree to sweep, or '' for all
@@ -20,8 +22,7 @@
 -- A conversation that is kept for longer than its tree would be is met again some DAY_US later. Until then its tree has a score
 -- that was never a use, as has one that the archive lacks: its root notes that as `idle_score`, and in `idle_since` the last use.
 --
--- The hash `sweeps` has the time of the `last` one and when those `began` that followed each other, in µs; and from where on
--- trees are compared with those of their tenants (`indexing`), with `indexed` once all of them were (adopting.lua).
+-- The hash `sweeps` has the time of the `last` one and when those `began` that followed each other, in µs.
 
 local DAY_US = 86400 * 1000000
 local GAP_US = 3600 * 1000000 -- the most that clocks may differ, and that sweeps may lie apart
@@ -98,12 +99,6 @@ local function leaf_of_a_tree_that_is_gone()
   end
 end
 
-local function is_to_adopt()
-  local adopted = adopting()
-  local moves, indexes = adopted.some(), adopted.indexed()
-  return moves or indexes
-end
-
 local expired = 0
 while budget > 0 do
   local tenant, digits, turn, unused = leaf_of_a_tree_that_is_gone()
@@ -112,9 +107,8 @@ while budget > 0 do
       tenant, digits, turn = unneeded_tombstone()
     end
     if not digits then
-      local older = only == '' and is_to_adopt()
       record()
-      return { older and 'again' or 'ok', doubt, idle, expired }
+      return { 'ok', doubt, idle, expired }
     end
   end
   if digits then

@@ -1,3 +1,4 @@
+--- include keyed
 -- Take what a request with an Idempotency-Key asks for, to make it; or say what became of an earlier one with its key.
 --
 -- Keys:      clock

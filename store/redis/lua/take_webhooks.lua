@@ -1,3 +1,4 @@
+--- include outbox
 -- Take webhooks that are due, the longest due first, to send them. They stay, and are due again when the hold is over.
 --
 -- Keys:      outbox

@@ -1,3 +1,5 @@
+--- include idle
+--- include tree_jobs
 -- The tree of a turn or of a conversation, and the turns at its ends: those without children and those under way.
 --
 -- Keys:      node, trees

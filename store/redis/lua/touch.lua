@@ -1,3 +1,5 @@
+--- include look_at
+--- include using
 -- Mark a turn as used now, because its response is about to be read. One under way is kept without that.
 --
 -- Keys:      node, job, clock, leaves, trees

@@ -1,3 +1,5 @@
+--- include clock
+--- include plain
 -- Shared by the scripts that change what an archive is to have of a tree.
 -- Invariant: where the shard has an archive, each turn that has ended is there as it is here, or it is in the `changes` of
 -- its tree, which is then among those of the shard. What was deleted is there too until the archive has that.

@@ -1,3 +1,5 @@
+--- include orders
+--- include walk
 -- Let go of a pin: its run ended without a turn.
 --
 -- Keys:      node, pins

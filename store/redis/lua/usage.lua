@@ -1,3 +1,4 @@
+--- include plain
 -- Shared by the scripts that add or remove turns: the counters of a shard and of each tenant in it, and how many
 -- bytes the server holds for it.
 -- Invariant: a counter equals what is stored; a tenant with nothing stored has none. A script that counts has to
@@ -65,7 +66,7 @@ end
 
 -- The bytes of the shard that its counter doesn't have, but for those of trees.
 local function uncounted()
-  return plain and 0 or former * LEAF_BYTES + redis.call('ZCARD', shard_key('unarchived')) * NOTED_BYTES
+  return plain and 0 or redis.call('ZCARD', shard_key('unarchived')) * NOTED_BYTES
 end
 
 -- The responses, the trees and the bytes of the shard.

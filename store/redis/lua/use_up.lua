@@ -1,3 +1,4 @@
+--- include pins
 -- Use an approval up for one response, or only look whether it can be.
 --
 -- Keys:      clock

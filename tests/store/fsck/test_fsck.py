@@ -20,7 +20,6 @@ from store.keys import Keyspace, TurnKeys
 from store.redis.connection import Argument, Operation, Server, connect
 from store.redis.scripts import ALL, script
 from store.turn import StoredMessage
-from tests.support.lua.write import source
 from tests.support.store.audit import complaints, dump
 from tests.support.store.breaks import BREAKS, Broken
 from tests.support.store.sample import TENANT, grow, said, turn
@@ -263,10 +262,9 @@ async def _talk(store: ConversationHistoryStore, chance: random.Random, known: l
 
 
 async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broken: Broken, server_url: str) -> None:
-    @script("node pins", "walk", read_only=True)
+    @script("node pins", read_only=True)
     def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 
-    unpin.source = source(unpin)  # that of the script that may write stands in its file
     flags = {each.name: each.source.splitlines()[0] for each in ALL}
     assert {name for name, line in flags.items() if "no-writes" in line} == {
         "lineage",

@@ -152,7 +152,7 @@ async def test_a_conversation_that_is_unknown_is_not_listed_as_shown(
     (root,) = await conversations.lineage(TENANT, ids[1])
     await set_use(redis, prefix, 1, root)
     node = conversations.history.keyspace.turn(TENANT, root).key("node")
-    await redis.hdel(node, "named")  # as where an older release began it
+    await redis.hdel(node, "named")  # as after damage
     strict = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=Caps(idle_seconds=1000.0))
     assert await ids_of(Conversations(strict).listing(TENANT)) == [ids[2], ids[0]]
     assert await ids_of(Conversations(strict).listing(TENANT, after=ids[1])) == [ids[0]]

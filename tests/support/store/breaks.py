@@ -212,7 +212,5 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "a wrong counter of a tenant": ("usage", lambda b: b.redis.zincrby(b.shared("usage:bytes"), 0.5, TENANT), ()),
     "a lost counter of a tenant": ("usage", lambda b: b.redis.zrem(b.shared("usage:responses"), TENANT), ()),
     "a counter of nobody": ("usage", lambda b: b.redis.zadd(b.shared("usage:trees"), {"nobody": 3}), ()),
-    "an older release's counter": ("usage", lambda b: b.redis.hset(b.shared("usage"), f"bytes/{TENANT}", "many"), ()),
-    "an older release's counter of nobody": ("usage", lambda b: b.redis.hset(b.shared("usage"), "trees/nobody", 3), ()),
 }
 """What somebody does behind the store's back: the word for it, how, and which turns are unknown after a repair."""

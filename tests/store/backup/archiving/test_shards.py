@@ -21,7 +21,6 @@ from store.keys import digits_of, id_of
 from store.redis.connection import connect
 from tests.support.archive.stored import Archived, opened
 from tests.support.store.audit import TREE_BYTES, complaints
-from tests.support.store.former import make_former
 from tests.support.store.sample import DAY, TENANT, grow, leave_unused, said, set_use
 from tests.support.store.work import submit
 
@@ -241,21 +240,6 @@ async def test_an_older_turn_is_noted_before_it_could_be_evicted(before: Convers
     await made.archive_all()
     await grow(made.store, "four")
     assert await made.ids(ids[0]) == [ids[0]]
-
-
-async def test_nor_is_one_evicted_that_stands_where_an_older_release_had_it(
-    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str
-) -> None:
-    ids = [(await grow(before, text))[0] for text in ("one", "two", "three")]
-    await make_former(redis, prefix)
-    made = await begin(FEW)
-    with pytest.raises(StoreFull):
-        await grow(made.store, "four")
-    await note_all(made.store)
-    assert await made.archive_all() == 3
-    await grow(made.store, "four")
-    assert await made.ids(ids[0]) == [ids[0]]
-    await made.store.sweep()
 
 
 async def test_an_idle_tree_from_before_the_archive_stays_until_it_is_archived(
