@@ -77,7 +77,7 @@ def with_pool(pool: Pool, url: str) -> Read:
 
     async def read(generation: Generation) -> None:
         body = request_body(Endpoint.GENERATE, generation, "poured")
-        connection = await pool.post(target, Endpoint.GENERATE, {}, body)
+        connection = await pool.send("POST", target, Endpoint.GENERATE, {}, body)
         while await connection.read():
             pass
         connection.leave()

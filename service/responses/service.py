@@ -612,11 +612,11 @@ def salt_of(prefix: str, tenant: str, wished: str) -> str:
 def _open_servers(settings: Settings, engine: ListedEngine) -> Engine:
     """An engine of servers."""
     from service.engine.chat.servers import ByChat, LlamaByChat, VllmByChat
+    from service.engine.experimental.sglang import Sglang
+    from service.engine.experimental.tensorrt import Tensorrt
     from service.engine.llama.servers import Llama  # their HTTP client is for who has a server
     from service.engine.servers.engine import ServersEngine
     from service.engine.servers.kind import Kind
-    from service.engine.sglang.servers import Sglang
-    from service.engine.tensorrt.servers import Tensorrt
     from service.engine.vllm.servers import Vllm
 
     tenant, shared = next(iter(settings.tenants)), settings.several_tenants

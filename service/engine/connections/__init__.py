@@ -1,4 +1,4 @@
-"""Connections to servers of engines: small requests (`contact`), and answers that are streams (`pool`, `connection`).
+"""Connections to servers of engines (`pool`, `connection`), and small requests over them (`contact`).
 
 What is read here is bytes: what they mean is for `servers` and the kinds. Never what an engine is, or which server is
 to be asked.

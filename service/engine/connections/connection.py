@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
         return self._answer.whole and not self._answer.pieces
 
     def send(self, head: bytes, body: bytes) -> None:
-        """Post something."""
+        """Send a request."""
         self._answer, self._asked, self._unread = Incoming(), True, 0
         self._transport.writelines((head, body))
 

@@ -1,63 +1,57 @@
-"""How the servers of an engine are reached: what is small in one piece, what they generate as it comes."""
+"""How the servers of an engine are reached: small answers in one piece, streams as they come."""
 
+import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-import aiohttp
+from service.engine.connections.incoming import Broken
+from service.engine.connections.outgoing import Target
+from service.engine.connections.pool import Pool
 
-from service.engine.connections.dialing import watched_socket
-from service.engine.connections.outgoing import AGENT
-from service.engine.connections.pool import IDLE_SECONDS, Pool
-from service.engine.names import Place
-
-JSON = {"content-type": "application/json"}
 BEARER = "Bearer "
 
 
 class Contact:
-    """The connections to all servers of an engine. How many there are is for who opens streams to bound."""
+    """The connections to all servers of an engine. The callers bound how many streams there are."""
 
     def __init__(self, *, keeps: bool, api_key: str, connect_seconds: float, tls: ssl.SSLContext | None = None) -> None:
         """`keeps` is whether a connection may be used again behind an answer. `tls` is what the servers' certificates
         are verified with, None is by the authorities that the system knows.
         """
         self.api_key = api_key
-        self.headers = {**JSON, **({"authorization": BEARER + api_key} if api_key else {})}
+        self.headers = {"content-type": "application/json", "accept": "*/*"}
         """What every request has."""
+        if api_key:
+            self.headers["authorization"] = BEARER + api_key
         self.pool = Pool(keeps=keeps, connect_seconds=connect_seconds, tls=tls)
-        """What is posted and streamed."""
-        keeping: dict[str, Any] = {"keepalive_timeout": IDLE_SECONDS} if keeps else {"force_close": True}
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, socket_factory=watched_socket, ssl=tls or True, **keeping),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds),
-            headers={**self.headers, "user-agent": AGENT},
-            auto_decompress=False,
-            skip_auto_headers=("accept-encoding",),
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
 
     async def ask(
-        self, place: Place, method: str, path: str, body: bytes | None, *, seconds: float, most: int
+        self, target: Target, method: str, path: str, body: bytes | None, *, seconds: float, most: int
     ) -> tuple[int, bytes]:
         """The status and the body of a small request, which may take so many seconds. Of a body that is larger than
-        `most` only the beginning. Raises aiohttp.ClientError, OSError and TimeoutError.
+        `most` only the beginning. Raises OSError, of which TimeoutError is one.
+
+        A request without a body is sent once more where a connection breaks: the server may have closed one that was
+        idle just as it was taken.
         """
-        async with self._session.request(
-            method,
-            place.url + path,
-            data=body,
-            headers={"host": place.host} if place.host else {},
-            timeout=aiohttp.ClientTimeout(total=seconds),
-            allow_redirects=False,
-            server_hostname=place.certified or None,
-        ) as response:
-            return response.status, await bounded(response.content.readany, most)
+        async with asyncio.timeout(seconds):
+            try:
+                return await self._asked(target, method, path, body or b"", most)
+            except Broken:
+                if body is not None:
+                    raise
+            return await self._asked(target, method, path, b"", most)
+
+    async def _asked(self, target: Target, method: str, path: str, body: bytes, most: int) -> tuple[int, bytes]:
+        connection = await self.pool.send(method, target, path, self.headers, body)
+        try:
+            return connection.answer.status, await bounded(connection.read, most)
+        finally:
+            connection.leave()
 
     async def close(self) -> None:
         """Hang up on all."""
         await self.pool.close()
-        await self._session.close()
 
 
 async def bounded(read: Callable[[], Awaitable[bytes]], most: int) -> bytes:

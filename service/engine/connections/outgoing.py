@@ -50,14 +50,14 @@ def target_of(place: Place) -> Target:
     return Target(peer, place.host or authority, quote(parts.path, safe=KEPT_IN_PATHS))
 
 
-def head(target: Target, path: str, headers: Mapping[str, str], length: int) -> bytes:
-    """The head of a request that posts so many bytes. Raises ValueError where a header would become two."""
+def head(method: str, target: Target, path: str, headers: Mapping[str, str], length: int) -> bytes:
+    """The head of a request whose body has so many bytes. Raises ValueError where a header would become two."""
     lines = [f"{name}: {value}" for name, value in headers.items()]
     if any(map(_TORN.search, lines)):
         raise ValueError("a header has a line break, or a NUL")
     said = "\r\n".join(
         (
-            f"POST {target.prefix}{path} HTTP/1.1",
+            f"{method} {target.prefix}{path} HTTP/1.1",
             f"host: {target.authority}",
             *lines,
             f"user-agent: {AGENT}",

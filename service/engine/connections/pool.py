@@ -1,7 +1,7 @@
-"""Connections that are kept: whoever posts something gets one that is idle, or a new one.
+"""Connections that are kept: a request goes over one that is idle, or over a new one.
 
 Those to one peer are kept for it alone, the last that became idle goes out first, and what is idle for too long is
-closed. How many there are is for who posts to bound.
+closed. The callers bound how many there are.
 """
 
 import asyncio
@@ -44,13 +44,13 @@ class Pool:
         """How many connections there are."""
         return len(self._open)
 
-    async def post(self, target: Target, path: str, headers: Mapping[str, str], body: bytes) -> Connection:
-        """A connection with the head of the answer, whose body is unread. Whoever gets it has to `leave` it.
+    async def send(self, method: str, target: Target, path: str, headers: Mapping[str, str], body: bytes) -> Connection:
+        """A connection with the head of the answer, whose body is unread. The caller has to `leave` it.
 
         Raises Unconnected where nothing was sent, Broken where the server may have begun, and ValueError for headers
         that are none.
         """
-        said = head(target, path, {**headers, **self._told}, len(body))
+        said = head(method, target, path, {**headers, **self._told}, len(body))
         connection = self._take(target.peer) or await self._dial(target.peer)
         connection.send(said, body)
         try:

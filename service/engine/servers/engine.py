@@ -410,7 +410,7 @@ class ServersEngine:
         now = asyncio.get_running_loop().time()
         if answer.given_up_at is None:
             answer.given_up_at = now + self._access.tail_seconds
-        with suppress(*BROKEN):
+        with suppress(BROKEN):
             async with asyncio.timeout_at(answer.given_up_at):
                 return await events.read() if now < answer.given_up_at else b""
         return b""

@@ -4,15 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 
-import aiohttp
-
 from service.engine.connections.connection import Connection
 from service.engine.pass_through import PassedUsage
 from service.engine.port import EngineError, EngineUnavailable
 from service.engine.servers.passed_events import PassedEvents, UsageFound
 from service.engine.servers.whole import Whole
 
-BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
+BROKEN = OSError
 """What a connection may raise."""
 
 ACCEPTED = "application/json, text/event-stream"
@@ -68,7 +66,7 @@ class ServerReply:
 
     async def end(self) -> None:
         """See the port."""
-        with suppress(*BROKEN):
+        with suppress(BROKEN):
             async with asyncio.timeout(TAIL_SECONDS):
                 await self._connection.read()
 

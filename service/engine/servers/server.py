@@ -69,8 +69,6 @@ MAX_RENDERED_BYTES = 64 << 20
 MAX_ANSWER_BYTES = 1 << 20
 """The largest answer to a probe, and the most that is read of an error."""
 
-ANYTHING = {"accept": "*/*"}
-
 SESSION = "x-session-id"
 """The header by which routers send a conversation's generations to one server."""
 
@@ -168,7 +166,7 @@ class Server:
         life, running, tokens = self.lives, self.running, self.tokens
         try:
             told = await self.kind.told(self._ask)
-        except (EngineError, *BROKEN):
+        except (EngineError, BROKEN):
             told = Told()
         if life == self.lives:
             self.room = told.room or self.room
@@ -286,7 +284,7 @@ class Server:
         task.add_done_callback(self._ending.discard)
 
     async def _say(self, request: Request) -> None:
-        with suppress(*BROKEN):  # a server that is gone has ended it, too
+        with suppress(BROKEN):  # a server that is gone has ended it, too
             await self._ask("POST", request.path, request.body)
 
     def _served(self) -> Facts:
@@ -370,8 +368,8 @@ class Server:
         name = self.kind.name
         try:
             async with asyncio.timeout(seconds):
-                told = {**self._contact.headers, **ANYTHING, **headers}
-                connection = await self._contact.pool.post(self._target, request.path, told, request.body)
+                told = {**self._contact.headers, **headers}
+                connection = await self._contact.pool.send("POST", self._target, request.path, told, request.body)
                 status = connection.answer.status
                 if status == 200:
                     return connection
@@ -424,12 +422,14 @@ class Server:
     async def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """The status and the body of a small request."""
         return await self._contact.ask(
-            self.place, method, path, body, seconds=self._probe_seconds, most=MAX_ANSWER_BYTES
+            self._target, method, path, body, seconds=self._probe_seconds, most=MAX_ANSWER_BYTES
         )
 
     async def _ask_at_length(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """The same of one about a whole conversation."""
-        return await self._contact.ask(self.place, method, path, body, seconds=RENDER_SECONDS, most=MAX_RENDERED_BYTES)
+        return await self._contact.ask(
+            self._target, method, path, body, seconds=RENDER_SECONDS, most=MAX_RENDERED_BYTES
+        )
 
 
 def _headers(asked: Generation | Passed) -> dict[str, str]:

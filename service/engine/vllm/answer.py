@@ -11,8 +11,8 @@ class VllmAnswer(Answer):
 
     def _take(self, payload: bytes) -> None:
         event = wire.read_event(payload)
-        if event.usage is not None and event.cached_tokens is not None:
-            self._cached_tokens = event.cached_tokens
+        if event.usage is not None and event.usage.cached_tokens is not None:
+            self._cached_tokens = event.usage.cached_tokens
         if self._finish is not None:
             return
         for choice in event.choices:

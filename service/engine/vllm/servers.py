@@ -8,6 +8,7 @@ from service.engine.port import Defaults, EngineError, EngineUnavailable, Genera
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import Ask, Facts, Request, Told, Wanted
 from service.engine.servers.speech import Disarming, Pieces, Written, speech_of
+from service.engine.servers.token_ids import TokenIdServers, asked, served
 from service.engine.vllm import wire
 from service.engine.vllm.answer import VllmAnswer
 from service.engine.vllm.wire import Endpoint
@@ -18,14 +19,12 @@ HARMONY_START = "<|start|>"
 """A mark that only the vocabulary of gpt-oss has as the id START."""
 
 
-class Vllm:
+class Vllm(TokenIdServers):
     """vLLM's servers, and routers before some."""
 
     name = wire.NAME
     health = "/health"
-    keeps_connections = True
     notices_hang_ups = True
-    streams_alone = False
 
     def __init__(self) -> None:
         self._disarming = Disarming()
@@ -34,20 +33,18 @@ class Vllm:
         """As the kind has it. Where a router doesn't say how texts are cut, the model is taken for gpt-oss."""
         endpoint = await self._endpoint(ask)
         defaults = await self._defaults(ask) if endpoint is Endpoint.GENERATE else Defaults()
-        model, context_tokens = await self._served(ask, wanted)
+        model, context_tokens = await served(wire.NAME, ask, wanted)
         speech = await self._speech(ask, model)
-        if model != (again := (await self._served(ask, wanted))[0]):
+        if model != (again := (await served(wire.NAME, ask, wanted))[0]):
             raise EngineUnavailable(f"the vLLM server served {model!r} a moment ago, and now {again!r}")
         return Facts(endpoint, model, context_tokens, defaults, speech=speech)
-
-    async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
-        """As the kind has it."""
-        return await self._served(ask, wanted) == (facts.model, facts.context_tokens)
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         """As the kind has it."""
         disarmed = await self._disarming.disarmed(pieces_of(ask, facts.model), transcript)
-        return wire.read_cut(await _cut(ask, wire.template_body(disarmed, facts.model))).tokens
+        return wire.read_cut(
+            await asked(wire.NAME, ask, "POST", wire.TOKENIZE, wire.template_body(disarmed, facts.model))
+        ).tokens
 
     async def cut(self, ask: Ask, text: str) -> list[int]:
         """As the kind has it. It is never asked: no id is left out of its streams."""
@@ -72,33 +69,13 @@ class Vllm:
         """As the kind has it."""
         return {"cache_salt": passed.cache_salt, "priority": passed.priority}
 
-    def refused(self, status: int, body: bytes) -> EngineError:
-        """As the kind has it."""
-        return wire.read_refusal(status, body)
-
-    async def _served(self, ask: Ask, wanted: Wanted) -> tuple[str, int]:
-        """The model that it serves and its context. Raises EngineError where that isn't what is wanted."""
-        status, body = await ask("GET", "/v1/models", None)
-        if status != 200:
-            raise wire.read_refusal(status, body)
-        listed, terms = wire.read_models(body).data, wanted()
-        served = next((each for each in listed if terms.model in ("", each.id)), None)
-        if served is None:
-            raise EngineUnavailable(f"the vLLM server does not serve the model {terms.model!r}")
-        context = served.max_model_len or terms.context_tokens
-        if not context:
-            raise EngineUnavailable(
-                "the vLLM server does not say how long its model's context is; set HARMONIUM_CONTEXT_TOKENS"
-            )
-        return served.id, context
-
     async def _speech(self, ask: Ask, model: str) -> Speech | None:
         """How the model speaks, None where that is Harmony."""
         status, body = await ask("POST", wire.TOKENIZE, wire.tokenize_body(HARMONY_START, model))
         if status in (403, 404, 405):
             return None
         if status != 200:
-            raise wire.read_refusal(status, body)
+            raise self.refused(status, body)
         if wire.read_cut(body).tokens == [START]:
             return None
         return await speech_of(pieces_of(ask, model), _written_by(ask, model), model)
@@ -110,7 +87,7 @@ class Vllm:
             return Endpoint.GENERATE
         if status in (403, 404, 405):
             return Endpoint.COMPLETIONS
-        raise wire.read_refusal(status, body)
+        raise self.refused(status, body)
 
     async def _defaults(self, ask: Ask) -> Defaults:
         """How it samples by default, from what it makes of a request that doesn't say."""
@@ -122,7 +99,7 @@ def pieces_of(ask: Ask, model: str) -> Pieces:
     """What cuts a text into pieces, marks among them."""
 
     async def pieces(text: str) -> Sequence[tuple[int, str]]:
-        cut = wire.read_cut(await _cut(ask, wire.tokenize_body(text, model)))
+        cut = await _cut(ask, wire.tokenize_body(text, model))
         return list(zip(cut.tokens, cut.token_strs or (), strict=False))
 
     return pieces
@@ -132,18 +109,17 @@ def _written_by(ask: Ask, model: str) -> Written:
     """What tells the text that the template makes, as far as its tokens tell theirs."""
 
     async def written(transcript: Transcript) -> str | None:
-        texts = wire.read_cut(await _cut(ask, wire.template_body(transcript, model, texts=True))).token_strs
+        texts = wire.read_cut(
+            await asked(wire.NAME, ask, "POST", wire.TOKENIZE, wire.template_body(transcript, model, texts=True))
+        ).token_strs
         return None if texts is None else "".join(texts)
 
     return written
 
 
-async def _cut(ask: Ask, body: bytes) -> bytes:
-    """What it makes of a text, or of a transcript. Raises EngineError where it refuses."""
-    status, said = await ask("POST", wire.TOKENIZE, body)
-    if status != 200:
-        raise wire.read_refusal(status, said)
-    return said
+async def _cut(ask: Ask, body: bytes) -> wire.Cut:
+    """The ids that it makes of a text, or of a transcript. Raises EngineError where it refuses."""
+    return wire.read_cut(await asked(wire.NAME, ask, "POST", wire.TOKENIZE, body))
 
 
 def vllm_engine(access: Access, *, model: str = "", context_tokens: int = 0) -> ServersEngine:

@@ -22,13 +22,12 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.engine.prompts import prompt_json
-from service.engine.servers.kind import UNREADABLE, Count, TokenId, Told, refusal
+from service.engine.servers import token_ids
+from service.engine.servers.kind import UNREADABLE, TokenId, Told
+from service.engine.servers.token_ids import Said, Usage, decoded, likeliest
 from service.markup.speech import Transcript
 
 NAME = "vLLM"
-
-LEAST_TOP_P = 1e-6
-"""vLLM refuses a top_p of 0; this one leaves the likeliest token alone too."""
 
 MOST_LOGPROBS = 20
 """What vLLM allows, unless its --max-logprobs says otherwise; with so many the last one may be missing."""
@@ -91,42 +90,11 @@ class _Choice(msgspec.Struct):
     logprobs: _Logprobs | None = None
 
 
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: Count | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens_details: _PromptDetails | None = None
-
-
-class _Error(msgspec.Struct):
-    message: str = ""
-    code: int = 500
-
-
-class Event(msgspec.Struct):
+class Event(Said):
     """One event of a stream, or the body of an error."""
 
     choices: list[_Choice] = []
-    usage: _Usage | None = None
-    error: _Error | None = None
-
-    @property
-    def cached_tokens(self) -> int | None:
-        """How much of the prompt was cached, once the server says."""
-        details = self.usage.prompt_tokens_details if self.usage else None
-        return details.cached_tokens if details else None
-
-
-class _Model(msgspec.Struct):
-    id: str
-    max_model_len: int | None = None
-
-
-class Models(msgspec.Struct):
-    """The answer of `GET /v1/models`."""
-
-    data: list[_Model]
+    usage: Usage | None = None
 
 
 class _Rendered(msgspec.Struct):
@@ -139,7 +107,6 @@ USED = "vllm:kv_cache_usage_perc"
 
 _EVENT = msgspec.json.Decoder(Event)
 _CUT = msgspec.json.Decoder(Cut)
-_MODELS = msgspec.json.Decoder(Models)
 _RENDERED = msgspec.json.Decoder(list[_Rendered])
 _ENCODE = msgspec.json.Encoder().encode
 
@@ -189,10 +156,7 @@ def template_body(transcript: Transcript, model: str, *, texts: bool = False) ->
 
 def read_cut(body: bytes) -> Cut:
     """The ids of a text. Raises EngineError."""
-    try:
-        return _CUT.decode(body)
-    except UNREADABLE as error:
-        raise EngineError("the vLLM server sent something else than ids") from error
+    return decoded(_CUT, body, EngineError("the vLLM server sent something else than ids"))
 
 
 def abort_body(id: str) -> bytes:
@@ -209,15 +173,8 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
     """The parameters that both endpoints, and vLLM as a library, call by the same names; what wasn't asked for is left
     out. The constraint is for each to say.
     """
-    asked: dict[str, Any] = {
-        "max_tokens": sampling.max_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p or LEAST_TOP_P,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "repetition_penalty": sampling.repetition_penalty,
+    asked = {
+        **token_ids.parameters(sampling),
         "stop_token_ids": list(sampling.stop_ids),
         "ignore_eos": True,  # the model's own stop tokens don't count, only those that were asked for
     }
@@ -230,13 +187,7 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
 
 def read_event(data: bytes) -> Event:
     """An event of a stream. Raises EngineError if it isn't one, and what an error event stands for."""
-    try:
-        event = _EVENT.decode(data)
-    except UNREADABLE as error:
-        raise EngineError("the vLLM server sent something that is no event") from error
-    if event.error is not None:
-        raise refusal(NAME, event.error.code, event.error.message)
-    return event
+    return token_ids.read_event(NAME, _EVENT, data)
 
 
 def read_logprobs(choice: _Choice, most: int, *, decoded: bool = False) -> list[TokenLogprobs]:
@@ -297,34 +248,12 @@ def _alternatives(top: dict[str, float] | None, most: int) -> tuple[tuple[int, f
     return likeliest(((int(token.removeprefix(TOKEN_ID)), logprob) for token, logprob in (top or {}).items()), most)
 
 
-def likeliest(given: Iterable[tuple[int, float]], most: int) -> tuple[tuple[int, float], ...]:
-    """The `most` likeliest of (id, log probability), the likeliest first."""
-    return tuple(sorted(given, key=lambda each: -each[1])[:most])
-
-
-def read_models(body: bytes) -> Models:
-    """What a server serves. Raises EngineUnavailable if it doesn't say."""
-    try:
-        return _MODELS.decode(body)
-    except UNREADABLE as error:
-        raise EngineUnavailable("the vLLM server does not say what it serves; is it one?") from error
-
-
 def read_defaults(body: bytes) -> Defaults:
     """The sampling parameters that a server filled in for a request that named none."""
     try:
         return _RENDERED.decode(body)[0].sampling_params
     except (*UNREADABLE, IndexError) as error:
         raise EngineUnavailable("the vLLM server does not say how it samples") from error
-
-
-def read_refusal(status: int, body: bytes) -> EngineError:
-    """What an answer with an HTTP error stands for."""
-    try:
-        error = _EVENT.decode(body).error
-    except UNREADABLE:
-        error = None
-    return refusal(NAME, status, error.message if error else "")
 
 
 def read_told(body: bytes) -> Told:

@@ -35,7 +35,7 @@ def test_a_place_of_a_name_is_asked_for_the_name() -> None:
 
 def test_a_head_has_what_it_is_told_and_the_length() -> None:
     told = {"authorization": "Bearer k", "x-request-id": "resp_1"}
-    assert head(target_of(place("http://h:1/base")), "/v1/x", told, 12) == (
+    assert head("POST", target_of(place("http://h:1/base")), "/v1/x", told, 12) == (
         b"POST /base/v1/x HTTP/1.1\r\nhost: h:1\r\nauthorization: Bearer k\r\nx-request-id: resp_1\r\n"
         b"user-agent: harmonium\r\ncontent-length: 12\r\n\r\n"
     )
@@ -46,4 +46,4 @@ def test_a_head_has_what_it_is_told_and_the_length() -> None:
 def test_no_header_becomes_two(mark: str, name: bool) -> None:
     told = {f"x{mark}y": "z"} if name else {"x": f"y{mark}z"}
     with pytest.raises(ValueError, match="line break"):
-        head(target_of(place("http://h")), "/", told, 0)
+        head("POST", target_of(place("http://h")), "/", told, 0)

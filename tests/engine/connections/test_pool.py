@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from service.engine.connections.connection import MAX_UNREAD_BYTES, Connection
+from service.engine.connections.contact import Contact
 from service.engine.connections.dialing import DIALED_AT_ONCE, Unconnected
 from service.engine.connections.incoming import Broken
 from service.engine.connections.outgoing import Target, target_of
@@ -42,7 +43,7 @@ async def pooled(*, keeps: bool = True, connect_seconds: float = 2, **more: Any)
 async def post(pool: Pool, target: Target, body: bytes = b"{}") -> Connection:
     """Post something; the connection, its answer unread."""
     async with asyncio.timeout(5):
-        return await pool.post(target, "/", {}, body)
+        return await pool.send("POST", target, "/", {}, body)
 
 
 async def rest(connection: Connection) -> bytes:
@@ -113,6 +114,23 @@ async def test_one_that_the_server_has_closed_is_not_used_again() -> None:
             assert await whole(pool, server.target()) == b"ok"
             await until(lambda: pool.open == 0, 2)
         assert len(server.calls) == 3
+
+
+async def test_a_probe_that_meets_a_closed_connection_is_sent_once_more_and_nothing_else_is() -> None:
+    async def once(call: Call) -> None:
+        await call.asked()
+        call.writer.write(OK)
+        await call.asked()
+        call.writer.close()
+
+    async with playing(once) as server:
+        contact, target = Contact(keeps=True, api_key="", connect_seconds=2), server.target()
+        for _ in range(2):
+            assert await contact.ask(target, "GET", "/health", None, seconds=5, most=10) == (200, b"ok")
+        with pytest.raises(Broken):
+            await contact.ask(target, "POST", "/abort", b"{}", seconds=5, most=10)
+        assert len(server.calls) == 2
+        await contact.close()
 
 
 @pytest.mark.parametrize("behind", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno"])

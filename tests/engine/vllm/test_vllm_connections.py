@@ -15,9 +15,6 @@ from tests.support.engine.standin import Standin, standing_in
 from tests.support.waiting import until
 
 STALLED = Instead((), 0, Then.STALL)
-FOR_PROBES = 1
-"""A probe has a connection of its own."""
-
 TICKS = range(0, 80, 2)
 """At which turns of the loop something is broken off; a generation takes some 50."""
 
@@ -91,7 +88,7 @@ async def test_closing_the_generator_at_its_last_chunk_keeps_the_connection() ->
             while not (await anext(chunks)).finish:
                 pass
             await chunks.aclose()
-        assert server.connections == 1 + FOR_PROBES
+        assert server.connections == 1
 
 
 @pytest.mark.parametrize("endpoint", Endpoint)
@@ -99,7 +96,7 @@ async def test_connections_are_used_again(endpoint: Endpoint) -> None:
     async with standing_in(scripted(), endpoint=endpoint) as server, connected(server) as engine:
         for _ in range(10):
             await ask(engine)
-        assert (len(server.generations), server.connections) == (10, 1 + FOR_PROBES)
+        assert (len(server.generations), server.connections) == (10, 1)
 
 
 async def test_a_connection_that_the_server_has_closed_meanwhile_is_no_failure() -> None:

@@ -21,6 +21,7 @@ from service.engine.port import (
 )
 from service.engine.servers.kind import ServerChanged
 from service.engine.vllm import wire
+from service.engine.vllm.servers import Vllm
 from service.engine.vllm.wire import Endpoint
 from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.engine.standin_wire import error_body
@@ -181,7 +182,7 @@ def test_log_probabilities_that_make_no_sense_are_an_error(payload: dict[str, An
 )
 def test_an_error_is_the_same_over_http_and_in_a_stream(status: int, kind: type[EngineError], port_status: int) -> None:
     body = msgspec.json.encode(error_body(status, "because"))
-    over_http = wire.read_refusal(status, body)
+    over_http = Vllm().refused(status, body)
     with pytest.raises(EngineError) as in_a_stream:
         wire.read_event(body)
     for error in (over_http, in_a_stream.value):
@@ -190,17 +191,15 @@ def test_an_error_is_the_same_over_http_and_in_a_stream(status: int, kind: type[
         assert ("because" in str(error)) == (kind is EngineRefused), "clients see it"
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"<html>Bad Gateway</html>", b'{"error":"Unauthorized"}', b'{"detail":"Not Found"}', b"\xff", b"[]"]
-)
+@pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway</html>", b'{"detail":"Not Found"}', b"\xff", b"[]"])
 def test_an_error_without_words_is_one_all_the_same(body: bytes) -> None:
-    assert str(wire.read_refusal(400, body)) == "status 400"
-    assert "status 500" in str(wire.read_refusal(500, body))
+    assert str(Vllm().refused(400, body)) == "status 400"
+    assert "status 500" in str(Vllm().refused(500, body))
 
 
 def test_a_server_that_rambles_is_cut_short() -> None:
     for status in (400, 403, 500, 503):
-        assert len(str(wire.read_refusal(status, msgspec.json.encode(error_body(status, "x" * 10_000))))) < 600
+        assert len(str(Vllm().refused(status, msgspec.json.encode(error_body(status, "x" * 10_000))))) < 600
 
 
 GARBAGE = [b"", b"Hello.", b"[]", b"null", b'{"data": 1, "choices": 1}', b'[{"sampling_params": 1}]', b"\xff"]
@@ -211,7 +210,7 @@ NOT_UTF8 = [
 ]
 
 
-@pytest.mark.parametrize("read", [wire.read_event, wire.read_models, wire.read_defaults])
+@pytest.mark.parametrize("read", [wire.read_event, wire.read_defaults])
 @pytest.mark.parametrize("body", [*GARBAGE, *NOT_UTF8])
 def test_garbage_is_an_error_of_the_port(read: Callable[[bytes], object], body: bytes) -> None:
     with pytest.raises(EngineError, match="vLLM server"):
@@ -220,18 +219,13 @@ def test_garbage_is_an_error_of_the_port(read: Callable[[bytes], object], body: 
 
 @pytest.mark.parametrize("body", [*GARBAGE, *NOT_UTF8])
 def test_an_error_of_garbage_is_an_error(body: bytes) -> None:
-    assert "status 500" in str(wire.read_refusal(500, body))
+    assert "status 500" in str(Vllm().refused(500, body))
 
 
 @pytest.mark.parametrize("id", ["-1", str(1 << 31), str(1 << 64), "1.5", '"1"'])
 def test_a_prompt_of_ids_that_no_vocabulary_has_is_an_error(id: str) -> None:
     with pytest.raises(EngineError, match="something else than ids"):
         wire.read_cut(f'{{"tokens": [1, {id}]}}'.encode())
-
-
-def test_what_a_server_serves_is_read_from_its_list() -> None:
-    body = b'{"object":"list","data":[{"id":"talker","max_model_len":4096,"root":"x"},{"id":"lora","parent":"talker"}]}'
-    assert [(each.id, each.max_model_len) for each in wire.read_models(body).data] == [("talker", 4096), ("lora", None)]
 
 
 def test_defaults_are_read_from_what_a_server_makes_of_a_request() -> None:

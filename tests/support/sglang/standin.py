@@ -11,9 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
+from service.engine.experimental.sglang import ABORT, GENERATE, READY, Sglang
 from service.engine.port import Chunk, Engine, Finish, Generation, Sampling, TokenLogprobs
-from service.engine.sglang.servers import Sglang
-from service.engine.sglang.wire import ABORT, GENERATE, READY
 from service.harmony.tokens import ENDS
 from tests.support.engine.standing import Asked, Standing, as_json, constrained, healthy, standing, streaming
 from tests.support.sglang.wire import DONE, abort, error, event, logprobs
@@ -27,8 +26,6 @@ class SglangStandin(Standing):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self.incremental = False
-        """Whether it was started with --incremental-streaming-output."""
         self.model_type = "gpt_oss"
         self.room = 0
         """For how many tokens its cache has room; 0 is not told."""
@@ -149,7 +146,7 @@ class SglangStandin(Standing):
         given: list[TokenLogprobs] = []
         async with aclosing(self.chunks(generation, generation.id)) as chunks:
             async for chunk in chunks:
-                before = len(ids) if self.incremental else 0
+                before = len(ids)
                 ids += chunk.tokens
                 given += chunk.logprobs or []
                 more: dict[str, Any] = {"cached_tokens": cached}

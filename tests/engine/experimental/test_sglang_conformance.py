@@ -1,4 +1,4 @@
-"""The engine conformance suite over SGLang's wire, in both of its forms. It lacks nothing."""
+"""The engine conformance suite over SGLang's wire. It lacks nothing."""
 
 from collections.abc import AsyncGenerator
 
@@ -12,12 +12,10 @@ from tests.support.sglang.standin import SglangStandin, sglang
 from tests.support.waiting import until
 
 
-class SglangConformance(DemoPrompts):
-    incremental: bool
-
+class TestConformance(DemoPrompts):
     @pytest.fixture
     async def server(self) -> AsyncGenerator[SglangStandin, None]:
-        async with sglang(DemoEngine(LARGE), incremental=self.incremental, hang_up_seconds=0.2) as server:
+        async with sglang(DemoEngine(LARGE), hang_up_seconds=0.2) as server:
             yield server
             await until(lambda: server.running == 0)
 
@@ -27,11 +25,3 @@ class SglangConformance(DemoPrompts):
         await engine.start()
         yield engine
         await engine.close()
-
-
-class TestConformance(SglangConformance):
-    incremental = True
-
-
-class TestConformanceOfRepeatedLists(SglangConformance):
-    incremental = False

@@ -1,0 +1,169 @@
+"""Token ids in, token ids out: the part of the wire that vLLM, SGLang and TensorRT-LLM have in common. Pure."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from service.engine.port import EngineError, EngineUnavailable, Sampling
+from service.engine.servers.kind import UNREADABLE, Ask, Count, Facts, Wanted, refusal
+from service.harmony.tokens import ENDS, LAST_LEGAL
+
+LEAST_TOP_P = 1e-6
+"""None of them takes a top_p of 0; this one leaves the likeliest token alone too."""
+
+BAN = -100.0
+"""The bias of a token that is never to be sampled."""
+
+SEEDS = 2**63
+"""How many seeds there are."""
+
+GptOssId = Annotated[int, msgspec.Meta(ge=0, le=LAST_LEGAL)]
+"""An id of gpt-oss, as a server sends it."""
+
+
+class Error(msgspec.Struct):
+    """An error in OpenAI's envelope."""
+
+    message: str = ""
+    code: int | None = None
+
+
+class Said(msgspec.Struct):
+    """The members that tell an error, in an event or a body: one in `error`, or the body itself."""
+
+    error: Error | str | None = None
+    object: str | None = None
+    message: str = ""
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: Count | None = None
+
+
+class Usage(msgspec.Struct):
+    """The usage of a completion, as far as it is read."""
+
+    prompt_tokens_details: _PromptDetails | None = None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """How much of the prompt was cached, once the server says."""
+        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
+
+
+class _Served(msgspec.Struct):
+    id: str
+    max_model_len: int | None = None
+
+
+class _Models(msgspec.Struct):
+    data: list[_Served]
+
+
+_SAID = msgspec.json.Decoder(Said)
+_MODELS = msgspec.json.Decoder(_Models)
+_S = TypeVar("_S", bound=Said)
+_T = TypeVar("_T")
+
+
+def parameters(sampling: Sampling) -> dict[str, Any]:
+    """The parameters that all of them call by the same names."""
+    return {
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p or LEAST_TOP_P,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repetition_penalty": sampling.repetition_penalty,
+    }
+
+
+def stops(sampling: Sampling) -> dict[str, Any]:
+    """The ends of a generation where `ignore_eos` would switch off stop_token_ids as well: the model's own ends stay
+    on, so those that nobody asked for are banned.
+    """
+    if not sampling.stop_ids:
+        return {"ignore_eos": True}
+    asked: dict[str, Any] = {"stop_token_ids": list(sampling.stop_ids)}
+    if others := set(ENDS) - set(sampling.stop_ids):
+        asked["logit_bias"] = {str(id): BAN for id in sorted(others)}
+    return asked
+
+
+def likeliest(given: Iterable[tuple[int, float]], most: int) -> tuple[tuple[int, float], ...]:
+    """The `most` likeliest of (id, log probability), the likeliest first."""
+    return tuple(sorted(given, key=lambda each: -each[1])[:most])
+
+
+def decoded(decoder: "msgspec.json.Decoder[_T]", body: bytes, otherwise: EngineError) -> _T:
+    """The body as what it should be. Raises `otherwise` where it is something else."""
+    try:
+        return decoder.decode(body)
+    except UNREADABLE as error:
+        raise otherwise from error
+
+
+def read_event(name: str, decoder: "msgspec.json.Decoder[_S]", data: bytes) -> _S:
+    """An event of a stream. Raises EngineError if it isn't one, and what an error event stands for."""
+    event = decoded(decoder, data, EngineError(f"the {name} server sent something that is no event"))
+    if event.error is not None or event.object == "error":
+        raise _refusal(name, 500, event)
+    return event
+
+
+def read_refusal(name: str, status: int, body: bytes) -> EngineError:
+    """What an answer with an HTTP error stands for."""
+    try:
+        return _refusal(name, status, _SAID.decode(body))
+    except UNREADABLE:
+        return refusal(name, status, "")
+
+
+def _refusal(name: str, status: int, said: Said) -> EngineError:
+    """What an error stands for, which came with this status unless it says another."""
+    if isinstance(said.error, Error):
+        return refusal(name, said.error.code or status, said.error.message)
+    return refusal(name, status, said.error or said.message)
+
+
+class TokenIdServers:
+    """The part of a kind that all of them share. `name` is what it is called in messages."""
+
+    name: str
+    keeps_connections = True
+    streams_alone = False
+
+    async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
+        """As the kind has it."""
+        return await served(self.name, ask, wanted) == (facts.model, facts.context_tokens)
+
+    def refused(self, status: int, body: bytes) -> EngineError:
+        """As the kind has it."""
+        return read_refusal(self.name, status, body)
+
+
+async def asked(name: str, ask: Ask, method: str, path: str, body: bytes | None = None) -> bytes:
+    """The body of an answer with status 200. Raises EngineError for any other, and what `ask` does."""
+    status, said = await ask(method, path, body)
+    if status != 200:
+        raise read_refusal(name, status, said)
+    return said
+
+
+async def served(name: str, ask: Ask, wanted: Wanted) -> tuple[str, int]:
+    """The model that a server serves and its context in tokens. Raises EngineError where it isn't the wanted one."""
+    unsaid = EngineUnavailable(f"the {name} server does not say what it serves; is it one?")
+    listed = decoded(_MODELS, await asked(name, ask, "GET", "/v1/models"), unsaid).data
+    terms = wanted()
+    found = next((each for each in listed if terms.model in ("", each.id)), None)
+    if found is None:
+        raise EngineUnavailable(f"the {name} server does not serve the model {terms.model!r}")
+    context = found.max_model_len or terms.context_tokens
+    if not context:
+        raise EngineUnavailable(
+            f"the {name} server does not say how long its model's context is; set HARMONIUM_CONTEXT_TOKENS"
+        )
+    return found.id, context
