@@ -2,11 +2,32 @@
 
 import asyncio
 import json
+from typing import NamedTuple
 
 from bench._harness import HOST
-from bench.attacks import ANSWER_SECONDS, request
 
 MODEL = "gpt-oss-20b"
+ACME, GLOBEX = "k" * 32, "g" * 32
+PAUSE_SECONDS = 0.005
+ANSWER_SECONDS = 30.0
+
+
+class Waits(NamedTuple):
+    """Milliseconds that requests of one kind took, and how many failed."""
+
+    took: list[float]
+    failed: int
+
+    def at(self, share: float) -> float:
+        """The time within which such a share of them was answered."""
+        return sorted(self.took)[min(int(len(self.took) * share), len(self.took) - 1)] if self.took else float("inf")
+
+
+def request(method: str, path: str, key: str, body: bytes = b"") -> bytes:
+    """A request as bytes."""
+    authorization = f"authorization: Bearer {key}\r\n" if key else ""
+    head = f"{method} {path} HTTP/1.1\r\nhost: {HOST}\r\n{authorization}content-type: application/json\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 def posted(key: str, **body: object) -> bytes:

@@ -12,9 +12,8 @@ import time
 from collections import Counter
 from typing import Any, NamedTuple
 
-from bench._asking import Connection, posted
+from bench._asking import ACME, GLOBEX, Connection, posted
 from bench._harness import Server
-from bench.attacks import ACME, GLOBEX
 
 SLOTS = 16
 CLIENTS = 24

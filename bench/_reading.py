@@ -1,20 +1,27 @@
 """What reading a chain takes with the read cache and without, and what the cache takes in this process's memory."""
 
+import random
+import time
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from bench._rig import Server
-from bench.chain import TENANT, grow, seconds, turn_of
 from store.codec import StoredTurns, encode_messages
 from store.history.cache import TurnCache
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
+from store.turn import Status, StoredMessage, Turn
 
 CACHE_BYTES = 64 << 20
 COUNTED_BYTES = 8 << 20
 READS = 150
+
+MESSAGE_TOKENS = {"user": 40, "analysis": 140, "final": 305}
+"""A turn of 485 tokens, the three messages that it usually has."""
+
+TENANT = "bench"
 
 
 @dataclass(frozen=True)
@@ -64,3 +71,36 @@ def measure_cached_bytes() -> float:
     taken = tracemalloc.get_traced_memory()[0] - began
     tracemalloc.stop()
     return taken / cache.bytes
+
+
+def turn_of(id: str, parent: str | None) -> Turn:
+    """A turn of ordinary size: messages of 485 tokens, a response and input items of about 3 KB."""
+    messages = tuple(
+        StoredMessage(
+            role="user" if kind == "user" else "assistant",
+            channel=None if kind == "user" else kind,
+            tokens=b"".join(random.randrange(200_000).to_bytes(4, "little") for _ in range(count)),
+        )
+        for kind, count in MESSAGE_TOKENS.items()
+    )
+    words = " ".join(f"word{random.randrange(2000)}" for _ in range(300))
+    response = f'{{"id":"{id}","output":[{{"type":"message","text":"{words}"}}]}}'.encode()
+    return Turn(id, parent, Status.COMPLETED, messages, response, b'[{"type":"message","role":"user"}]')
+
+
+async def seconds(action: Callable[[], Awaitable[object]]) -> float:
+    """How long one call of `action` takes."""
+    start = time.perf_counter()
+    await action()
+    return time.perf_counter() - start
+
+
+async def grow(store: ConversationHistoryStore, length: int) -> str:
+    """A new chain of `length` turns; its tip."""
+    tip: str | None = None
+    for _ in range(length):
+        turn = turn_of(store.new_id(tip), tip)
+        await store.append(TENANT, turn)
+        tip = turn.id
+    assert tip is not None
+    return tip

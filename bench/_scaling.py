@@ -6,17 +6,84 @@ them is full first; a process is full at one core. Whatever is full first is the
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from bench._sizing import Costs, Demand, Machine, busiest_node, fullest_shard
+from redis.crc import key_slot
+
+GIB = 1 << 30
+SLOTS = 16_384
+DAY_SECONDS = 86_400
 
 FULL = 0.7
 """How much of a core is planned with: behind that, those wait long who come in a burst."""
 
 SHARDS = (1, 4, 16, 64, 256)
 NODES = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What was measured: bytes of Redis a turn, and its CPU and a process's CPU for a stored turn, in seconds."""
+
+    turn_bytes: float
+    redis_seconds: float
+    process_seconds: float
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is asked for: conversations that are kept, turns in each, and days in which they come. `peak` is how many
+    times the mean the busiest moment has."""
+
+    conversations: int
+    turns: int = 10
+    days: float = 30
+    peak: float = 5
+
+    @property
+    def turns_kept(self) -> int:
+        """All turns that are stored."""
+        return self.conversations * self.turns
+
+    @property
+    def turns_a_second(self) -> float:
+        """Turns that come at the busiest moment, where as many expire as come."""
+        return self.peak * self.turns_kept / (self.days * DAY_SECONDS)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A node of Redis: its memory in bytes, and what part of it conversations may have. The rest is for event logs,
+    for connections, and for what is copied while its file is rewritten."""
+
+    memory: int = 64 * GIB
+    part: float = 0.6
+
+    @property
+    def room(self) -> float:
+        """Bytes of conversations that it holds."""
+        return self.memory * self.part
+
+
+def busiest_node(shards: int, nodes: int) -> int:
+    """The most shards on one node of a cluster that shares the slots evenly among its nodes, in order."""
+    slots = (key_slot(f"harmonium:{{{shard:02x}}}:store".encode()) for shard in range(shards))
+    return max(Counter(slot * nodes // SLOTS for slot in slots).values())
+
+
+def fullest_shard(conversations: int, shards: int, chance: random.Random) -> float:
+    """How many times the mean the fullest shard has, where conversations of uneven length begin in random shards.
+
+    Lengths are log-normal: one in a hundred is ten times the median. A shard's sum is drawn from the normal
+    distribution that the sum of so many comes to.
+    """
+    mean, variance = math.exp(0.5), (math.e - 1) * math.e
+    each = conversations / shards
+    counts = (chance.gauss(each, math.sqrt(each)) for _ in range(shards))
+    return max(chance.gauss(count * mean, math.sqrt(count * variance)) for count in counts) / (each * mean)
 
 
 class Bottleneck(Enum):

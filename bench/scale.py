@@ -29,9 +29,8 @@ from bench._harness import HOST, cpu_seconds, free_port  # noqa: E402
 from bench._peers.load import Cell, check_whole, post, run  # noqa: E402
 from bench._peers.servers import OTHER_CORE, SERVER_CORE, Peer, Place  # noqa: E402
 from bench._plots import scaled  # noqa: E402
+from bench._scaling import GIB, Costs, Demand, Machine, grid, smallest  # noqa: E402
 from bench._scaling import NODES as NODE_COUNTS  # noqa: E402
-from bench._scaling import grid, smallest  # noqa: E402
-from bench._sizing import GIB, Costs, Demand, Machine  # noqa: E402
 from bench._told import Target, all_met, table  # noqa: E402
 from tests.support.store.servers import cluster, server  # noqa: E402
 
@@ -56,7 +55,7 @@ MACHINES = {
 """Nodes of Redis. With an archive only what is in use has to be in memory."""
 
 TURN_BYTES = 2_760
-"""What a turn of 200 tokens at depth 10 holds of Redis: scripts/bench capacity."""
+"""A turn of 200 tokens at depth 10 holds so many bytes of Redis (docs/capacity.md)."""
 
 
 @dataclass(frozen=True)

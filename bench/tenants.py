@@ -7,8 +7,7 @@ conversations, and then goes on with one of them again and again, and asks for a
 then. By turns Acme does the same in a process of its own, many at once, and is held until its responses have ended: so
 what slows the machine down does so in both. A row says how long both kinds took Globex under that load and in the quiet
 between, how many of Globex' requests failed, and how many of its responses were evicted. `fairness` is who gets how
-much of a process with less room than both ask for (bench/_fairness.py); `cost` what keys and limits cost a create, and
-`keys` what many of them in the store change (bench/_cost.py).
+much of a process with less room than both ask for (bench/_fairness.py).
 """
 
 import argparse
@@ -25,11 +24,9 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench import _cost as cost  # noqa: E402
 from bench import _fairness as fairness  # noqa: E402
-from bench._asking import Connection, posted  # noqa: E402
+from bench._asking import ACME, GLOBEX, PAUSE_SECONDS, Connection, Waits, posted, request  # noqa: E402
 from bench._harness import Server  # noqa: E402
-from bench.attacks import ACME, GLOBEX, PAUSE_SECONDS, Waits, request  # noqa: E402
 
 SECONDS = 2.0
 """How long a load goes on at a time, and the quiet before it."""
@@ -54,10 +51,6 @@ TARGET = 2.0
 POLL_SECONDS = 0.002
 STEADY_SECONDS = 0.3
 FAIRNESS = "fairness"
-COSTS = {
-    "cost": f"one round trip more, and at most {cost.TARGET_US:g} µs of CPU beside it",
-    "keys": f"no round trip more, and at most {100 * cost.SAME:g} % more CPU",
-}
 METRICS_KEY = "m" * 32
 
 
@@ -279,9 +272,7 @@ def main() -> int:
     """0, or 1 when --check is given and Globex noticed more than it may."""
     parser = argparse.ArgumentParser(description="what a tenant notices of another one")
     parser.add_argument("--check", action="store_true", help="fail where Globex noticed more than it may")
-    parser.add_argument(
-        "--only", choices=(*LOADS, FAIRNESS, *COSTS), help="one load, who gets how much, or what keys and limits cost"
-    )
+    parser.add_argument("--only", choices=(*LOADS, FAIRNESS), help="one load, or who gets how much")
     parser.add_argument("--load", choices=LOADS, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -289,7 +280,7 @@ def main() -> int:
         print("ready", flush=True)
         asyncio.run(LOADS[arguments.load](arguments.port))  # type: ignore[arg-type]
         return 0
-    quiet = fair = cheap = True
+    quiet = fair = True
     if arguments.only in (None, *LOADS):
         quiet = asyncio.run(rows([arguments.only] if arguments.only else list(LOADS)))
         print(f"tenants: {'met' if quiet else 'missed'} (p99 at most {TARGET:g}x, nothing failed, nothing evicted)")
@@ -297,12 +288,7 @@ def main() -> int:
         fair = asyncio.run(fairness.rows())
         within = f"within {100 * fairness.TARGET:g} % of the weights"
         print(f"fairness: {'met' if fair else 'missed'} ({within}, nothing failed)")
-    for part, limits in COSTS.items():
-        if arguments.only in (None, part):
-            met = cost.rows(part)
-            print(f"{part}: {'met' if met else 'missed'} ({limits})")
-            cheap &= met
-    return int(arguments.check and not (quiet and fair and cheap))
+    return int(arguments.check and not (quiet and fair))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from pydoc_data.topics import topics
 from typing import NamedTuple
 
 from bench._harness import Server, connected
-from bench.capacity import PATH, body
 from service.harmony import tokens
 from store.embedded import EmbeddedServer
 from store.history.history import ConversationHistoryStore
@@ -26,6 +25,7 @@ from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
 
 TENANT = "default"
+PATH = "/v1/responses"
 CONVERSATIONS, DEPTH = 4, 50
 TOKENS = 100
 """Of the answers that the service makes: so many that each has a reasoning and a message."""
@@ -35,6 +35,12 @@ LEAST_CHARS = 60
 """The most characters of what a user says, of the reasoning, and of the answer; and the fewest of each."""
 
 AT_ONCE = 32
+
+
+def body(number: int, tokens: int, **more: object) -> bytes:
+    """A request whose answer is cut at so many tokens."""
+    words = f"Write at least 400 words about the year {1000 + number}, please, and be brief."
+    return json.dumps({"model": "gpt-oss-20b", "input": words, "max_output_tokens": tokens, **more}).encode()
 
 
 class Stored(NamedTuple):
