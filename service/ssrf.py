@@ -9,12 +9,10 @@ name, and never judge a name by its spelling.
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 LOOK_UPS_AT_ONCE = 64
 """How many names are looked up at the same time. A look-up can't be stopped, and takes half a minute where a stranger's
@@ -132,29 +130,3 @@ def _inner(address: IPv6Address) -> IPv4Address | None:
 def _translated(address: IPv6Address) -> IPv4Address | None:
     """The IPv4 address that a NAT64 makes of one of its own."""
     return IPv4Address(address.packed[-4:]) if address in NAT64 else None
-
-
-class Pinned(AbstractResolver):
-    """Resolves every host to the same addresses, those that were checked."""
-
-    def __init__(self, addresses: Sequence[str]) -> None:
-        self._addresses = addresses
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        """The addresses, with this port."""
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in self._addresses
-        ]
-
-    async def close(self) -> None:
-        """Nothing is held."""

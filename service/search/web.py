@@ -17,10 +17,11 @@ from yarl import URL
 from service.browser.html import html_page
 from service.browser.page import MAX_URL_CHARS, SOURCE, Page, text_page
 from service.build import this_build
+from service.pinned import Pinned
 from service.search.ask import BROKEN
 from service.search.encodings import decoded
 from service.search.port import SearchFailure, is_within, rest
-from service.ssrf import ForbiddenAddress, Judge, LookUp, Pinned, look_up, public_addresses
+from service.ssrf import ForbiddenAddress, Judge, LookUp, look_up, public_addresses
 
 PARSED_AT_ONCE = 2
 """How many pages a process makes texts of at the same time, each in a thread."""

@@ -21,9 +21,10 @@ import msgspec
 from yarl import URL
 
 from service.build import this_build
+from service.pinned import Pinned
 from service.settings.background import signing_key
 from service.settings.settings import Settings, variable
-from service.ssrf import ForbiddenAddress, LookUp, Pinned, look_up, public_addresses
+from service.ssrf import ForbiddenAddress, LookUp, look_up, public_addresses
 from store.jobs.outbox import Webhook
 
 MAX_WAIT_SECONDS = 3600.0

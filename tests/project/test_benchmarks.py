@@ -1,4 +1,4 @@
-"""A stream that breaks off fails a benchmark at once, as a figure that never comes helps nobody; shards lie as reckoned."""
+"""A stream that breaks off fails a benchmark at once, as a figure that never comes helps nobody."""
 
 import asyncio
 import random
