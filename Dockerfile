@@ -1,6 +1,6 @@
 # harmonium in a container: the service alone, on all of the container's addresses, as a user without privileges.
 # It needs a Redis (HARMONIUM_REDIS_URL) and keys (HARMONIUM_API_KEYS); compose.yaml brings both together.
-# --target sandbox is another image: `harmonium sandbox`, for code_interpreter, which needs neither (docs/sandbox.md).
+# --target sandbox is another image: `harmonium sandbox`, for code_interpreter, which needs neither (docs/tools.md).
 
 FROM python:3.11.14-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1

@@ -45,7 +45,7 @@ TRIES = 5
 _LIMIT = "limit:"
 """What the field of a limit begins with."""
 
-_BACK = "upgrade this process, or go back to a backup from before the upgrade (docs/upgrading.md)"
+_BACK = "upgrade this process, or go back to a backup from before the upgrade (docs/operating.md)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def mismatch(terms: Terms, record: Record, *, unused: bool = False) -> LayoutMis
     if _written_by(terms, record, unused) < terms.needs:
         has = record.layout or FIRST
         lacks = f"what this process is set to do needs layout {terms.needs}, and the store has layout {has}"
-        once = "once no older release uses the store, as none can from then on (docs/upgrading.md)"
+        once = "once no older release uses the store, as none can from then on (docs/operating.md)"
         return LayoutMismatch(lacks, f"set {_variable('store_layout')}={terms.needs} {once}")
     if terms.shards < record.shards:
         return _too_few(terms.shards, f"the store has {record.shards} shards", record.shards)

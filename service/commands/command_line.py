@@ -226,7 +226,7 @@ def sandbox(
     """Run Python that a model writes, in confined sessions, until Ctrl-C or SIGTERM.
 
     Services name where it listens in `HARMONIUM_SANDBOX`. It needs no network and no Redis, and nothing of the service:
-    give it a machine, or a container, of its own. docs/sandbox.md says against whom each protects.
+    give it a machine, or a container, of its own. docs/tools.md says against whom each protects.
 
     It first has a session try all that it must not be able to do. If anything of that succeeds, it says what, and ends
     with status 1. Over TCP it needs `HARMONIUM_SANDBOX_KEY`.
@@ -369,9 +369,9 @@ def backup(
     it is FILE.partial, and `--resume` goes on with that. A file that is there is never replaced. Nothing in the store
     changes, and nothing counts as used by it.
 
-    Event logs, responses under way and webhooks that wait aren't in it; docs/backup.md has all of that, and a line for
-    cron. The exit status is 0 for a file that has everything, 1 if some turns could not be read (or, with `--verify`,
-    for a file that isn't whole), 2 if there is none.
+    Event logs, responses under way and webhooks that wait aren't in it; docs/operating.md has all of that, and a line
+    for cron. The exit status is 0 for a file that has everything, 1 if some turns could not be read (or, with
+    `--verify`, for a file that isn't whole), 2 if there is none.
     """
     settings = _load(redis_url=redis_url, data_dir=data_dir)
     from service.commands import backup as saving

@@ -50,7 +50,7 @@ ANSWER_SECONDS = 2.0
 
 MAX_ANSWER_BYTES = 1 << 16
 
-SANDBOX_REMEDY = "docs/sandbox.md says what each reason means, and what to do"
+SANDBOX_REMEDY = "docs/tools.md says what each reason means, and what to do"
 ARCHIVE_REMEDY = "docs/archive.md says what a store has to do, and what each warning means"
 FOLDER_REMEDY = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
 

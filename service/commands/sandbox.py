@@ -50,7 +50,7 @@ def run(settings: Settings) -> None:
         try:
             uvloop.run(_serve(settings, listener))
         except Unusable as error:
-            raise StartError(f"no sandbox is to be had here: {error}; see docs/sandbox.md") from error
+            raise StartError(f"no sandbox is to be had here: {error}; see docs/tools.md") from error
         finally:
             close_logs()
             if settings.sandbox_listen.startswith(UNIX):

@@ -14,7 +14,7 @@ import uvicorn
 from openai import AsyncOpenAI
 
 from service.background.timing import TIMING, Timing
-from service.commands.serve import listen
+from service.commands.serve import KEEP_ALIVE_SECONDS, listen
 from service.engine.port import Engine, ModelCard
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
 from service.sandbox.port import Sandbox
@@ -94,6 +94,7 @@ async def serving(
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,  # uvicorn's own is as long as clients keep one, so these race
     )
     config.connection_limits = ConnectionLimits(send_seconds=settings.send_seconds)  # type: ignore[attr-defined]
     server = _Server(config)
