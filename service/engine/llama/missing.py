@@ -17,8 +17,8 @@ MAX_MISSING = 16
 def missing_ids(content: bytes, last: int, count: int) -> list[int]:
     """The `count` ids before `last`, whose bytes together are `content`. Raises ValueError where there are none such.
 
-    Where bytes can be cut in several ways, which some characters of four bytes can (128 from U+1F000 to U+1FFFF), the one with the longest
-    beginning is taken.
+    Where bytes can be cut in several ways, the one with the longest beginning is taken. Some characters of four bytes
+    can, as 128 from U+1F000 to U+1FFFF.
     """
     end = byte_table()[last]
     if count > MAX_MISSING or not end or not content.endswith(end):
