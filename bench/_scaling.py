@@ -26,7 +26,7 @@ NODES = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured: bytes of Redis a turn, and its CPU and a process's CPU for a stored turn, in seconds."""
+    """Measured figures: bytes of Redis a turn, and its CPU and a process's CPU for a stored turn, in seconds."""
 
     turn_bytes: float
     redis_seconds: float
@@ -35,7 +35,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Demand:
-    """What is asked for: conversations that are kept, turns in each, and days in which they come. `peak` is how many
+    """The wanted load: conversations that are kept, turns in each, and days in which they come. `peak` is how many
     times the mean the busiest moment has."""
 
     conversations: int
