@@ -21,7 +21,7 @@ from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
 from tests.support.archive.kept import kept
-from tests.support.documents import read, rows
+from tests.support.documents import read, rows, section
 
 TENANT = "acme"
 WORDS = "my secret words"
@@ -160,7 +160,7 @@ def test_a_server_that_is_not_there_ends_it_with_status_2_and_one_line() -> None
 
 
 def test_every_fault_has_its_row_in_the_document_as_the_command_says_it() -> None:
-    shown = {tuple(row) for row in rows(read("docs/operating.md")) if row[0].strip("`") in MEANINGS}
+    shown = {tuple(row) for row in rows(section(read("docs/operating.md"), "fsck")) if row[0].strip("`") in MEANINGS}
     assert shown == {(f"`{word}`", meaning.says, meaning.repair) for word, meaning in MEANINGS.items()}
 
 

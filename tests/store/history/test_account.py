@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -122,12 +123,18 @@ async def conversations(store: ConversationHistoryStore, count: int, size: int) 
             await named.delete(TENANT, id)
 
 
+async def looked(own: Redis) -> list[Any]:
+    """Its memory and its connections at one moment: between two commands it may give back a connection's buffers."""
+    async with own.pipeline(transaction=True) as both:
+        return await both.info("memory").client_list().execute()
+
+
 async def held_bytes(own: Redis) -> int:
     """What the server holds for what is stored: without connections and what waits to be written to its file."""
-    memory = await until(
-        lambda: own.info("memory"), DEADLINE_SECONDS, wanted=lambda memory: not memory["lazyfree_pending_objects"]
+    memory, connections = await until(
+        lambda: looked(own), DEADLINE_SECONDS, wanted=lambda seen: not seen[0]["lazyfree_pending_objects"]
     )
-    clients = sum(int(each["tot-mem"]) for each in await own.client_list())
+    clients = sum(int(each["tot-mem"]) for each in connections)
     return memory["used_memory"] - clients - memory["mem_aof_buffer"]
 
 
