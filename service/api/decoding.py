@@ -2,16 +2,20 @@
 
 Large members stay `msgspec.Raw` until they are needed, so that neither a huge list nor a deep one costs more than a
 scan. Every fault of the sender's becomes an InvalidRequest here; nothing else may escape.
+
+Of a member that nobody knows it is said where the Responses API has what it is for, or which name it resembles. Nothing
+is ever taken under another name: a refusal that has the right one is mended once, a guess is never seen.
 """
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect
 
-from service.api.unknown import advice
 from service.errors import InvalidRequest, shown
 
 T = TypeVar("T")
@@ -43,6 +47,34 @@ _TYPES = {
     "array": "an array",
     "null": "null",
 }
+
+_type_info = lru_cache(maxsize=128)(inspect.type_info)
+"""Takes 0.7 ms for a create request; kept, as it would be asked for with each that is refused."""
+
+MOVED = {
+    "messages": "In the Responses API they are 'input'.",
+    "max_tokens": "In the Responses API it is 'max_output_tokens'.",
+    "max_completion_tokens": "In the Responses API it is 'max_output_tokens'.",
+    "response_format": "In the Responses API it is 'text.format'.",
+    "json_schema": "In the Responses API its members stand beside 'type'.",
+    "reasoning_effort": "In the Responses API it is 'reasoning.effort'.",
+    "verbosity": "In the Responses API it is 'text.verbosity'.",
+    "function": "In the Responses API its members stand beside 'type'.",
+    "functions": "In the Responses API they are 'tools'.",
+    "function_call": "In the Responses API it is 'tool_choice', and what a model calls is an item of that type.",
+    "tool_calls": "In the Responses API each is an item of type 'function_call'.",
+    "tool_call_id": "In the Responses API it is the 'call_id' of an item of type 'function_call_output'.",
+    "n": "The Responses API makes one answer a request.",
+    "logprobs": 'In the Responses API they are "include": ["message.output_text.logprobs"], with \'top_logprobs\'.',
+    "max_new_tokens": "In the Responses API it is 'max_output_tokens'.",
+}
+"""Names of Chat Completions, and what the Responses API has in their place."""
+
+_ALIKE = 0.7
+"""From which likeness on a name is guessed: one letter of three may be wrong."""
+
+_NAME_CHARS = 64
+"""How long a name may be for which another is looked."""
 
 
 def decode(raw: bytes | msgspec.Raw, decoder: "msgspec.json.Decoder[T]", where: str = "") -> T:
@@ -169,10 +201,6 @@ def _kinds_at(expected: Any, path: str) -> list[inspect.Type]:
     return kinds
 
 
-_type_info = lru_cache(maxsize=128)(inspect.type_info)
-"""Takes 0.7 ms for a create request; kept, as it would be asked for with each that is refused."""
-
-
 def _alternatives(expected: inspect.Type) -> list[inspect.Type]:
     return list(expected.types) if isinstance(expected, inspect.UnionType) else [expected]
 
@@ -242,3 +270,11 @@ class Kind(msgspec.Struct):
 KIND = decoder_of(Kind)
 ANY_OBJECT = decoder_of(dict[str, Any])
 _LIST = decoder_of(list[msgspec.Raw] | None)
+
+
+def advice(name: str, known: Iterable[str]) -> str:
+    """What to do about a member that is called `name`, where those that are `known` were expected."""
+    if name in MOVED:
+        return MOVED[name]
+    alike = get_close_matches(name, known, n=1, cutoff=_ALIKE) if len(name) <= _NAME_CHARS else []
+    return f"Did you mean '{alike[0]}'?" if alike else "Check its spelling, or leave it out."

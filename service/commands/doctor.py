@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from service.commands.client.load.one import one_response
+from service.commands.client.bench import one_response
 from service.commands.client.service import Service
 from service.commands.serve import StartError, address_of, listen, url_of
 from service.engine.port import Engine, EngineUnavailable

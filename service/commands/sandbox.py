@@ -15,8 +15,7 @@ import uvloop
 
 from service import logs
 from service.commands.serve import StartError, allow_files, configure_logs, listen
-from service.commands.signals import exit_on_signals
-from service.commands.watchdog import watched
+from service.commands.signals import exit_on_signals, watched
 from service.commands.worker import inner_server
 from service.sandbox.app import SandboxApp
 from service.sandbox.choose import own_sandbox

@@ -30,9 +30,8 @@ from uvicorn.supervisors import Multiprocess
 
 from service import logs
 from service.commands.joining import join, stored_responses
-from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts
+from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts, watched
 from service.commands.terminal import TerminalFormatter, card
-from service.commands.watchdog import watched
 from service.metrics.processes import shared_folder
 from service.settings.archive import SQLITE
 from service.settings.keys import Keys, warn_of_short

@@ -3,26 +3,40 @@
 The first Ctrl-C lets open streams finish, the second one cuts them off: their responses are stored as they are, and the
 process ends as it does otherwise. With several workers the terminal's Ctrl-C is for the supervisor alone, which tells
 them. Nothing here may know a route or a request.
+
+A process whose event loop stands still ends too (`watched`), so that it is started again and others take over its
+responses. A call into C that doesn't return holds Python's lock: no thread runs any more, and no handler of a signal
+either, so that not even SIGTERM ends the process. The kernel still counts. It sends SIGPROF once the process has used
+so many seconds of processor time and the loop has not set the timer anew; the log then says where Python stood. Time
+in which a process was frozen, or waited for a disk, doesn't count.
 """
 
 import asyncio
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from multiprocessing import parent_process, resource_tracker
 from types import FrameType
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.settings.settings import Settings
 from service.web.stopping import HANG_UP, STOP_SIGNALS
 
 HURRY = signal.SIGUSR1
 """What a process that stops gets at the second Ctrl-C: cut off what is still open."""
 
 PR_SET_PDEATHSIG = 1
+
+STDERR = 2
+"""Its file: whatever stands in its place in Python, the kernel's signal is answered without it."""
+
+BEAT_SECONDS = 0.25
+"""How often the loop says that it runs."""
 
 
 def exit_on_signals(*, rereads: bool = False) -> None:
@@ -108,3 +122,26 @@ class Open:
         tasks, self._tasks = self._tasks, set()  # each once: what it does then is to come to its end
         for task in tasks:
             task.cancel()
+
+
+@asynccontextmanager
+async def watched(settings: Settings) -> AsyncGenerator[None]:
+    """Until the end of the block this process ends where its loop stands still for `stall_seconds`."""
+    faulthandler.register(signal.SIGPROF, file=STDERR, all_threads=False, chain=True)
+    beating = asyncio.create_task(_beat(_seconds(settings)))
+    try:
+        yield
+    finally:
+        beating.cancel()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _seconds(settings: Settings) -> float:
+    """The processor time until the end. It is that of all threads, of which vLLM has one for each core."""
+    return settings.stall_seconds * (len(os.sched_getaffinity(0)) if settings.engine == "vllm-local" else 1)
+
+
+async def _beat(seconds: float) -> None:
+    while True:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        await asyncio.sleep(BEAT_SECONDS)

@@ -19,11 +19,10 @@ from service import logs
 from service.background.tasks import Background
 from service.commands.joining import join
 from service.commands.serve import StartError, allow_files, check_url, configure_logs, listen, tell_service_links
-from service.commands.signals import exit_on_signals
-from service.commands.watchdog import watched
+from service.commands.signals import exit_on_signals, watched
 from service.engine.port import EngineUnavailable
 from service.harmony import tokens
-from service.metrics.lag import lag_counted
+from service.metrics.counters import lag_counted
 from service.responses.service import Service, close_service, open_service, reread, start_service
 from service.settings.settings import Settings, variable
 from service.web.app import create_probe_app

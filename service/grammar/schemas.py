@@ -16,8 +16,9 @@ from typing import Any, cast
 from service.errors import InvalidRequest, invalid_value
 from service.grammar.regex import MAX_SIZE, anchored, read_pattern, size
 from service.grammar.schema_kinds import COMBINED, REFUSED, Sort, disjoint, sort_of
-from service.grammar.schema_references import NAME_SHOWN, References
 from service.grammar.schema_values import (
+    NAME_SHOWN,
+    References,
     Schema,
     check,
     checked_alone,

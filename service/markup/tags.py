@@ -5,7 +5,8 @@ names marks by their tokens where they are one, so that no text spells one. Wher
 free text is `any_text` without that spelling, which xgrammar has and llama.cpp's grammars have not.
 
 Calls are written as the models' templates write them, so a tag allows less than what the parsers read. A model with
-nothing asked of it gets no tag.
+nothing asked of it gets no tag. A server that reads its model itself is told of tools and formats as Chat Completions
+has it: there it is the server's to see that they hold, and the check at the end sees whether it did.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,10 @@ from service.markup.parsers.parser import MARKUPS
 from service.markup.parsers.stream import Markup, Part
 
 _ANY_OBJECT = {"type": "json_schema", "json_schema": {"type": "object"}}
+
+_BAR, _LOW = "\uff5c", "\u2581"
+
+_DSML = f"{_BAR}DSML{_BAR}"
 
 
 class Callable(msgspec.Struct, frozen=True):
@@ -54,10 +59,6 @@ class Form(msgspec.Struct, frozen=True):
     between: str = "\n"
     numbered: bool = False
     """Whether the name has a number behind it."""
-
-
-_BAR, _LOW = "\uff5c", "\u2581"
-_DSML = f"{_BAR}DSML{_BAR}"
 
 
 def _mark(words: str) -> str:
@@ -250,3 +251,24 @@ def _either(formats: Sequence[Format]) -> Format:
 
 def _json(form: Any) -> str:
     return msgspec.json.encode({"type": "structural_tag", "format": form}).decode()
+
+
+def tools_asked(tools: bytes, able: Mapping[str, str | None]) -> bytes:
+    """Of tools in JSON those that may be called. `able` has the format of the arguments of each (grammar/tags.py) by
+    name, None for any object.
+    """
+    listed = msgspec.json.decode(tools, type=list[dict[str, Any]])
+    kept = [each for each in listed if each["function"]["name"] in able]
+    for each in kept:
+        if able[each["function"]["name"]] is not None:
+            each["function"]["strict"] = True
+    return msgspec.json.encode(kept)
+
+
+def response_format(content: str) -> bytes:
+    """The format of an answer (grammar/tags.py); empty where it is none of JSON."""
+    form = msgspec.json.decode(content_tag(content))["format"]
+    if form["type"] != "json_schema":
+        return b""
+    schema = {"name": "answer", "strict": True, "schema": form["json_schema"]}
+    return msgspec.json.encode({"type": "json_schema", "json_schema": schema})

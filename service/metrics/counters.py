@@ -5,7 +5,9 @@ asked for or anything else that a client can make up: each of its values is a ti
 once a request, a response or a batch, never once a token: that costs a microsecond.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from itertools import product
 from time import monotonic
@@ -56,6 +58,20 @@ Kind = Counter | Gauge | Histogram
 
 disable_created_metrics()  # a second series beside each, with the time at which it began, that nobody asks for
 
+_DECLARED = "declared"
+
+_FAILURES: Sequence[tuple[type[EngineError], str]] = (
+    (EngineRefused, "refused"),
+    (EngineOverloaded, "overloaded"),
+    (EngineUnavailable, "unavailable"),
+    (EngineError, "failed"),
+)
+"""The most special first."""
+
+LOOK_SECONDS = 0.25
+"""How often it is looked how late the event loop is. Never more often: each look wakes a process that may have nothing
+to do."""
+
 
 class Description:
     """A metric as it is declared: its name, what it tells, and the values that each of its labels may have.
@@ -82,9 +98,6 @@ class Description:
             for values in product(*self.labels.values()):
                 metric.labels(*values)
         return metric
-
-
-_DECLARED = "declared"
 
 
 def metric(name: str, tells: str, buckets: tuple[float, ...] = (), **labels: tuple[str, ...]) -> Any:
@@ -333,15 +346,6 @@ class Metrics:
         self.store_confirm_seconds.observe(seconds)
 
 
-_FAILURES: Sequence[tuple[type[EngineError], str]] = (
-    (EngineRefused, "refused"),
-    (EngineOverloaded, "overloaded"),
-    (EngineUnavailable, "unavailable"),
-    (EngineError, "failed"),
-)
-"""The most special first."""
-
-
 def declared() -> Iterator[tuple[str, type[Kind], Description]]:
     """Every metric: its attribute, its kind and what is declared of it."""
     kinds = get_type_hints(Metrics)
@@ -356,3 +360,20 @@ def make_metrics(workers: int = 1) -> Metrics:
     registry = CollectorRegistry()
     made: dict[str, Any] = {name: description.make(kind, registry) for name, kind, description in declared()}
     return Metrics(registry=registry, slot=slot, **made)
+
+
+@asynccontextmanager
+async def lag_counted(metrics: Metrics) -> AsyncGenerator[None]:
+    """Until the end of the block it is counted how late this loop wakes a task: everybody on it waits for that."""
+    looking = asyncio.create_task(_look(metrics))
+    try:
+        yield
+    finally:
+        looking.cancel()
+
+
+async def _look(metrics: Metrics) -> None:
+    while True:
+        began = monotonic()
+        await asyncio.sleep(LOOK_SECONDS)
+        metrics.loop_lag_seconds.observe(max(0.0, monotonic() - began - LOOK_SECONDS))

@@ -3,7 +3,10 @@
 A conformance suite (tests/support/search) defines what a back end must do.
 """
 
-from collections.abc import Iterable
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
 from itertools import islice
 from time import sleep
 from typing import Protocol
@@ -23,6 +26,12 @@ REST_SECONDS = 0.0001
 
 MAX_TITLE_CHARS = 300
 MAX_SNIPPET_CHARS = 500
+
+AT_ONCE = 16
+"""How many searches and pages are under way in a process: each holds a page as it was sent, or a thread."""
+
+EACH_AT_ONCE = 4
+"""How many of them are one tenant's. Those that come behind wait for their turn."""
 
 
 class SearchFailure(Exception):
@@ -84,3 +93,24 @@ def is_address(url: str) -> bool:
     if len(url) > MAX_URL_CHARS or not url.startswith(("http://", "https://")):
         return False
     return url.isprintable() and not any(letter in url for letter in ' <>"\\【】†') and bool(host_of(url))
+
+
+class Places:
+    """The places of a process."""
+
+    def __init__(self, at_once: int = AT_ONCE, each: int = EACH_AT_ONCE) -> None:
+        self._all = asyncio.Semaphore(at_once)
+        self._own: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(each))
+        self._wanted: defaultdict[str, int] = defaultdict(int)
+
+    @asynccontextmanager
+    async def taken(self, tenant: str) -> AsyncGenerator[None]:
+        """A place of a tenant's, once there is one, until the end of the block."""
+        self._wanted[tenant] += 1
+        try:
+            async with self._own[tenant], self._all:
+                yield
+        finally:
+            self._wanted[tenant] -= 1
+            if not self._wanted[tenant]:
+                del self._wanted[tenant], self._own[tenant]

@@ -3,11 +3,18 @@
 The model names addresses, and pages do by their links and redirects, so any of them may want to lead into the
 operator's network. Each is judged anew: its host is resolved once, all its addresses have to be public, and the
 connection goes to one of these, whatever the name resolves to a moment later. Only GET, no cookies, nothing compressed.
+
+The encodings are those that browsers know (https://encoding.spec.whatwg.org). A server says which, so it is looked up
+here and never among Python's codecs: one of those takes an hour for some megabytes (punycode), others give halves of
+characters, which nothing can store (utf-7, unicode_escape).
 """
 
 import asyncio
+import codecs
+import re
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -19,7 +26,6 @@ from service.browser.page import MAX_URL_CHARS, SOURCE, Page, text_page
 from service.build import this_build
 from service.pinned import Pinned
 from service.search.ask import BROKEN
-from service.search.encodings import decoded
 from service.search.port import SearchFailure, is_within, rest
 from service.ssrf import ForbiddenAddress, Judge, LookUp, look_up, public_addresses
 
@@ -39,6 +45,47 @@ TEXTS = ("application/json", "application/xml", "application/atom+xml", "applica
 """What is text beside `text/*`."""
 
 _UNLIMITED = aiohttp.ClientTimeout(total=None, sock_connect=None)
+
+_ALIKE = (
+    ("utf-8", "utf-8 utf8 unicode-1-1-utf-8"),
+    ("utf-16-le", "utf-16 utf-16le unicode ucs-2 iso-10646-ucs-2"),
+    ("utf-16-be", "utf-16be"),
+    ("cp1252", "windows-1252 cp1252 iso-8859-1 iso8859-1 latin1 latin-1 l1 us-ascii ascii"),
+    ("cp1254", "windows-1254 cp1254 iso-8859-9 latin5 l5"),
+    ("cp874", "windows-874 iso-8859-11 tis-620"),
+    ("iso-8859-8", "iso-8859-8 iso-8859-8-i hebrew visual logical"),
+    ("cp866", "ibm866 cp866"),
+    ("koi8-r", "koi8-r koi8 koi"),
+    ("koi8-u", "koi8-u koi8-ru"),
+    ("mac-roman", "macintosh x-mac-roman mac"),
+    ("mac-cyrillic", "x-mac-cyrillic x-mac-ukrainian"),
+    ("gb18030", "gb18030 gbk gb2312 gb-2312-80 x-gbk chinese"),
+    ("big5hkscs", "big5 big5-hkscs x-x-big5 cn-big5"),
+    ("euc-jp", "euc-jp x-euc-jp"),
+    ("cp932", "shift-jis shift_jis sjis x-sjis ms932 windows-31j"),
+    ("iso2022_jp", "iso-2022-jp"),
+    ("cp949", "euc-kr korean ks-c-5601-1987 ks_c_5601-1987 windows-949"),
+)
+
+_NUMBERED = tuple(
+    (f"iso-8859-{part}", f"iso-8859-{part} iso8859-{part}") for part in (2, 3, 4, 5, 6, 7, 10, 13, 14, 15, 16)
+)
+
+_WINDOWS = tuple((f"cp{page}", f"windows-{page} cp{page}") for page in (1250, 1251, 1253, 1255, 1256, 1257, 1258))
+
+CODECS: Mapping[str, str] = MappingProxyType(
+    {label: codec for codec, labels in (*_ALIKE, *_NUMBERED, *_WINDOWS) for label in labels.split()}
+)
+"""Python's codecs, by what an encoding is called, in small letters."""
+
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+
+_META = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
+
+_META_WITHIN = 2_048
+
+DECODED_BYTES = 64 << 10
+"""How much is decoded at once: all other threads wait meanwhile."""
 
 
 class PageLimits(msgspec.Struct, frozen=True):
@@ -184,3 +231,22 @@ def _page(sent: _Sent, *, source: bool) -> Page:
     if source:
         return text_page(f"{SOURCE}{sent.url}", "", text)
     return html_page(text, sent.url, rest) if sent.kind in HTML else text_page(sent.url, "", text)
+
+
+def decoded(body: bytes, said: str | None, *, html: bool) -> str:
+    """The text of a body: by the mark at its beginning, by what was `said` of it, by what some HTML says of itself, or
+    else as UTF-8. What can't be decoded is replaced.
+    """
+    for mark, codec in _MARKS:
+        if body.startswith(mark):
+            return _text(body[len(mark) :], codec)
+    codec = CODECS.get((said or "").strip().lower())
+    if codec is None and html and (itself := _META.search(body[:_META_WITHIN])):
+        codec = CODECS.get(itself[1].decode().lower(), "utf-8")
+        codec = "utf-8" if codec.startswith("utf-16") else codec  # else this could not have been read
+    return _text(body, codec or "utf-8")
+
+
+def _text(body: bytes, codec: str) -> str:
+    parts = (body[start : start + DECODED_BYTES] for start in range(0, len(body), DECODED_BYTES))
+    return "".join(codecs.iterdecode(parts, codec, "replace"))

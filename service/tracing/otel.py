@@ -4,22 +4,27 @@
 
 A request is sampled as its client's `traceparent` says, or else by the ratio; an attempt at a background response as
 its submission was. Spans are sent by the SDK's thread, and a receiver that is away, slow or full costs spans and
-nothing else. Never export from the event loop.
+nothing else, which is said once in a while. Never export from the event loop.
+
+What clients have told has ids of another form. One of them always becomes the same id, and that of another tenant
+never: nobody writes into the traces of others.
 """
 
 import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from random import random
-from time import time_ns
+from time import monotonic, time_ns
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, TraceIdRatioBased
 from opentelemetry.trace import (
@@ -41,8 +46,6 @@ from opentelemetry.util.types import AttributeValue
 from service.logs import event
 from service.spans import SCOPE, Fact, Headers, Kind, Span, Told, Tracer
 from service.tracing.contents import instructions_shown, shortened, shown
-from service.tracing.ids import span_id, trace_id
-from service.tracing.sending import Sending, otlp
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +71,14 @@ _KINDS = {
 _IDS = RandomIdGenerator()
 _PROPAGATOR = TraceContextTextMapPropagator()
 _NOTHING = Context()
+
+TRACE_BYTES, SPAN_BYTES = 16, 8
+
+SAID_SECONDS = 60.0
+"""How often it is said that spans are lost."""
+
+_QUIET = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
+"""The loggers of the SDK that say it each time, with the receiver's words."""
 
 
 class Bounds(NamedTuple):
@@ -270,3 +281,58 @@ def _headers_of(span: OtelSpan) -> Headers:
 
 def _context(trace: int, span: int) -> SpanContext:
     return SpanContext(trace, span, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+
+def trace_id(tenant: str, id: str) -> int:
+    """The 128 bits of a trace."""
+    return _hashed(tenant, id, TRACE_BYTES)
+
+
+def span_id(tenant: str, id: str) -> int:
+    """The 64 bits of a span."""
+    return _hashed(tenant, id, SPAN_BYTES)
+
+
+def _hashed(tenant: str, id: str, size: int) -> int:
+    digest = blake2b(id.encode(), key=tenant.encode()[:64], digest_size=size).digest()
+    return int.from_bytes(digest) or 1  # 0 is no id
+
+
+def otlp(url: str, headers: Mapping[str, str]) -> SpanExporter:
+    """The exporter to an OTLP receiver, at this very URL. Its time is OTEL_EXPORTER_OTLP_TIMEOUT's, 10 s by default."""
+    return OTLPSpanExporter(endpoint=url, headers=dict(headers))
+
+
+class Sending(SpanExporter):
+    """An exporter of which it is said once in a while how many spans it lost. `place` is where they should go."""
+
+    def __init__(self, exporter: SpanExporter, place: str, now: Callable[[], float] = monotonic) -> None:
+        self._exporter = exporter
+        self._place = place
+        self._now = now
+        self._lost = 0
+        self._said: float | None = None
+        for name in _QUIET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """See SpanExporter."""
+        result = self._exporter.export(spans)
+        if result is SpanExportResult.SUCCESS:
+            if self._said is not None:
+                event(logger, logging.INFO, "spans are sent again", url=self._place)
+            self._said, self._lost = None, 0
+            return result
+        self._lost += len(spans)
+        if self._said is None or self._now() - self._said >= SAID_SECONDS:
+            event(logger, logging.WARNING, "spans could not be sent", url=self._place, spans=self._lost)
+            self._said, self._lost = self._now(), 0
+        return result
+
+    def shutdown(self) -> None:
+        """See SpanExporter."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """See SpanExporter."""
+        return self._exporter.force_flush(timeout_millis)

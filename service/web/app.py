@@ -24,7 +24,7 @@ from service.engine.port import Engine, EngineError, EngineUnavailable
 from service.errors import ApiError, fault
 from service.harmony import tokens
 from service.logs import event
-from service.metrics.lag import lag_counted
+from service.metrics.counters import lag_counted
 from service.metrics.scrape import Exposition, limits_of, read_shards
 from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.service import Service, close_service, open_service, reread, start_service

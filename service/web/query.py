@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
-from service.api.unknown import advice
+from service.api.decoding import advice
 from service.errors import InvalidRequest, shown
 
 EVERYWHERE = frozenset({"api-version"})

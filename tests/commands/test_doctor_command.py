@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from typer.testing import CliRunner, Result
 
+from service.commands.client.bench import one_response
 from service.commands.client.errors import Refused
-from service.commands.client.load.one import one_response
 from service.commands.client.profile import Profile
 from service.commands.client.service import Json, Service
 from service.commands.command_line import app

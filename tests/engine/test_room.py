@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.connections.contact import Contact
+from service.engine.connections.pool import Contact
 from service.engine.names import Place
 from service.engine.port import EngineOverloaded, EngineUnavailable, Load, Sampling
 from service.engine.servers.admission import FIRST_EXPECTED

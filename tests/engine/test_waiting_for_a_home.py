@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.connections.contact import Contact
+from service.engine.connections.pool import Contact
 from service.engine.names import Place
 from service.engine.port import Generation, Sampling
 from service.engine.servers.admission import Admission, Held, Reach, Ticket

@@ -18,8 +18,7 @@ from service.api.events import Error, OutputItemAdded
 from service.api.response import Reasoning
 from service.errors import ApiError
 from service.metrics import scrape
-from service.metrics.counters import Pace, declared, make_metrics
-from service.metrics.lag import LOOK_SECONDS, lag_counted
+from service.metrics.counters import LOOK_SECONDS, Pace, declared, lag_counted, make_metrics
 from service.metrics.processes import Together
 from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition, limits_of
 from service.settings.core import METRICS_FOLDER

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.search.encodings import CODECS, DECODED_BYTES, decoded
+from service.search.web import CODECS, DECODED_BYTES, decoded
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.search.places import Places
+from service.search.port import Places
 from tests.support.waiting import until
 
 

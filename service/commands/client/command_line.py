@@ -15,13 +15,13 @@ import typer
 
 from service.commands.client import asking, chatting, printing, reading
 from service.commands.client import jobs as watching
+from service.commands.client.bench import app as bench
 from service.commands.client.completion import completion
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
-from service.commands.client.last import keep_last, last_of
-from service.commands.client.load.command_line import app as load
 from service.commands.client.options import AsJson, Id, environment, talking
+from service.commands.client.profile import keep_last, last_of
 from service.commands.client.service import Json, Service
-from service.commands.client.trees.command_line import app as trees
+from service.commands.client.trees import app as trees
 
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 """Of what is read from stdin or a file: the service takes no more by default."""
@@ -194,7 +194,7 @@ def _show_tokens(pages: Iterator[Json], *, as_json: bool) -> None:
 
 
 app.add_typer(trees, name="")
-app.add_typer(load, name="")
+app.add_typer(bench, name="")
 
 
 @app.command()

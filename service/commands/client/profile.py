@@ -11,8 +11,12 @@ Profiles are in `~/.config/harmonium/config.toml` (`$XDG_CONFIG_HOME` if set):
 
 A key is never an option, as every user of a machine can read the list of processes; nor is it in that file, which
 people show to each other.
+
+The last response that was asked for here lies in `~/.local/state/harmonium/last.json` (`$XDG_STATE_HOME` if set), so
+that `ask -c` can continue it: one id for each service, and nothing that anybody said.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +33,9 @@ MAX_FILE_BYTES = 65_536
 MAX_KEY_CHARS = 512
 
 _KEY = re.compile(r"[\x21-\x7e]+")
+
+MAX_SERVICES = 32
+"""Of how many services the last response is known; the one that was used first is forgotten first."""
 
 
 class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,3 +146,37 @@ def _checked_key(key: str | None) -> str | None:
 
 def _wrong(message: str) -> ClientError:
     return ClientError(message, EXIT_USAGE)
+
+
+def last_of(url: str, environment: Mapping[str, str]) -> str:
+    """The id to continue. Raises ClientError where there is none."""
+    id = _known(_last_file(environment)).get(url)
+    if id is None:
+        raise ClientError(f"nothing was asked of {url} from here yet; name a response with --from")
+    return id
+
+
+def keep_last(url: str, id: str, environment: Mapping[str, str]) -> None:
+    """Remember the id. Raises OSError."""
+    file = _last_file(environment)
+    known = _known(file)
+    known.pop(url, None)
+    kept = dict([*known.items(), (url, id)][-MAX_SERVICES:])
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    new.write_bytes(msgspec.json.encode(kept))
+    new.replace(file)
+
+
+def _last_file(environment: Mapping[str, str]) -> Path:
+    folder = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(folder) / "harmonium" / "last.json"
+
+
+def _known(file: Path) -> dict[str, str]:
+    """What is known; nothing where the file isn't there or isn't ours any more."""
+    try:
+        with file.open("rb") as opened:
+            return msgspec.json.decode(opened.read(MAX_FILE_BYTES), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return {}

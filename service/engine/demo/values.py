@@ -16,7 +16,7 @@ from service.engine.demo.words import TEXT_CHARS, Words
 from service.errors import InvalidRequest
 from service.grammar.checks import is_valid
 from service.grammar.schema_kinds import KINDS
-from service.grammar.schema_references import References
+from service.grammar.schema_values import References
 
 DEPTH = 64
 """How deep values are nested at most."""

@@ -15,8 +15,8 @@ from pathlib import PurePath
 
 import msgspec
 
-from service.engine.llama import missing, wire
-from service.engine.llama.answer import LlamaAnswer
+from service.engine.llama import wire
+from service.engine.llama.answer import LlamaAnswer, parts
 from service.engine.pass_through import Passed
 from service.engine.port import EngineError, EngineUnavailable, Generation
 from service.engine.servers.kind import Ask, Facts, Request, Wanted
@@ -56,7 +56,7 @@ class Llama:
         served, harmony = await self._served(ask, wanted)
         traits = frozenset({GUIDED}) if status == 200 else frozenset[str]()
         if harmony:
-            await asyncio.to_thread(missing.parts)  # now, as no stream may wait for it
+            await asyncio.to_thread(parts)  # now, as no stream may wait for it
             return msgspec.structs.replace(served, traits=traits)
         path = wire.read_props(await _asked(ask, "/props")).model_path
         speech = await speech_of(pieces_of(ask), partial(_written, ask), f"{served.model} {PurePath(path).name}")

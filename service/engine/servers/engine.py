@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from service.engine.connections.connection import Connection
-from service.engine.connections.contact import Contact
+from service.engine.connections.pool import Contact
 from service.engine.names import Names, Place, is_name
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (

@@ -20,10 +20,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from service.engine.connections.connection import Connection
-from service.engine.connections.contact import Contact, bounded
-from service.engine.connections.dialing import Unconnected
-from service.engine.connections.outgoing import target_of
+from service.engine.connections.connection import Connection, target_of
+from service.engine.connections.pool import Contact, Unconnected, bounded
 from service.engine.names import Place
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (

@@ -5,15 +5,38 @@ from collections.abc import Mapping, Sequence
 
 from service.engine.pass_through import Passed
 from service.engine.port import Defaults, EngineError, EngineUnavailable, Generation
+from service.engine.servers.answer import Answer
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import Ask, Facts, Request, Told, Wanted
 from service.engine.servers.speech import Disarming, Pieces, Written, speech_of
 from service.engine.servers.token_ids import TokenIdServers, asked, served
 from service.engine.vllm import wire
-from service.engine.vllm.answer import VllmAnswer
 from service.engine.vllm.wire import Endpoint
 from service.harmony.tokens import START
 from service.markup.speech import Speech, Transcript
+
+
+class VllmAnswer(Answer):
+    """A stream of either endpoint."""
+
+    name = wire.NAME
+
+    def _take(self, payload: bytes) -> None:
+        event = wire.read_event(payload)
+        if event.usage is not None and event.usage.cached_tokens is not None:
+            self._cached_tokens = event.usage.cached_tokens
+        if self._finish is not None:
+            return
+        for choice in event.choices:
+            if self._alternatives is not None:
+                self._logprobs += wire.read_logprobs(choice, self._alternatives, decoded=self._decoded)
+            if self._decoded and choice.text:
+                self._text.append(choice.text)
+            if choice.token_ids:
+                self._tokens += choice.token_ids
+            if choice.finish_reason is not None:
+                self._finish_as(choice.finish_reason)
+
 
 HARMONY_START = "<|start|>"
 """A mark that only the vocabulary of gpt-oss has as the id START."""

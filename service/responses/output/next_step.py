@@ -16,13 +16,12 @@ from service.engine.port import Finish, Generation, Sampling
 from service.grammar.tags import HeaderState, addressing_tag, content_tag
 from service.harmony import tokens
 from service.markup import tags
-from service.markup.asking import response_format, tools_asked
 from service.markup.chat import Chat
 from service.markup.families import FAMILIES, Reasoning
 from service.markup.messages import name_of
 from service.markup.parsers.stream import Part
 from service.markup.speech import ChatRequest, Transcript
-from service.markup.tags import Asked, Callable
+from service.markup.tags import Asked, Callable, response_format, tools_asked
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
 from service.responses.rules import Rules

@@ -36,8 +36,7 @@ from service.browser.page import SOURCE, Display, Page, results_page
 from service.errors import invalid_value
 from service.responses.output.displays import with_room
 from service.search.kept import KeptPages, Opened
-from service.search.places import Places
-from service.search.port import Pages, Query, Searcher, SearchFailure
+from service.search.port import Pages, Places, Query, Searcher, SearchFailure
 
 SOURCES = "web_search_call.action.sources"
 """What a request includes to be shown which pages a search found."""

@@ -8,9 +8,8 @@ from collections.abc import Callable, Generator
 
 import pytest
 
+from service.commands.client.bench import Load, Outcome, figures_of
 from service.commands.client.errors import Refused
-from service.commands.client.load.clients import Load
-from service.commands.client.load.figures import Outcome, figures_of
 from service.commands.client.profile import Profile
 from service.commands.client.service import Json, Service
 from tests.support.service.commands import run, said, told

@@ -5,8 +5,17 @@ from pathlib import Path
 import pytest
 
 from service.commands.client.errors import EXIT_USAGE, ClientError
-from service.commands.client.last import MAX_SERVICES, keep_last, last_of
-from service.commands.client.profile import DEFAULT_URL, KEY, PROFILE, URL, Profile, read_profile
+from service.commands.client.profile import (
+    DEFAULT_URL,
+    KEY,
+    MAX_SERVICES,
+    PROFILE,
+    URL,
+    Profile,
+    keep_last,
+    last_of,
+    read_profile,
+)
 from service.settings.sources import CLIENTS
 
 CONFIG = """

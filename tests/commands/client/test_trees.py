@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.commands.client.errors import ClientError
-from service.commands.client.trees.shown import archived, drawn, filters_of, moment_of
+from service.commands.client.trees import archived, drawn, filters_of, moment_of
 from tests.support.service.commands import id_of, run, said, told
 from tests.support.service.process import ServiceProcess
 

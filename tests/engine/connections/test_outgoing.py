@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.engine.connections.outgoing import Peer, head, target_of
+from service.engine.connections.connection import Peer, head, target_of
 from service.engine.names import Place
 
 

@@ -11,12 +11,8 @@ from typing import Any
 
 import pytest
 
-from service.engine.connections.connection import MAX_UNREAD_BYTES, Connection
-from service.engine.connections.contact import Contact
-from service.engine.connections.dialing import DIALED_AT_ONCE, Unconnected
-from service.engine.connections.incoming import Broken
-from service.engine.connections.outgoing import Target, target_of
-from service.engine.connections.pool import Pool
+from service.engine.connections.connection import MAX_UNREAD_BYTES, Broken, Connection, Target, target_of
+from service.engine.connections.pool import DIALED_AT_ONCE, Contact, Pool, Unconnected
 from service.engine.names import Place
 from tests.support.engine.certified import certified
 from tests.support.engine.playing import OK, Call, playing

@@ -17,7 +17,7 @@ from service.engine.port import (
     Finish,
     TokenLogprobs,
 )
-from service.engine.vllm.answer import VllmAnswer
+from service.engine.vllm.servers import VllmAnswer
 from service.engine.vllm.wire import Endpoint
 from tests.support.engine.standin_wire import (
     DONE,

@@ -1,23 +1,33 @@
-"""Clients that talk at once, each in a thread of its own: one conversation, continued turn by turn and streamed.
+"""`harmonium bench`: clients that talk at once, with figures of that; and the one response that `doctor --url` makes.
 
-What they make has metadata that says so, and is deleted at the end, also where somebody ended it early.
+Each client has a thread and a conversation of its own, continued turn by turn and streamed. What they make has metadata
+that says so, and is deleted at the end, also where somebody ended it early.
 """
 
+import json
+import math
 import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from time import monotonic, sleep
+from typing import Annotated, NamedTuple
+
+import typer
 
 from service.commands.client import printing
-from service.commands.client.errors import ClientError, Refused, Unreachable
-from service.commands.client.load.figures import Outcome
+from service.commands.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, ClientError, Refused, Unreachable
+from service.commands.client.options import AsJson, talking
 from service.commands.client.service import TERMINAL_EVENTS, Json, Service
 
 METADATA = {"harmonium": "bench"}
 """What every response says of itself that a load makes."""
 
 MAX_CLIENTS = 256
+
 MAX_TURNS = 1_000
+
 MAX_SECONDS = 3_600
 
 ERRORS_IN_A_ROW = 5
@@ -37,6 +47,73 @@ MAX_TOLD = 10
 
 LOOK_SECONDS = 0.1
 """How often it is looked whether a service has stored what was broken off."""
+
+TOKENS = 64
+"""The most of each answer: it need not be whole."""
+
+app = typer.Typer()
+
+LEAST_TOKENS = 16
+"""The fewest output tokens that the API lets anyone ask for."""
+
+
+class Outcome(NamedTuple):
+    """What became of one request: seconds until its first token, None where none came, the tokens of its output, and
+    the error that it ended with, '' for none.
+    """
+
+    first_seconds: float | None = None
+    tokens: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a load came to. Milliseconds are None where nothing was measured; errors are counted by what they are."""
+
+    responses: int
+    seconds: float
+    responses_per_second: float
+    tokens_per_second: float
+    first_token_ms_p50: float | None
+    first_token_ms_p99: float | None
+    errors: dict[str, int]
+
+    def lines(self) -> list[str]:
+        """For people."""
+        failed = ", ".join(f"{error}: {count}" for error, count in self.errors.items())
+        return [
+            f"responses    {self.responses} in {self.seconds:.1f} s",
+            f"first token  p50 {_shown(self.first_token_ms_p50)}, p99 {_shown(self.first_token_ms_p99)}",
+            f"responses/s  {self.responses_per_second:.1f}",
+            f"tokens/s     {self.tokens_per_second:.1f}",
+            f"errors       {failed or 'none'}",
+        ]
+
+
+def figures_of(outcomes: Sequence[Outcome], seconds: float) -> Figures:
+    """The figures of what was made in so many seconds."""
+    made = [outcome for outcome in outcomes if not outcome.error]
+    firsts = sorted(outcome.first_seconds for outcome in made if outcome.first_seconds is not None)
+    per_second = 1 / seconds if seconds > 0 else 0.0
+    return Figures(
+        responses=len(made),
+        seconds=round(seconds, 3),
+        responses_per_second=round(len(made) * per_second, 3),
+        tokens_per_second=round(sum(outcome.tokens for outcome in made) * per_second, 3),
+        first_token_ms_p50=_percentile(firsts, 50),
+        first_token_ms_p99=_percentile(firsts, 99),
+        errors=dict(Counter(outcome.error for outcome in outcomes if outcome.error).most_common()),
+    )
+
+
+def _percentile(ordered: Sequence[float], percent: int) -> float | None:
+    """The nearest rank, in milliseconds: what so many percent don't exceed."""
+    return round(ordered[math.ceil(len(ordered) * percent / 100) - 1] * 1000, 3) if ordered else None
+
+
+def _shown(milliseconds: float | None) -> str:
+    return "-" if milliseconds is None else f"{milliseconds:.0f} ms"
 
 
 @dataclass
@@ -179,3 +256,93 @@ def _outcome(response: Json, first: float | None) -> Outcome:
         return Outcome(error="failed")
     usage: Json = response.get("usage") or {}
     return Outcome(first, int(usage.get("output_tokens", 0)))
+
+
+class Step(NamedTuple):
+    """What was done, how long it took, and why it failed, '' if it did not."""
+
+    done: str
+    seconds: float
+    error: str = ""
+
+
+def one_response(service: Service) -> list[Step]:
+    """The steps up to one that fails. What was made is deleted all the same."""
+    steps: list[Step] = []
+
+    def tried(done: str, step: Callable[[], Json]) -> Json | None:
+        began = monotonic()
+        try:
+            found = step()
+            if found.get("status") == "failed":
+                error: Json = found.get("error") or {}
+                raise ClientError(f"it failed: {error.get('message')}")
+        except ClientError as refusal:
+            steps.append(Step(done, monotonic() - began, str(refusal)))
+            return None
+        steps.append(Step(done, monotonic() - began))
+        return found
+
+    def asked(words: str, before: str | None = None) -> Json:
+        body: Json = {"model": service.first_model(), "input": words, "max_output_tokens": TOKENS, "metadata": METADATA}
+        return service.call("POST", "/v1/responses", body | {"previous_response_id": before})
+
+    made = tried("made", lambda: asked("Count to 2."))
+    if made is None:
+        return steps
+    id = str(made["id"])
+    path = f"/v1/responses/{id}"
+    if tried("retrieved", lambda: service.call("GET", path)):
+        tried("continued", lambda: asked("Count to 3.", id))
+    tried("deleted", lambda: service.call("DELETE", path, None, tree="true"))
+    return steps
+
+
+@app.command()
+@talking
+def bench(
+    service: Service,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", "-n", min=1, max=MAX_CLIENTS, metavar="N", help="Clients at once.")
+    ] = 8,
+    turns: Annotated[int, typer.Option(min=1, max=MAX_TURNS, metavar="N", help="Turns of each conversation.")] = 4,
+    seconds: Annotated[
+        int, typer.Option(min=1, max=MAX_SECONDS, metavar="N", help="After so long it ends in any case.")
+    ] = 300,
+    words: Annotated[str, typer.Option("--input", metavar="WORDS", help="What each turn says.")] = "Count to 20.",
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-output-tokens", min=LEAST_TOKENS, metavar="N", help="The most of an answer.", show_default=False
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", metavar="NAME", help="The model; else the first one.", show_default=False),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", metavar="", help="Don't delete what was made.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Measure a service: many clients at once, each with one conversation, every answer streamed.
+
+    What was made is deleted at the end. Ctrl-C ends it early, and tells what was measured by then.
+    """
+    body: Json = {"model": model or service.first_model(), "input": words}
+    load = Load(service, body if tokens is None else body | {"max_output_tokens": tokens}, concurrency, turns, seconds)
+    whole = load.run()
+    found = figures_of(load.outcomes, load.seconds)
+    if as_json:
+        printing.out(json.dumps(asdict(found) | {"clients": concurrency, "turns": turns, "interrupted": not whole}))
+    else:
+        for line in found.lines():
+            printing.out(line)
+    load.leave()
+    left = 0 if keep else load.delete()
+    for root in load.roots if keep else ():
+        printing.told(root)
+    if left:
+        names = " ".join(f"{name}={value}" for name, value in METADATA.items())
+        printing.wrong(f"{left} trees are left; harmonium ls --metadata {names} lists them")
+    if not whole:
+        return EXIT_INTERRUPTED
+    return EXIT_FAILED if found.errors or not found.responses or left else 0

@@ -1,0 +1,415 @@
+"""`harmonium ls`, `tree`, `export` and `import`: trees at a terminal, listed and drawn, and as files.
+
+A tree is drawn as `git log --graph --oneline` does: the newest turn first, a column for each branch. A file has a JSON
+object a line: a head, then the turns, each behind the one that it continues. A turn goes into the file as a service
+gives it, with the seal that brings it back; nothing is known here of what is in that.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, BinaryIO, cast
+
+import typer
+
+from service.commands.client import printing
+from service.commands.client.errors import EXIT_USAGE, ClientError, Refused
+from service.commands.client.options import AsJson, Id, talking
+from service.commands.client.reading import PAGE, checked
+from service.commands.client.service import Json, Service
+
+TREES = "/console/api/trees"
+
+SHOWN_ENDS = 10
+"""How many branches that are in the archive alone are named."""
+
+MOST_COLUMNS = 40
+"""The most branches that are drawn beside each other; further ones are drawn in the last column."""
+
+EXCERPT_CHARS = 48
+
+_AGO = re.compile(r"([0-9]{1,6})([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+TURNS = "/console/api/turns"
+
+FORMAT = "harmonium.tree"
+
+VERSION = 1
+"""The head of a tree in a file, and the newest that is read."""
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+
+MAX_TOLD = 10
+"""How many times it is told that something is missing, or was refused; all are counted."""
+
+PROGRESS_TURNS = 100
+"""After how many turns it is told how far it is."""
+
+_UNDER_WAY = ("queued", "in_progress")
+
+app = typer.Typer()
+
+
+def trees(service: Service, limit: int, filters: dict[str, str | int], after: str | None) -> Iterator[Json]:
+    """Pages of at most `limit` trees in all, the one used last first. Raises ClientError."""
+    while limit > 0:
+        query = filters | ({} if after is None else {"after": after})
+        page = service.call("GET", TREES, None, limit=min(limit, PAGE), **query)
+        yield page
+        limit -= len(page["data"])
+        after = page.get("after")
+        if after is None or page["searched"].get("stopped"):
+            return
+
+
+def filters_of(status: str | None, model: str | None, since: str | None, metadata: list[str]) -> dict[str, str | int]:
+    """What a list is asked for. Raises ClientError."""
+    asked = {"status": status, "model": model}
+    found: dict[str, str | int] = {name: value for name, value in asked.items() if value is not None}
+    if since is not None:
+        found["since"] = moment_of(since)
+    for pair in metadata:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ClientError(f"{printing.excerpt(pair)!r} is no pair; write KEY=VALUE", EXIT_USAGE)
+        found[f"metadata[{name}]"] = value
+    return found
+
+
+def moment_of(text: str, now: datetime | None = None) -> int:
+    """The second since 1970 of a date, a date and time, or so long ago. Raises ClientError."""
+    if match := _AGO.fullmatch(text):
+        return max(0, int((now or datetime.now(UTC)).timestamp()) - int(match[1]) * _UNITS[match[2]])
+    try:
+        return max(0, int(datetime.fromisoformat(text).astimezone().timestamp()))
+    except (ValueError, OverflowError):
+        raise ClientError(
+            f"{printing.excerpt(text)!r} is no time; write 2026-11-23, 2026-11-23T10:00, or 30m, 2h or 7d",
+            EXIT_USAGE,
+        ) from None
+
+
+def line_of(tree: Json) -> str:
+    """A tree in a list: its newest turn, when it was used, how large it is, and what was said last."""
+    newest: Json = tree["newest"]
+    more = "" if tree["turns_complete"] else "+"
+    turns = f"{tree['turns']}{more} turn{'' if tree['turns'] == 1 else 's'}"
+    return "  ".join((newest["id"], printing.when(tree["last_used_at"]), turns, _said(newest)))
+
+
+def searched(page: Json) -> str:
+    """What a search looked at that stopped, or that there is more; '' where it has come to its end."""
+    found, after = page["searched"], page.get("after")
+    if after is None:
+        return ""
+    if found.get("stopped"):
+        back = printing.when(found.get("back_to"))
+        return f"… looked at {found['trees']} trees, back to {back}; --after {after} goes on"
+    return f"… --after {after} shows more"
+
+
+def tree_of(service: Service, id: str) -> Json:
+    """The tree of a response. Raises ClientError."""
+    return service.call("GET", f"{TREES}/{checked(id)}")
+
+
+def archived(tree: Json) -> str:
+    """Which branches of a tree are in the archive alone, each of which comes back when its id is asked for; '' where
+    there are none.
+    """
+    away: Json | None = tree.get("archived", {"ends": [], "complete": True})
+    if away is None:
+        return "branches that the archive doesn't tell of"
+    ends: list[str] = away["ends"]
+    more = "" if away["complete"] else " or more"
+    if not ends:
+        return "branches in the archive" if more else ""
+    return (
+        f"{len(ends)}{more} branch{'' if len(ends) == 1 else 'es'} in the archive, with {' '.join(ends[:SHOWN_ENDS])}"
+    )
+
+
+def drawn(tree: Json) -> Iterator[str]:
+    """The lines of a drawing of a tree."""
+    turns: dict[str, Json] = {turn["id"]: turn for turn in tree["turns"] if turn["kind"] != "conversation"}
+    names: dict[str, list[str]] = {}
+    for turn in tree["turns"]:
+        if turn["kind"] == "conversation":
+            names.setdefault(str(turn["parent"]), []).append(turn["id"])
+    columns: list[str | None] = []
+    for turn in newest_first(turns):
+        if turn["id"] not in columns:
+            columns.append(turn["id"])
+        id = str(turn["id"])
+        mark = " ".join(names.get(id, []) + (["this one"] if id == tree["asked"] else []))
+        head = f"{id} ({mark})" if mark else id
+        yield f"{'| ' * min(len(columns) - 1, MOST_COLUMNS)}* {head}  {_said(turn)}"
+        columns[-1] = turn["parent"]
+        if len(columns) > 1 and columns[-1] == columns[-2]:
+            columns.pop()
+            yield f"{'| ' * min(len(columns) - 1, MOST_COLUMNS)}|/"
+        elif turn["parent"] not in turns:
+            columns.pop()
+
+
+def newest_first(turns: dict[str, Json]) -> Iterator[Json]:
+    """Turns, each behind all that continue it; of branches the one with the newest turn first."""
+    below: dict[str | None, list[str]] = {}
+    newest: dict[str, tuple[int, int]] = {}
+    for place, (id, turn) in reversed([*enumerate(turns.items())]):  # parents come before their children
+        parent = turn["parent"] if turn["parent"] in turns else None
+        below.setdefault(parent, []).append(id)
+        newest[id] = max(newest.get(id, (0, 0)), (turn["created_at"], place))
+        if parent is not None:
+            newest[parent] = max(newest.get(parent, (0, 0)), newest[id])
+    waiting = [(id, False) for id in sorted(below.get(None, []), key=lambda each: newest[each])]
+    while waiting:
+        id, is_done = waiting.pop()
+        if is_done or id not in below:
+            yield turns[id]
+            continue
+        waiting.append((id, True))
+        waiting += [(each, False) for each in sorted(below[id], key=lambda each: newest[each])]
+
+
+def _said(turn: Json) -> str:
+    """How a turn ended, if not well, what it was told and what it says."""
+    told = printing.excerpt(turn["input"], EXCERPT_CHARS) if turn.get("input") else ""
+    says = printing.excerpt(turn["output"], EXCERPT_CHARS) if turn.get("output") else ""
+    status = "" if turn["status"] == "completed" else f"[{turn['status']}] "
+    kind = {"items": "[items] ", "omission": "[omits] "}.get(turn["kind"], "")
+    return f"{status}{kind}{told}{' → ' if told and says else ''}{says}".rstrip()
+
+
+@dataclass
+class Exported:
+    """What an export came to: how many trees and turns, and how many times something is missing of them."""
+
+    trees: int = 0
+    turns: int = 0
+    missing: int = 0
+
+    def lacks(self, what: str) -> None:
+        """Something is missing."""
+        self.missing += 1
+        if self.missing <= MAX_TOLD:
+            printing.told(f"without {what}")
+
+
+@dataclass
+class Imported:
+    """What became of the turns of a file."""
+
+    imported: int = 0
+    kept: int = 0
+    deleted: int = 0
+    """Those that were deleted there since, and stay so."""
+    refused: int = 0
+
+    @property
+    def turns(self) -> int:
+        """How many there were."""
+        return self.imported + self.kept + self.deleted + self.refused
+
+    def __str__(self) -> str:
+        deleted = f", {self.deleted} stay{'s' if self.deleted == 1 else ''} deleted" if self.deleted else ""
+        refused = f", {self.refused} refused" if self.refused else ""
+        return f"{self.imported} turns imported, {self.kept} were there{deleted}{refused}"
+
+
+def every_tree(service: Service) -> Iterator[str]:
+    """The id of each tree, the one used last first. Raises ClientError."""
+    after: dict[str, str | int] = {}
+    while True:
+        page = service.call("GET", TREES, None, limit=PAGE, **after)
+        yield from (str(tree["id"]) for tree in page["data"])
+        if page.get("after") is None:
+            return
+        after = {"after": page["after"]}
+
+
+def exported(service: Service, ids: Iterable[str], outcome: Exported) -> Iterator[Json]:
+    """The lines of the trees that have these ids, each tree once. Raises ClientError."""
+    seen: set[str] = set()
+    for id in ids:
+        tree = tree_of(service, id)
+        if tree["id"] not in seen:
+            seen.add(tree["id"])
+            yield from _lines_of(service, tree, outcome)
+
+
+def _lines_of(service: Service, tree: Json, outcome: Exported) -> Iterator[Json]:
+    outcome.trees += 1
+    head = {"object": FORMAT, "version": VERSION, "id": tree["id"], "turns": len(tree["turns"])}
+    away = archived(tree)
+    yield head | {"complete": tree["turns_complete"] and not away}
+    if not tree["turns_complete"]:
+        outcome.lacks(f"older branches of {tree['id']}")
+    if away:
+        outcome.lacks(f"{away}, of {tree['id']}")
+    for turn in tree["turns"]:
+        if turn["status"] in _UNDER_WAY:
+            outcome.lacks(f"{turn['id']}, which is under way")
+            continue
+        try:
+            whole = service.call("GET", f"{TURNS}/{checked(turn['id'])}")
+        except Refused as error:
+            if error.status != 404:
+                raise
+            outcome.lacks(f"{turn['id']}, which can't be read, or was deleted just now")
+            continue
+        outcome.turns += 1
+        if outcome.turns % PROGRESS_TURNS == 0:
+            printing.told(f"… {outcome.turns} turns of {outcome.trees} trees")
+        yield whole
+
+
+def imported(service: Service, file: BinaryIO, outcome: Imported) -> None:
+    """Bring back the turns of a file, in their order. Raises ClientError for what is no such file."""
+    for number, line in enumerate(_lines(file), start=1):
+        found = _object(line, number)
+        if found.get("object") == FORMAT:
+            if found.get("version") != VERSION:
+                raise ClientError(
+                    f"line {number} begins a tree in version {found.get('version')!r}; this release reads {VERSION}"
+                )
+            continue
+        brought = {name: found.get(name) for name in ("turn", "seal")}
+        if not isinstance(brought["turn"], str):
+            raise ClientError(f"line {number} is no turn of an export: it has no 'turn'", EXIT_USAGE)
+        try:
+            said = service.call("POST", TURNS, brought)
+        except Refused as error:
+            if error.status in (401, 403, 429) or error.status >= 500:
+                raise
+            outcome.refused += 1
+            if outcome.refused <= MAX_TOLD:
+                printing.told(f"line {number}: {error}")
+            continue
+        if said["new"]:
+            outcome.imported += 1
+        elif said.get("deleted"):
+            outcome.deleted += 1
+        else:
+            outcome.kept += 1
+        if outcome.turns % PROGRESS_TURNS == 0:
+            printing.told(f"… {outcome.turns} turns")
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file that aren't empty. Raises ClientError for one that is too long."""
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise ClientError(f"a line has more than {MAX_LINE_BYTES} bytes: that is no export", EXIT_USAGE)
+        if line.strip():
+            yield line
+
+
+def _object(line: bytes, number: int) -> Json:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ClientError(f"line {number} is no JSON object: that is no export", EXIT_USAGE)
+    return cast(Json, found)
+
+
+@app.command()
+@talking
+def ls(
+    service: Service,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
+    status: Annotated[
+        str | None, typer.Option(metavar="STATUS", help="Only those whose newest turn is so.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only those whose newest turn is of this.", show_default=False)
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only those used since a date, or 2h or 7d ago.", show_default=False),
+    ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Only those whose newest turn has this.", show_default=False),
+    ] = None,
+    after: Annotated[str | None, typer.Option(metavar="CURSOR", help="Go on there.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
+) -> None:
+    """List conversations by their newest turns, the one used last first. `harmonium tree ID` draws the tree of one."""
+    page: Json | None = None
+    for page in trees(service, limit, filters_of(status, model, since, metadata or []), after):
+        for tree in page["data"]:
+            printing.out(json.dumps(tree) if as_json else line_of(tree))
+    if page is not None and (more := searched(page)):
+        printing.told(more)
+
+
+@app.command()
+@talking
+def tree(
+    service: Service,
+    id: Id,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the tree of a response: all that was said before it, after it and beside it, the newest first."""
+    found = tree_of(service, id)
+    if as_json:
+        printing.out(json.dumps(found))
+        return
+    for line in drawn(found):
+        printing.out(line)
+    if not found["turns_complete"]:
+        printing.told("… and older branches")
+    if away := archived(found):
+        printing.told(f"… and {away}")
+
+
+@app.command()
+@talking
+def export(
+    service: Service,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID", help="A response, an item or a conversation of each tree.", show_default=False),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", metavar="", help="All trees that the key sees.")] = False,
+) -> int:
+    """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal."""
+    if everything == bool(ids):
+        raise ClientError("give the id of a response, or --all", EXIT_USAGE)
+    outcome = Exported()
+    for line in exported(service, ids or every_tree(service), outcome):
+        printing.out(json.dumps(line))
+    printing.told(f"{outcome.turns} turns of {outcome.trees} tree{'' if outcome.trees == 1 else 's'}")
+    return 1 if outcome.missing else 0
+
+
+@app.command(name="import")
+@talking
+def import_(
+    service: Service,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What was exported; - is stdin.", show_default=False)],
+    as_json: AsJson = False,
+) -> int:
+    """Bring back what was exported, under the ids that it had. What is there stays as it is.
+
+    A response that was deleted there, and that others continue, stays deleted.
+    """
+    outcome = Imported()
+    try:
+        with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
+            imported(service, opened, outcome)
+    except OSError as error:
+        raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
+    if as_json:
+        printing.out(json.dumps(asdict(outcome)))
+    else:
+        printing.out(str(outcome))
+    return 1 if outcome.refused else 0

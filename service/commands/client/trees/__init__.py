@@ -1,1 +1,0 @@
-"""Trees at a terminal: listed and drawn, and as files."""
