@@ -58,7 +58,6 @@ MAX_WORDS = 4_096
 """How many words, marks and ends of lines a grammar may have."""
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
-
 _TOKENS = re.compile(
     "|".join(
         (
@@ -77,9 +76,7 @@ _TOKENS = re.compile(
         )
     )
 )
-
 _ESCAPE = re.compile(r"\\(?:U[0-9A-Fa-f]{8}|u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[nftr\"\\]|.)", re.DOTALL)
-
 _KNOWN_ESCAPES = "Uuxnftr"
 
 

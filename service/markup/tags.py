@@ -23,7 +23,6 @@ from service.markup.parsers.stream import Markup, Part
 _ANY_OBJECT = {"type": "json_schema", "json_schema": {"type": "object"}}
 
 _BAR, _LOW = "\uff5c", "\u2581"
-
 _DSML = f"{_BAR}DSML{_BAR}"
 
 

@@ -66,11 +66,9 @@ _ALIKE = (
     ("iso2022_jp", "iso-2022-jp"),
     ("cp949", "euc-kr korean ks-c-5601-1987 ks_c_5601-1987 windows-949"),
 )
-
 _NUMBERED = tuple(
     (f"iso-8859-{part}", f"iso-8859-{part} iso8859-{part}") for part in (2, 3, 4, 5, 6, 7, 10, 13, 14, 15, 16)
 )
-
 _WINDOWS = tuple((f"cp{page}", f"windows-{page} cp{page}") for page in (1250, 1251, 1253, 1255, 1256, 1257, 1258))
 
 CODECS: Mapping[str, str] = MappingProxyType(
@@ -79,9 +77,7 @@ CODECS: Mapping[str, str] = MappingProxyType(
 """Python's codecs, by what an encoding is called, in small letters."""
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-
 _META = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
-
 _META_WITHIN = 2_048
 
 DECODED_BYTES = 64 << 10

@@ -25,9 +25,7 @@ METADATA = {"harmonium": "bench"}
 """What every response says of itself that a load makes."""
 
 MAX_CLIENTS = 256
-
 MAX_TURNS = 1_000
-
 MAX_SECONDS = 3_600
 
 ERRORS_IN_A_ROW = 5

@@ -38,12 +38,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 TURNS = "/console/api/turns"
 
 FORMAT = "harmonium.tree"
-
 VERSION = 1
 """The head of a tree in a file, and the newest that is read."""
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-
 MAX_TOLD = 10
 """How many times it is told that something is missing, or was refused; all are counted."""
 

@@ -2,14 +2,17 @@
 
 The mind is a plain generator of token ids; this file cuts it into chunks, counts, paces, and stops it. It
 must never look at what the tokens say, and never run for long without giving other tasks a turn.
+
+It counts what a prefix cache would have had, as vLLM does: whole blocks from the beginning, never the last token of a
+prompt, and nothing of another salt. Nothing is computed, so nothing is saved; kept are hashes, not tokens.
 """
 
 import asyncio
 import math
+from array import array
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from service.engine.demo.prefixes import TOKENS_AT_ONCE, Prefix, Prefixes
 from service.engine.demo.sampling import sampled_answer
 from service.engine.port import Chunk, EngineUnavailable, Finish, Generation, ModelCard, TokenLogprobs
 from service.harmony.tokens import byte_table
@@ -25,6 +28,15 @@ OTHERS, OTHERS_APART = 50_000, 4_567
 
 CHUNKS_PER_SECOND = 1000
 """The most chunks a paced stream sends a second; a faster stream puts more tokens into each."""
+
+BLOCK_TOKENS = 16
+"""As vLLM has it."""
+
+MOST_BLOCKS = 65_536
+"""Blocks in each of the two halves of the memory: a million tokens, in 8 MB at most."""
+
+TOKENS_AT_ONCE = 32_768
+"""How much of a prompt is looked up before others have a turn: under a millisecond."""
 
 
 class DemoEngine:
@@ -161,3 +173,50 @@ def likelihood(id: int, alternatives: int) -> TokenLogprobs:
     top = [(id, math.log(likely))]
     top += [(other, math.log((1 - likely) / 2**number)) for number, other in enumerate(others, 1)]
     return TokenLogprobs(top[0][1], tuple(top[:alternatives]))
+
+
+class Prefixes:
+    """The blocks that were seen, each with all that was before it."""
+
+    def __init__(self, most_blocks: int = MOST_BLOCKS) -> None:
+        self._most = most_blocks
+        self._recent: set[int] = set()
+        self._older: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._recent) + len(self._older)
+
+    def note(self, block: int) -> bool:
+        """Remember a block; whether it was known. When one half is full, it takes the place of the other."""
+        known = block in self._recent or block in self._older
+        self._recent.add(block)
+        if len(self._recent) >= self._most:
+            self._recent, self._older = set(), self._recent
+        return known
+
+
+class Prefix:
+    """The tokens of one generation, as they come: its prompt, then what is sampled."""
+
+    def __init__(self, prefixes: Prefixes, salt: str | None) -> None:
+        self._prefixes = prefixes
+        self._last = hash(salt)
+        self._begun: array[int] = array("I")
+        self._tokens = self._blocks_known = 0
+        self._all_known = True
+
+    @property
+    def cached(self) -> int:
+        """How many tokens were cached of the prompt, if that is what came so far."""
+        return min(self._blocks_known, max(self._tokens - 1, 0) // BLOCK_TOKENS) * BLOCK_TOKENS
+
+    def add(self, ids: Sequence[int]) -> None:
+        """Go on with `ids`, TOKENS_AT_ONCE at most."""
+        self._begun.extend(ids)
+        self._tokens += len(ids)
+        end = len(self._begun) // BLOCK_TOKENS * BLOCK_TOKENS
+        for start in range(0, end, BLOCK_TOKENS):
+            self._last = hash((self._last, self._begun[start : start + BLOCK_TOKENS].tobytes()))
+            self._all_known = self._prefixes.note(self._last) and self._all_known
+            self._blocks_known += self._all_known
+        del self._begun[:end]

@@ -1,4 +1,4 @@
-"""Structural tags: the ways that one leaves open from each place of an answer.
+"""Headers and structural tags: whom a message addresses, and the ways that a tag leaves open from each place.
 
 A tag is walked from one content to the next: between two contents stand marks and headers, of which `ways` gives every
 choice; the contents themselves are for `constrained` to write. A kind of format that the service never sends is
@@ -6,14 +6,18 @@ refused. What was read is kept, within bounds.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
-from service.engine.demo.headings import Heading, heading
+import msgspec
+
+from service.engine.demo.reading import places
 from service.engine.port import EngineRefused
-from service.harmony.tokens import MESSAGE, encode
+from service.harmony.header import read_header
+from service.harmony.tokens import ASSISTANT, CALL, END, MESSAGE, RETURN, START, encode
 
 WAYS = 2000
 """How many ways on from one place are looked at."""
@@ -26,6 +30,60 @@ LOOKED_AHEAD = 3
 
 Format = Mapping[str, Any]
 """A part of a tag."""
+
+Ids = Sequence[int]
+Reached = Literal["closed", "start", "header", "content"]
+
+_CLOSINGS = (END, CALL, RETURN)
+
+
+class Heading(msgspec.Struct, frozen=True):
+    """Who is addressed, and on which channel, and whether the content is said to be JSON."""
+
+    channel: str
+    recipient: str = ""
+    typed: bool = False
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """The headers of the closed messages, and what stands behind them.
+
+    `place` is behind a closing mark, behind START, in a header (of which nothing may be there yet), or in a content.
+    """
+
+    closed: tuple[Heading, ...]
+    place: Reached
+    header: Ids = ()
+    content: Ids = ()
+
+    @property
+    def heading(self) -> Heading:
+        """The header of the open message, as far as it goes."""
+        return heading(self.header)
+
+
+def heading(ids: Ids) -> Heading:
+    """What a header says, whole or in part; what stands before its START belongs to the message before."""
+    begin = len(ids) - ids[::-1].index(START) if START in ids else 0
+    header, _ = read_header(ids[begin:], role_given=begin == 0, marked=True)
+    return Heading(header.channel or "", header.recipient or "", header.content_type is not None)
+
+
+def take_apart(sampled: Ids) -> Begun:
+    """The beginning of an answer, as it follows `<|start|>assistant`."""
+    answer = [START, ASSISTANT, *sampled]
+    parts = [answer[start:end] for start, end in pairwise([*places(START, answer), len(answer)])]
+    last = parts[-1]
+    ended = parts if last[-1] in _CLOSINGS else parts[:-1]
+    closed = tuple(heading(part[: part.index(MESSAGE)]) for part in ended if MESSAGE in part)
+    if ended == parts:
+        return Begun(closed, "closed")
+    if MESSAGE in last:
+        content = last.index(MESSAGE)
+        return Begun(closed, "content", last[2:content], last[content + 1 :])
+    if last == [START]:
+        return Begun(closed, "start")
+    return Begun(closed, "header", last[2:] if last[:2] == [START, ASSISTANT] else last)
 
 
 @dataclass(frozen=True)

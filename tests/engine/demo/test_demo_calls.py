@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.engine.demo.functions import read_signature
 from service.engine.demo.sampling import sampled_answer
-from service.engine.demo.signatures import read_signature
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, MESSAGE, encode
 from service.harmony.typescript import Function
 from tests.support.engine.prompts import WEATHER, Answer, answer, final, parsed, prompt, user

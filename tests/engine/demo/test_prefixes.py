@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.demo.prefixes import BLOCK_TOKENS, Prefix, Prefixes
+from service.engine.demo.engine import BLOCK_TOKENS, Prefix, Prefixes
 from service.engine.port import Generation, ModelCard, Sampling
 from service.harmony.tokens import STOPS
 from tests.support.engine.hooks import complete
