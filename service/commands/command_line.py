@@ -1,6 +1,6 @@
 """The command line: `harmonium serve`, `worker`, `sandbox`, `doctor`, `fsck`, `backup`, `restore`, `settings` and
-`--version`; `archive` is in archive/, `projects`, `keys`, `usage` and `audit` are in tenants/, those that talk to a
-service over HTTP in client/.
+`--version`; `archive` is in archive.py, `projects`, `keys`, `usage` and `audit` are in tenants.py, those that talk
+to a service over HTTP in client/.
 
 Options are settings under another name, and their help is the settings' own description, so that the two
 can't differ. An error is one line on stderr. There is no option for API keys: the list of processes, which
@@ -17,10 +17,10 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperOption
 
 from service.build import this_build
-from service.commands.archive.command_line import archive
+from service.commands.archive import archive
 from service.commands.client.command_line import app as client
 from service.commands.signals import be_interruptible
-from service.commands.tenants.command_line import audit, keys, projects, usage
+from service.commands.tenants import audit, keys, projects, usage
 from service.settings.core import ENGINE_URLS
 from service.settings.settings import (
     MASK,

@@ -14,13 +14,13 @@ from textwrap import fill, indent
 from typing import Any, NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from service.commands.archive.command_line import SAMPLE
-from service.commands.archive.shown import lines_of, object_of
-from service.commands.archive.work import add_to_log, verify
+from service.commands.archive import SAMPLE
+from service.commands.archive_work import add_to_log, lines_of, object_of, verify
+from service.commands.backup import bar_on
 from service.commands.doctor import server_url, with_archive
 from service.settings.archive import SQLITE
 from service.settings.settings import Settings
@@ -62,7 +62,7 @@ def check(settings: Settings, *, repair: bool, turns_per_second: float, progress
     Raises LayoutMismatch where it can't be judged with these settings, StoreUnavailable where it can't be asked, and
     OSError where an embedded server doesn't start.
     """
-    with server_url(settings) as url, _bar(progress) as bar:
+    with server_url(settings) as url, bar_on(progress, MofNCompleteColumn(), TextColumn("turns")) as bar:
         task = bar.add_task("", total=None)
         return asyncio.run(
             _check(url, settings, repair, turns_per_second, lambda step: _show(bar, task, step, settings))
@@ -118,9 +118,7 @@ def as_json(report: Report, archive: Archived) -> str:
             "turns_of_a_later_release": report.newer,
             "unknown_keys": report.unknown,
             "seconds": round(report.seconds, 3),
-            "archive": {"failure": archive.failure}
-            if archive.failure
-            else archive.verified and object_of(archive.verified),
+            "archive": archive.shown,
         },
         indent=2,
     )
@@ -178,11 +176,6 @@ async def _note(settings: Settings, report: Report) -> None:
     kinds = Counter(fault.what for fault, repaired in report.faults.items() if repaired)
     data = {"repaired": dict(kinds), "left": report.left}
     await add_to_log(settings, AuditEvent("store.fsck_repaired", settings.key_prefix, data=data))
-
-
-def _bar(console: Console) -> Bar:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("turns"))
-    return Bar(*columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal)
 
 
 def _show(bar: Bar, task: TaskID, step: Progress, settings: Settings) -> None:

@@ -45,7 +45,7 @@ def test_a_project_and_its_key_are_made_shown_and_ended() -> None:
     (listed,) = told("keys", "list", project)
     assert (listed["id"], listed["account"], listed["scopes"]) == (made["id"], "web", ["api.responses.write"])
     assert made["value"] not in json.dumps(listed)
-    assert told("projects", "rename", project, "Talk")["name"] == "Talk"
+    assert told("projects", "update", project, "--name", "Talk")["name"] == "Talk"
     assert told("keys", "revoke", project, made["id"]) == {"id": made["id"], "deleted": True}
     assert told("keys", "list", project) == []
     assert told("projects", "archive", project)["archived_at"]

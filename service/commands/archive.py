@@ -51,7 +51,7 @@ def status(
 
     The exit status is 0 where it can be used, 1 where the store can't be an archive, 2 where nothing could be asked.
     """
-    from service.commands.archive import work
+    from service.commands import archive_work as work
 
     settings = _load()
     found = _do(lambda: work.status(settings, _progress(), quick=quick))
@@ -105,8 +105,8 @@ def verify(
     The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done, or if a later release
     wrote some of it.
     """
-    from service.commands.archive import work
-    from service.commands.archive.shown import lines_of, object_of
+    from service.commands import archive_work as work
+    from service.commands.archive_work import lines_of, object_of
 
     settings, most = _load(), None if whole else sample
     found = _do(
@@ -146,7 +146,7 @@ def export(
 
     The exit status is 0 if all is in it, 1 if something could not be read, 2 if it could not be done.
     """
-    from service.commands.archive import work
+    from service.commands import archive_work as work
 
     settings = _load()
     if tree is not None and not _is_id(tree):
@@ -187,7 +187,7 @@ def restore(
 
     The exit status is 0 if all that was asked for is back, 1 if some is not, 2 if it could not be done.
     """
-    from service.commands.archive import work
+    from service.commands import archive_work as work
 
     settings = _load()
     if not into_memory:
@@ -224,7 +224,7 @@ def erase(
 
     The exit status is 0 if all is gone, 1 if some is under way, 2 if it could not be done.
     """
-    from service.commands.archive import work
+    from service.commands import archive_work as work
 
     settings = _load()
     if not yes:
@@ -249,7 +249,7 @@ def hold(
 
     Users go on deleting single responses and conversations: a hold doesn't stop that.
     """
-    from service.commands.archive import work
+    from service.commands import archive_work as work
 
     settings = _load()
     before = _do(lambda: work.hold(settings, tenant, release=release))

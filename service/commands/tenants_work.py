@@ -1,22 +1,21 @@
 """What the commands do in the registry of the settings' store, and how they show it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from time import time
 from typing import Any, TypeVar
 
 import msgspec
 
-from service.commands.doctor import server_url
-from service.responses.service import open_directory, open_store
 from service.settings.core import LIMITS
 from service.settings.settings import Settings
 from service.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, Wanted, page_of_entries
-from service.tenants.directory import ChangedProject, Directory, Listed, Wish
-from service.tenants.models import ALL, ModelPermissions
+from service.tenants.directory import Directory, Listed, Wish
+from service.tenants.models import ALL
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, Asked, usage_of
+from store.history.history import ConversationHistoryStore
 from store.registry.spending import HOUR_SECONDS, Spending
 
 T = TypeVar("T")
@@ -38,35 +37,29 @@ Row = dict[str, Any]
 
 def run(settings: Settings, work: Callable[[Directory], Awaitable[T]]) -> T:
     """Do something in the registry of the settings' store. Raises ApiError, StoreError, OSError."""
+    from service.responses.service import open_directory
 
-    async def do(reached: Settings) -> T:
-        store = open_store(reached)
-        try:
-            return await work(open_directory(reached, store))
-        finally:
-            await store.close()
-
-    return _run(settings, do)
+    return _run(settings, lambda reached, store: work(open_directory(reached, store)))
 
 
 def run_on_spending(settings: Settings, work: Callable[[Spending], Awaitable[T]]) -> T:
     """Do something with what was spent in the settings' store. Raises StoreError, OSError."""
-
-    async def do(reached: Settings) -> T:
-        store = open_store(reached)
-        try:
-            return await work(Spending(store))
-        finally:
-            await store.close()
-
-    return _run(settings, do)
+    return _run(settings, lambda _, store: work(Spending(store)))
 
 
-def _run(settings: Settings, work: Callable[[Settings], Awaitable[T]]) -> T:
+def _run(settings: Settings, work: Callable[[Settings, ConversationHistoryStore], Awaitable[T]]) -> T:
     """Do it with settings whose store is reached by its URL, as the embedded server is meanwhile."""
 
+    from service.commands.doctor import server_url  # these two import an application, which --help needs not
+    from service.responses.service import open_store
+
     async def do(url: str) -> T:
-        return await work(settings.model_copy(update={"redis_url": url}))
+        reached = settings.model_copy(update={"redis_url": url})
+        store = open_store(reached)
+        try:
+            return await work(reached, store)
+        finally:
+            await store.close()
 
     with server_url(settings) as url:
         return asyncio.run(do(url))
@@ -75,42 +68,7 @@ def _run(settings: Settings, work: Callable[[Settings], Awaitable[T]]) -> T:
 async def projects(directory: Directory, *, archived: bool) -> list[Row]:
     """All projects."""
     found = await _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
-    return [_project(each) for each in found]
-
-
-async def create_project(directory: Directory, name: str, weight: float | None) -> Row:
-    """A new project."""
-    return _project(await directory.create_project(ACTOR, name, weight))
-
-
-async def update_project(directory: Directory, id: str, wished: ChangedProject) -> Row:
-    """The project under another name, or with another weight."""
-    return _project(await directory.update_project(ACTOR, id, wished))
-
-
-async def archive_project(directory: Directory, id: str) -> Row:
-    """The project, which has ended."""
-    return _project(await directory.archive_project(ACTOR, id))
-
-
-async def models(directory: Directory, id: str) -> Row:
-    """Which models a project may use."""
-    return _models(await directory.project(id))
-
-
-async def permit_models(directory: Directory, id: str, permissions: ModelPermissions | None) -> Row:
-    """Which models a project may use from now on; with None all."""
-    return _models(await directory.permit_models(ACTOR, id, permissions))
-
-
-async def limits(directory: Directory, id: str) -> list[Row]:
-    """What limits a project, by model."""
-    return _limits(await directory.project(id))
-
-
-async def limit(directory: Directory, id: str, model: str, wished: Mapping[str, int | None] | None) -> list[Row]:
-    """What limits a project from now on, with what is `wished` of a model; with None it has none of that."""
-    return _limits(await directory.limit(ACTOR, id, model, wished))
+    return [project_row(each) for each in found]
 
 
 def each_limit(rows: list[Row]) -> list[Row]:
@@ -136,12 +94,6 @@ async def create_key(directory: Directory, project: str, account: str, wish: Wis
     return {**row, "value": key.value}
 
 
-async def revoke_key(directory: Directory, project: str, id: str) -> Row:
-    """The id of a key that opens nothing any more."""
-    await directory.delete_key(ACTOR, project, id)
-    return {"id": id, "deleted": True}
-
-
 async def admin_keys(directory: Directory) -> list[Row]:
     """All keys of administrators."""
     found = await _all(lambda after: directory.admin_keys(after=after, limit=PAGE, ascending=True))
@@ -153,12 +105,6 @@ async def create_admin_key(directory: Directory, wish: Wish) -> Row:
     made = await directory.create_admin_key(ACTOR, wish)
     (row,) = await _keys(directory, [made.key])
     return {**row, "value": made.value}
-
-
-async def revoke_admin_key(directory: Directory, id: str) -> Row:
-    """The id of a key that opens nothing any more."""
-    await directory.delete_admin_key(ACTOR, id)
-    return {"id": id, "deleted": True}
 
 
 async def entries(directory: Directory, wanted: Wanted, limit: int) -> list[Row]:
@@ -244,7 +190,8 @@ async def _keys(directory: Directory, found: list[Key]) -> list[Row]:
     return rows
 
 
-def _project(project: Project) -> Row:
+def project_row(project: Project) -> Row:
+    """A project by the names of its facts."""
     return {
         "id": project.id,
         "name": project.name,
@@ -255,10 +202,12 @@ def _project(project: Project) -> Row:
     }
 
 
-def _limits(project: Project) -> list[Row]:
+def limit_rows(project: Project) -> list[Row]:
+    """What limits a project, by model."""
     return [{"model": model, **msgspec.structs.asdict(limit)} for model, limit in sorted(project.limits.items())]
 
 
-def _models(project: Project) -> Row:
+def models_row(project: Project) -> Row:
+    """Which models a project may use."""
     models = project.models or ALL
     return {"id": project.id, "mode": models.mode, "model_ids": list(models.ids)}

@@ -1,4 +1,5 @@
-"""What the commands of an archive do, and how far they are: results as values, for command_line.py to print.
+"""What the commands of an archive do, and how far they are: results as values, for archive.py to print; and a check of
+an archive as lines and as one object, for `archive verify` and `fsck`. Never show what was said.
 
 The archive alone is opened where that is enough, so these work while there is no Redis. Else the settings' Redis is
 asked, or the embedded server, which may run.
@@ -11,8 +12,9 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
+import msgspec
 import zstandard
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, TextColumn
@@ -30,7 +32,7 @@ from store.backup.archiving.returning import Returner
 from store.backup.deletions import Deletions
 from store.backup.upkeep.erasing import Erased, OnHold, clear, forget_all
 from store.backup.upkeep.exporting import Export, Exported
-from store.backup.upkeep.faults import Verified
+from store.backup.upkeep.faults import MEANINGS, Verified
 from store.backup.upkeep.looking import Failed, Stored, Waiting, failed, stored, waiting
 from store.backup.upkeep.places import Alone, Both
 from store.backup.upkeep.refilling import Refilled, refill
@@ -47,6 +49,9 @@ FAILED = 100
 """How many of the trees that could not be archived are named."""
 
 T = TypeVar("T")
+
+SHOWN = 100
+"""The most faults that are shown one by one; JSON has up to a thousand."""
 
 
 class NoArchive(StoreError):
@@ -289,3 +294,28 @@ async def _last(steps: AsyncGenerator[T], hear: Callable[[T], None]) -> T:
         async for step in steps:
             hear(step)
         return step
+
+
+def lines_of(found: Verified, *, repair: bool) -> list[str]:
+    """The faults, each in three lines, and the result."""
+    lines: list[str] = []
+    for fault, repaired in list(found.faults.items())[:SHOWN]:
+        done = f"; {'repaired' if repaired else 'not repaired'}" if repair else ""
+        lines.append(fault.id or fault.key)
+        detail = f": {fault.detail}" if fault.detail else ""
+        lines.append(f"    {fault.what}: {MEANINGS[fault.what].says}{detail}")
+        lines.append(f"    tenant {fault.tenant}, {fault.key}{done}")
+    if found.found > min(SHOWN, len(found.faults)):
+        lines.append(f"… and more: {found.found:,} faults in all")
+    result = f"{found.found:,} faults" if found.found else "nothing is wrong"
+    if found.found and repair:
+        result += f", {found.left:,} of them left" if found.left else ", all repaired"
+    read = f"{found.trees:,} trees with {found.turns:,} turns in the archive"
+    return [*lines, f"{read}, {found.compared:,} trees of Redis: {result}"]
+
+
+def object_of(found: Verified) -> dict[str, Any]:
+    """All of it by names."""
+    faults = [{**fault._asdict(), "repaired": repaired} for fault, repaired in found.faults.items()]
+    fields = {name: field for name, field in msgspec.structs.asdict(found).items() if name != "faults"}
+    return {**fields, "left": found.left, "faults": faults}

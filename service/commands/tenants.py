@@ -3,21 +3,24 @@
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Never
+from typing import Annotated, Any, Never
 
 import typer
 from msgspec import UNSET
 from rich.console import Console
 from rich.table import Table
 
+from service.commands import tenants_work as work
 from service.commands.signals import be_interruptible
 from service.errors import ApiError
 from service.settings.core import parse_limits
 from service.settings.settings import Settings, SettingsError, load_settings
+from service.tenants.audit import Wanted, done_by
+from service.tenants.directory import ChangedProject, Directory, Wish
+from service.tenants.models import ListMode, read_permissions
+from service.tenants.records import checked_name, checked_weight
+from service.tenants.scopes import read_scopes
 from store.errors import StoreError
-
-if TYPE_CHECKING:
-    from service.tenants.directory import Directory, Wish
 
 EXIT_FAILURE = 1
 EXIT_SETTINGS = 2
@@ -68,8 +71,6 @@ def list_projects(
     as_json: AsJson = False,
 ) -> None:
     """All projects: those of HARMONIUM_API_KEYS, which are static, and then those that were made here, in order."""
-    from service.commands.tenants import work
-
     rows = _run(lambda directory: work.projects(directory, archived=archived))
     _print(rows, _PROJECT if archived else _PROJECT[:-1], as_json)
 
@@ -81,20 +82,8 @@ def create_project(
     as_json: AsJson = False,
 ) -> None:
     """Make a project: a tenant of its own. `harmonium keys create` makes it a key."""
-    from service.commands.tenants import work
-
-    made = _run(lambda directory: work.create_project(directory, _name(name), _weight(weight)))
-    _print_one(made, _PROJECT[:-1], as_json)
-
-
-@projects.command("rename")
-def rename_project(
-    project: Project,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it now.", show_default=False)],
-    as_json: AsJson = False,
-) -> None:
-    """Give a project another name."""
-    _update(project, name, None, as_json)
+    made = _run(lambda directory: directory.create_project(work.ACTOR, _name(name), _weight(weight)))
+    _print_one(work.project_row(made), _PROJECT[:-1], as_json)
 
 
 @projects.command("update")
@@ -109,15 +98,19 @@ def update_project(
     """Give a project another name, or another weight by which its requests are served beside others."""
     if name is None and weight is None:
         _fail("say what is to change: --name or --weight", EXIT_FAILURE)
-    _update(project, name, weight, as_json)
+
+    def update(directory: Directory) -> Awaitable[Any]:
+        wished = ChangedProject(None if name is None else _name(name), UNSET if weight is None else _weight(weight))
+        return directory.update_project(work.ACTOR, project, wished)
+
+    _print_one(work.project_row(_run(update)), _PROJECT[:-1], as_json)
 
 
 @projects.command("archive")
 def archive_project(project: Project, as_json: AsJson = False) -> None:
     """End a project for good: its keys open nothing any more. What it stored goes as all does that nobody uses."""
-    from service.commands.tenants import work
-
-    _print_one(_run(lambda directory: work.archive_project(directory, project)), _PROJECT, as_json)
+    ended = _run(lambda directory: directory.archive_project(work.ACTOR, project))
+    _print_one(work.project_row(ended), _PROJECT, as_json)
 
 
 @projects.command("models")
@@ -135,19 +128,16 @@ def permit_models(
     as_json: AsJson = False,
 ) -> None:
     """Show which models a project may use, or change that. The others are not there for it."""
-    from service.commands.tenants import work
-    from service.tenants.models import ListMode, read_permissions
-
     if bool(allow) + bool(deny) + clear > 1:
         _fail("only one of --allow, --deny and --clear makes sense", EXIT_FAILURE)
     mode: ListMode = "allow_list" if allow else "deny_list"
 
-    def permit(directory: "Directory") -> Awaitable[Row]:
+    def permit(directory: Directory) -> Awaitable[Any]:
         if names := allow or deny:
-            return work.permit_models(directory, project, read_permissions(mode, names))
-        return work.permit_models(directory, project, None) if clear else work.models(directory, project)
+            return directory.permit_models(work.ACTOR, project, read_permissions(mode, names))
+        return directory.permit_models(work.ACTOR, project, None) if clear else directory.project(project)
 
-    _print_one(_run(permit), ("id", "mode", "model_ids"), as_json)
+    _print_one(work.models_row(_run(permit)), ("id", "mode", "model_ids"), as_json)
 
 
 @projects.command("limits")
@@ -173,18 +163,16 @@ def limit_project(
     Limits are max_requests_per_1_minute, max_tokens_per_1_minute, the same of 1_day and 1_month, and
     max_parallel_responses. Where a project has none of its own, HARMONIUM_TENANT_LIMITS holds, which isn't shown here.
     """
-    from service.commands.tenants import work
-
     if wished and clear:
         _fail("only one of --set and --clear makes sense", EXIT_FAILURE)
     limits = None if clear else _limits(wished or ())
 
-    def limit(directory: "Directory") -> Awaitable[list[Row]]:
+    def limit(directory: Directory) -> Awaitable[Any]:
         if limits == {}:
-            return work.limits(directory, project)
-        return work.limit(directory, project, _name(model), limits)
+            return directory.project(project)
+        return directory.limit(work.ACTOR, project, _name(model), limits)
 
-    rows = _run(limit)
+    rows = work.limit_rows(_run(limit))
     if not as_json:
         rows = work.each_limit(rows)
     _print(rows, ("model", "limit", "most"), as_json)
@@ -193,8 +181,6 @@ def limit_project(
 @keys.command("list")
 def list_keys(project: Project, as_json: AsJson = False) -> None:
     """The keys of a project, without their values."""
-    from service.commands.tenants import work
-
     _print(_run(lambda directory: work.keys(directory, project)), _KEY, as_json)
 
 
@@ -210,10 +196,8 @@ def create_key(
     as_json: AsJson = False,
 ) -> None:
     """Make a service account with a key. Its value is printed here, and nowhere else."""
-    from service.commands.tenants import work
-    from service.tenants.scopes import read_scopes
 
-    def make(directory: "Directory") -> Awaitable[Row]:
+    def make(directory: Directory) -> Awaitable[Row]:
         wish = _wish("Secret Key", days, read_scopes(scope or ()))
         return work.create_key(directory, project, _name(account), wish)
 
@@ -223,16 +207,13 @@ def create_key(
 @keys.command("revoke")
 def revoke_key(project: Project, key: KeyId, as_json: AsJson = False) -> None:
     """End a key of a project: it opens nothing any more, in all processes within a second."""
-    from service.commands.tenants import work
-
-    _print_one(_run(lambda directory: work.revoke_key(directory, project, key)), ("id", "deleted"), as_json)
+    _run(lambda directory: directory.delete_key(work.ACTOR, project, key))
+    _print_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 
 @keys.command("list-admin")
 def list_admin_keys(as_json: AsJson = False) -> None:
     """The keys of administrators, without their values; not the one in the settings."""
-    from service.commands.tenants import work
-
     _print(_run(work.admin_keys), _ADMIN, as_json)
 
 
@@ -246,8 +227,6 @@ def create_admin_key(
 
     The service takes such keys where `HARMONIUM_PROJECTS` is on, or `HARMONIUM_ADMIN_KEY` is set.
     """
-    from service.commands.tenants import work
-
     made = _run(lambda directory: work.create_admin_key(directory, _wish(_name(name), days)))
     _print_one(made, ("value", *_ADMIN[:-1]), as_json)
 
@@ -255,9 +234,8 @@ def create_admin_key(
 @keys.command("revoke-admin")
 def revoke_admin_key(key: KeyId, as_json: AsJson = False) -> None:
     """End a key of an administrator."""
-    from service.commands.tenants import work
-
-    _print_one(_run(lambda directory: work.revoke_admin_key(directory, key)), ("id", "deleted"), as_json)
+    _run(lambda directory: directory.delete_admin_key(work.ACTOR, key))
+    _print_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 
 def audit(
@@ -272,9 +250,6 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
 ) -> None:
     """Who did what to which project, service account and key, the newest first."""
-    from service.commands.tenants import work
-    from service.tenants.audit import Wanted, done_by
-
     wanted = Wanted(types=(type,) if type else (), projects=(project,) if project else ())
 
     def shown(entry: Row) -> Row:
@@ -306,18 +281,14 @@ def usage(
     as_json: AsJson = False,
 ) -> None:
     """What was used by whom: responses that ended, and their tokens."""
-    from service.commands.tenants import work
-
     names = tuple(dict.fromkeys(each.value for each in by or (Dimension.PROJECT,)))
     rows = _do(lambda: work.run_on_spending(_load(), lambda spending: work.usage(spending, project, names, days)))
     _print(rows, (*names, *_USAGE), as_json)
 
 
-def _run(work: "Callable[[Directory], Awaitable[Any]]") -> Any:
+def _run(deed: Callable[[Directory], Awaitable[Any]]) -> Any:
     """What it does in the registry of the settings' store."""
-    from service.commands.tenants.work import run
-
-    return _do(lambda: run(_load(), work))
+    return _do(lambda: work.run(_load(), deed))
 
 
 def _do(deed: Callable[[], Any]) -> Any:
@@ -331,21 +302,8 @@ def _do(deed: Callable[[], Any]) -> Any:
         _fail(f"can't reach the store: {error}", EXIT_FAILURE)
 
 
-def _update(project: str, name: str | None, weight: str | None, as_json: bool) -> None:
-    from service.commands.tenants import work
-    from service.tenants.directory import ChangedProject
-
-    def update(directory: "Directory") -> Awaitable[Row]:
-        wished = ChangedProject(None if name is None else _name(name), UNSET if weight is None else _weight(weight))
-        return work.update_project(directory, project, wished)
-
-    _print_one(_run(update), _PROJECT[:-1], as_json)
-
-
 def _weight(typed: str | None) -> float | None:
     """A weight as it is typed; None for none."""
-    from service.tenants.records import checked_weight
-
     if typed is None or typed.lower() == "none":
         return None
     try:
@@ -356,8 +314,6 @@ def _weight(typed: str | None) -> float | None:
 
 
 def _name(name: str) -> str:
-    from service.tenants.records import checked_name
-
     return checked_name(name)
 
 
@@ -376,9 +332,7 @@ def _limits(wished: Iterable[str]) -> dict[str, int | None]:
     return found
 
 
-def _wish(name: str, days: float | None, scopes: tuple[str, ...] = ()) -> "Wish":
-    from service.tenants.directory import Wish
-
+def _wish(name: str, days: float | None, scopes: tuple[str, ...] = ()) -> Wish:
     return Wish(name, scopes, None if days is None else max(1, round(days * DAY_SECONDS)))
 
 
@@ -386,10 +340,8 @@ def _print(rows: list[Row], columns: Iterable[str], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    from service.commands.tenants.work import as_table
-
     names = tuple(columns)
-    shown = as_table(rows, *names)
+    shown = work.as_table(rows, *names)
     table = Table(box=None, pad_edge=False)
     for place, name in enumerate(names):
         longest = max((len(row[place]) for row in shown), default=0)
@@ -404,10 +356,8 @@ def _print_one(row: Row, columns: Iterable[str], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(row, indent=2))
         return
-    from service.commands.tenants.work import as_table
-
     names = tuple(columns)
-    ((values),) = as_table([row], *names)
+    ((values),) = work.as_table([row], *names)
     for name, value in zip(names, values, strict=True):
         if value:
             typer.echo(f"{name.replace('_', ' ')}: {value}")
