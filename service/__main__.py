@@ -18,7 +18,7 @@ def main() -> None:
     commands = vars(get_command(client))["commands"]
     if sys.argv[1:2] and sys.argv[1] in commands:
         client()
-    from service.commands.client.completion import know_shells
+    from service.commands.client.options import know_shells
     from service.commands.command_line import app
 
     know_shells()  # a shell that completes a word runs this without arguments

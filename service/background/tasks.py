@@ -22,7 +22,7 @@ from store.errors import ArchiveForeign, ArchiveRefused, ArchiveUnavailable, Arc
 from store.jobs.outbox import Outbox
 
 if TYPE_CHECKING:
-    from service.webhooks.deliver import Deliverer
+    from service.webhooks import Deliverer
 
 logger = logging.getLogger(__name__)
 
@@ -120,8 +120,7 @@ class Background:
 
 def _deliverer(service: Service) -> "Deliverer":
     """What delivers webhooks."""
-    from service.webhooks.deliver import RETRY_SECONDS, Deliverer  # its HTTP client is for who has a receiver
-    from service.webhooks.receiver import Receiver
+    from service.webhooks import RETRY_SECONDS, Deliverer, Receiver  # its HTTP client is for who has a receiver
 
     settings, count = service.settings, service.metrics.webhooks.labels
     outbox, receiver = Outbox(service.store), Receiver(settings)

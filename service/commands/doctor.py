@@ -32,7 +32,7 @@ from service.settings.archive import SQLITE
 from service.settings.core import is_loopback
 from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
 from service.settings.settings import Settings, display
-from service.webhooks.receiver import NotAccepted, Receiver
+from service.webhooks import NotAccepted, Receiver
 from store.backup import ownership
 from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import Examined, examine

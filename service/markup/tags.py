@@ -16,9 +16,10 @@ from typing import Any
 import msgspec
 
 from service.grammar.tags import TAGS_CACHED, Format, content_tag
-from service.markup.families import ENDS
+from service.markup.families import ENDS, FAMILIES, Reasoning
 from service.markup.parsers.parser import MARKUPS
 from service.markup.parsers.stream import Markup, Part
+from service.markup.speech import HARMONY, SERVER, Speech
 
 _ANY_OBJECT = {"type": "json_schema", "json_schema": {"type": "object"}}
 
@@ -271,3 +272,23 @@ def response_format(content: str) -> bytes:
         return b""
     schema = {"name": "answer", "strict": True, "schema": form["json_schema"]}
     return msgspec.json.encode({"type": "json_schema", "json_schema": schema})
+
+
+class Written(msgspec.Struct, frozen=True):
+    """The markup's name, whether it has reasoning and calls, and whether calls can be constrained."""
+
+    markup: str
+    reasoning: bool = True
+    calls: bool = True
+    held_calls: bool = True
+
+
+def written_by(speech: Speech | None) -> Written:
+    """What a model writes; None speaks Harmony."""
+    if speech is None:
+        return Written(HARMONY)
+    if speech.family == SERVER:
+        return Written(SERVER)
+    family = FAMILIES[speech.family]
+    markup = MARKUPS[family.markup]
+    return Written(family.markup, family.reasoning is not Reasoning.NONE, bool(markup.call), family.markup in FORMS)

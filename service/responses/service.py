@@ -266,7 +266,7 @@ def tracer_of(settings: Settings) -> Tracer:
     """What traces go to. OpenTelemetry is imported where there are any."""
     if not settings.traces_url:
         return Tracer()
-    from service.tracing.otel import TEXT_BYTES, Bounds, open_tracer
+    from service.tracing import TEXT_BYTES, Bounds, open_tracer
 
     bounds = Bounds(
         ratio=settings.traces_ratio,
@@ -612,11 +612,11 @@ def salt_of(prefix: str, tenant: str, wished: str) -> str:
 def _open_servers(settings: Settings, engine: ListedEngine) -> Engine:
     """An engine of servers."""
     from service.engine.chat.servers import ByChat, LlamaByChat, VllmByChat
-    from service.engine.experimental.sglang import Sglang
-    from service.engine.experimental.tensorrt import Tensorrt
     from service.engine.llama.servers import Llama  # their HTTP client is for who has a server
     from service.engine.servers.engine import ServersEngine
     from service.engine.servers.kind import Kind
+    from service.engine.sglang import Sglang
+    from service.engine.tensorrt import Tensorrt
     from service.engine.vllm.servers import Vllm
 
     tenant, shared = next(iter(settings.tenants)), settings.several_tenants

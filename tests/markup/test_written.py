@@ -2,7 +2,7 @@
 
 from service.markup.families import FAMILIES
 from service.markup.speech import Speech
-from service.markup.written import Written, written_by
+from service.markup.tags import Written, written_by
 
 
 def test_gpt_oss_reasons_and_calls() -> None:

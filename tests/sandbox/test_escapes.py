@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from service.sandbox.local import LocalSandbox
-from service.sandbox.users import FIRST_UIDS, RANGE
+from service.sandbox.local import FIRST_UIDS, RANGE, LocalSandbox
 from tests.support.sandbox.sandboxes import MOST, TENANT, folder_for_all, local
 from tests.support.waiting import until
 

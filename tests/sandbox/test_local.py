@@ -13,10 +13,9 @@ import pytest
 import pytest_asyncio
 
 from service.sandbox.folder import Content
-from service.sandbox.local import LOOK_SHARE, LocalSandbox, Places
+from service.sandbox.local import FIRST_UIDS, LOOK_SHARE, LocalSandbox, Places, Users
 from service.sandbox.port import Full, Gone, Unusable
 from service.sandbox.session import Session
-from service.sandbox.users import FIRST_UIDS, Users
 from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, folder_for_all, local
 from tests.support.waiting import until
 

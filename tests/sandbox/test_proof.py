@@ -14,9 +14,8 @@ import pytest
 
 from service.sandbox.inside.confine import landlock_version
 from service.sandbox.inside.syscalls import ARCHITECTURES, NUMBERS, program
-from service.sandbox.local import LocalSandbox, Places
+from service.sandbox.local import FIRST_UIDS, LocalSandbox, Places
 from service.sandbox.port import Limits, Unusable
-from service.sandbox.users import FIRST_UIDS
 from tests.support import ROOT
 from tests.support.sandbox.sandboxes import folder_for_all
 

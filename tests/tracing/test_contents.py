@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.settings.settings import Settings
-from service.tracing.contents import shortened, shown
-from service.tracing.otel import TEXT_BYTES
+from service.tracing import TEXT_BYTES, shortened, shown
 from tests.support.service.background import ended, submitted
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL

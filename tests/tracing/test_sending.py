@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from pydantic import SecretStr
 
 from service.settings.settings import Settings
-from service.tracing.otel import CLOSE_SECONDS, SAID_SECONDS, Bounds, OtelTracer, Sending
+from service.tracing import CLOSE_SECONDS, SAID_SECONDS, Bounds, OtelTracer, Sending
 from tests.support.ports import free_port
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL

@@ -10,7 +10,7 @@ from openai import InvalidWebhookSignatureError
 
 from service.settings.background import signing_key
 from service.settings.settings import SettingsError, load_settings
-from service.webhooks.receiver import retry_after, sign
+from service.webhooks import retry_after, sign
 from store.embedded import EmbeddedServer
 from store.turn import Status
 from tests.support.waiting import until

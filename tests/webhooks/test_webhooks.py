@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from service.webhooks.deliver import TIMING
+from service.webhooks import TIMING
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.jobs.outbox import Webhook

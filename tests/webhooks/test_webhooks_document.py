@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import msgspec
 import pytest
 
-from service.webhooks.receiver import event_body
+from service.webhooks import event_body
 from store.embedded import EmbeddedServer
 from store.jobs.outbox import Webhook
 from tests.support.documents import blocks, read, shows

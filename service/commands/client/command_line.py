@@ -16,9 +16,8 @@ import typer
 from service.commands.client import asking, chatting, printing, reading
 from service.commands.client import jobs as watching
 from service.commands.client.bench import app as bench
-from service.commands.client.completion import completion
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
-from service.commands.client.options import AsJson, Id, environment, talking
+from service.commands.client.options import AsJson, Id, completion, environment, talking
 from service.commands.client.profile import keep_last, last_of
 from service.commands.client.service import Json, Service
 from service.commands.client.trees import app as trees

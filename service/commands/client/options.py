@@ -1,4 +1,8 @@
-"""What all commands of the client share: the options that name a service, and how a command ends."""
+"""What all commands of the client share: the options that name a service, and how a command ends; and
+the script by which a shell completes commands and options, which Typer has.
+
+A shell asks by running `harmonium` without arguments and with VARIABLE set. Typer answers, once it knows shells.
+"""
 
 import functools
 import inspect
@@ -6,9 +10,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Annotated, Any, ParamSpec
 
 import typer
+from typer.completion import get_completion_inspect_parameters, shell_complete
 
 from service.commands.client import printing
 from service.commands.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, ClientError
@@ -48,6 +54,13 @@ _SERVICE = {
 
 _SHAPELESS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
 """What comes of reading an answer that lacks something, or has something else in its place."""
+
+NAME = "harmonium"
+VARIABLE = "_HARMONIUM_COMPLETE"
+"""What a shell sets when it asks: as Typer works it out of NAME."""
+
+know_shells = get_completion_inspect_parameters
+"""Registers Typer's shells, which it does itself only where its own options for completion are wanted."""
 
 
 def ending(command: Callable[P, int | None]) -> Callable[P, None]:
@@ -112,3 +125,24 @@ def environment() -> Mapping[str, str]:
 def service_of(url: str | None = None, profile: str | None = None, key_env: str | None = None) -> Service:
     """The service that is meant. Raises ClientError."""
     return Service(read_profile(url, profile, key_env, environment()))
+
+
+class Shell(StrEnum):
+    """The shells that there is a script for."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(
+    context: typer.Context,
+    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)],
+) -> None:
+    """Print what has a shell complete commands and options: `eval "$(harmonium completion bash)"`, or `zsh`.
+
+    For fish: `harmonium completion fish | source`. To have it in every shell, put that line into `~/.bashrc`,
+    `~/.zshrc` (below `compinit`) or `~/.config/fish/config.fish`.
+    """
+    know_shells()
+    raise typer.Exit(shell_complete(context.find_root().command, {}, NAME, VARIABLE, f"source_{shell.value}"))

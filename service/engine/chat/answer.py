@@ -12,8 +12,7 @@ from service.engine.chat import wire
 from service.engine.port import LEAST_LOGPROB, UNTOLD, Chunk, EngineError, Finish, TokenLogprobs
 from service.engine.servers.answer import DONE, Answer
 from service.markup.parsers.by_server import ENDED, WORD, Writing, opens
-from service.markup.parsers.call import legal_name
-from service.markup.parsers.json_scan import ObjectScan
+from service.markup.parsers.call import ObjectScan, legal_name
 
 END_OF_LINE = b"\n"
 

@@ -32,7 +32,7 @@ from service.engine.servers.admission import Admission, Held, Ticket
 from service.engine.servers.answer import Answer
 from service.engine.servers.choosing import Choosing, Home
 from service.engine.servers.kind import Kind, ServerChanged, Terms
-from service.engine.servers.reply import BROKEN
+from service.engine.servers.passing import BROKEN
 from service.engine.servers.server import Server, State, Unreachable
 from service.logs import event
 from service.markup.speech import AUTO, HARMONY, Speech, Transcript

@@ -48,8 +48,16 @@ from service.engine.servers.kind import (
     Told,
     Wanted,
 )
-from service.engine.servers.passing import GENERATED, STREAMED, passed_body, passed_refusal
-from service.engine.servers.reply import ACCEPTED, BROKEN, FoldedReply, ServerReply
+from service.engine.servers.passing import (
+    ACCEPTED,
+    BROKEN,
+    GENERATED,
+    STREAMED,
+    FoldedReply,
+    ServerReply,
+    passed_body,
+    passed_refusal,
+)
 from service.logs import event
 from service.markup.speech import Transcript
 

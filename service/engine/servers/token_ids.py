@@ -1,12 +1,19 @@
-"""Token ids in, token ids out: the part of the wire that vLLM, SGLang and TensorRT-LLM have in common. Pure."""
+"""Token ids in, token ids out: the part of the wire that vLLM, SGLang and TensorRT-LLM have in common. Pure.
 
-from collections.abc import Iterable
-from typing import Annotated, Any, TypeVar
+Some servers end, or say that it is their own fault, where a structural tag is malformed. So one that can't be read is
+refused here. What a server makes of one that can be read is for the server to say.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
-from service.engine.port import EngineError, EngineUnavailable, Sampling
+from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Sampling
 from service.engine.servers.kind import UNREADABLE, Ask, Count, Facts, Wanted, refusal
+from service.errors import InvalidRequest
+from service.grammar.regex import unchecked_tree
 from service.harmony.tokens import ENDS, LAST_LEGAL
 
 LEAST_TOP_P = 1e-6
@@ -20,6 +27,8 @@ SEEDS = 2**63
 
 GptOssId = Annotated[int, msgspec.Meta(ge=0, le=LAST_LEGAL)]
 """An id of gpt-oss, as a server sends it."""
+
+_T = TypeVar("_T")
 
 
 class Error(msgspec.Struct):
@@ -64,7 +73,6 @@ class _Models(msgspec.Struct):
 _SAID = msgspec.json.Decoder(Said)
 _MODELS = msgspec.json.Decoder(_Models)
 _S = TypeVar("_S", bound=Said)
-_T = TypeVar("_T")
 
 
 def parameters(sampling: Sampling) -> dict[str, Any]:
@@ -167,3 +175,26 @@ async def served(name: str, ask: Ask, wanted: Wanted) -> tuple[str, int]:
             f"the {name} server does not say how long its model's context is; set HARMONIUM_CONTEXT_TOKENS"
         )
     return found.id, context
+
+
+def read_format(tag: str) -> Mapping[str, Any]:
+    """The format of a structural tag. Raises EngineRefused for a tag that is malformed."""
+    try:
+        form = msgspec.json.decode(tag)["format"]
+        _check(form)
+    except (msgspec.DecodeError, ValueError, LookupError, TypeError, RecursionError, re.error, InvalidRequest) as error:
+        raise EngineRefused(f"the constraint can't be read: {type(error).__name__}: {error}") from error
+    return form
+
+
+def _check(form: Any) -> None:
+    """Look at a format and what is inside. Raises what tells that it is malformed."""
+    if not isinstance(form, Mapping):
+        raise TypeError("a format is an object")
+    known = cast(Mapping[str, Any], form)
+    if known["type"] == "regex":
+        unchecked_tree(known["pattern"])
+    for each in known.get("elements", ()):
+        _check(each)
+    if "content" in known:
+        _check(known["content"])

@@ -8,7 +8,7 @@ from starlette.responses import Response as HttpResponse
 from service.engine.engines import Offer
 from service.engine.port import MODEL_CREATED, ModelCard
 from service.errors import ApiError
-from service.markup.written import written_by
+from service.markup.tags import written_by
 from service.web.errors import JsonResponse
 from service.web.plain import PlainRouter
 from service.web.routes.received import caller_of, service_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from service.commands.client.completion import VARIABLE
+from service.commands.client.options import VARIABLE
 from service.commands.command_line import app
 from tests.support import ROOT
 

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import pytest
 from openai import AsyncOpenAI, BadRequestError
 
-from service.engine.experimental.tensorrt import COMPLETIONS
 from service.engine.servers.engine import ServersEngine
+from service.engine.tensorrt import COMPLETIONS
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
 from tests.support.engine.standing import Standing

@@ -9,8 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.engine.experimental.sglang import Sglang
-from service.engine.experimental.tensorrt import REUSES, Tensorrt, priority
 from service.engine.pass_through import Passed
 from service.engine.port import (
     LEAST_LOGPROB,
@@ -26,6 +24,8 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.engine.servers.kind import Facts, ServerChanged, Terms
+from service.engine.sglang import Sglang
+from service.engine.tensorrt import REUSES, Tensorrt, priority
 from service.harmony.tokens import CALL, ENDOFTEXT, LAST_LEGAL, RETURN, STOPS
 from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.sglang import wire as sglang

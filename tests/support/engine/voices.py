@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.engine.experimental.sglang import GENERATE
-from service.engine.experimental.tensorrt import COMPLETIONS
 from service.engine.llama.wire import COMPLETION
 from service.engine.port import Engine
+from service.engine.sglang import GENERATE
+from service.engine.tensorrt import COMPLETIONS
 from service.engine.vllm.wire import Endpoint
 from tests.support.engine import standin_wire as vllm
 from tests.support.engine.standin import Standin

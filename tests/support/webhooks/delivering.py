@@ -4,8 +4,7 @@ import asyncio
 import sys
 
 from service.settings.settings import Settings
-from service.webhooks.deliver import Deliverer, DeliveryTiming
-from service.webhooks.receiver import Receiver
+from service.webhooks import Deliverer, DeliveryTiming, Receiver
 from store.history.history import ConversationHistoryStore
 from store.jobs.outbox import Outbox
 from store.redis.connection import connect

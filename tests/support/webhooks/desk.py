@@ -11,8 +11,7 @@ from openai import OpenAI
 
 from service.backoff import Backoff
 from service.settings.settings import Settings
-from service.webhooks.deliver import AT_ONCE, Deliverer, DeliveryTiming, Outcome
-from service.webhooks.receiver import Receiver
+from service.webhooks import AT_ONCE, Deliverer, DeliveryTiming, Outcome, Receiver
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry

@@ -3,6 +3,8 @@ where no text is asked for. It refuses a key that it doesn't know, so newer keys
 
 It has no salts that keep tenants' cached prompts apart. So a server that has cached prompts is for one tenant alone,
 and for requests without a salt of their own: whether it has, is seen when it is asked the same thing twice.
+
+Experimental: no real server has met this; tests hold it against a stand-in alone.
 """
 
 import secrets
@@ -15,7 +17,6 @@ from service.engine.pass_through import Passed
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
 from service.engine.prompts import prompt_json
 from service.engine.servers.answer import Answer
-from service.engine.servers.constraint import read_format
 from service.engine.servers.kind import Ask, Facts, Request, Wanted
 from service.engine.servers.token_ids import (
     SEEDS,
@@ -27,6 +28,7 @@ from service.engine.servers.token_ids import (
     decoded,
     parameters,
     read_event,
+    read_format,
     served,
     stops,
 )

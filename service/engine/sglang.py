@@ -2,6 +2,8 @@
 
 They notice a hang-up after two seconds, so a generation is ended by its id as well. Each request has an id of its own:
 a response goes on behind a generation of its own that is just ending, and SGLang refuses an id that it knows.
+
+Experimental: no real server has met this; tests hold it against a stand-in alone.
 """
 
 import asyncio
@@ -16,7 +18,6 @@ from service.engine.pass_through import Passed
 from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Generation, TokenLogprobs
 from service.engine.prompts import prompt_json
 from service.engine.servers.answer import Answer
-from service.engine.servers.constraint import read_format
 from service.engine.servers.kind import UNREADABLE, Ask, Count, Facts, Request, Told, Wanted, refusal
 from service.engine.servers.token_ids import (
     SEEDS,
@@ -28,6 +29,7 @@ from service.engine.servers.token_ids import (
     likeliest,
     parameters,
     read_event,
+    read_format,
     served,
     stops,
 )
