@@ -112,7 +112,7 @@ class Chunk(msgspec.Struct, frozen=True):
     The last chunk has `finish`; `cached_tokens`, where the engine knows it, is how much of the prompt its prefix
     cache had, and comes at the latest with the last chunk. `logprobs`, where asked for, has one entry a token. `text`
     is what the ids say, where the generation is decoded. Of a generation that `asks`, the ids only count; the text is
-    as markup/parsers/by_server.py writes it, and `prompt_tokens` come at the latest with the last chunk, if the server
+    as markup/by_server.py writes it, and `prompt_tokens` come at the latest with the last chunk, if the server
     tells them.
     """
 

@@ -15,7 +15,7 @@ import msgspec
 
 from service.markup.families import FAMILIES, Reasoning
 from service.markup.messages import chat_messages
-from service.markup.parsers.parser import Parser, make
+from service.markup.parser import Parser, make
 from service.markup.speech import SERVER, SHOWN, Shown, Transcript
 from service.markup.telling import form_of, messages_told
 from store.turn import StoredMessage

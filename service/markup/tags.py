@@ -17,9 +17,9 @@ import msgspec
 
 from service.grammar.tags import TAGS_CACHED, Format, content_tag
 from service.markup.families import ENDS, FAMILIES, Reasoning
-from service.markup.parsers.parser import MARKUPS
-from service.markup.parsers.stream import Markup, Part
+from service.markup.parser import MARKUPS
 from service.markup.speech import HARMONY, SERVER, Speech
+from service.markup.stream import Markup, Part
 
 _ANY_OBJECT = {"type": "json_schema", "json_schema": {"type": "object"}}
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.connections.pool import Contact
 from service.engine.names import Place
 from service.engine.port import EngineOverloaded, EngineUnavailable, Load, Sampling
 from service.engine.servers.admission import FIRST_EXPECTED
 from service.engine.servers.kind import Ask, Terms, Told
+from service.engine.servers.pool import Contact
 from service.engine.servers.server import Server, State
 from service.engine.vllm.servers import Vllm
 from service.harmony.tokens import STOPS

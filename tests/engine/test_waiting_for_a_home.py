@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.connections.pool import Contact
 from service.engine.names import Place
 from service.engine.port import Generation, Sampling
 from service.engine.servers.admission import Admission, Held, Reach, Ticket
 from service.engine.servers.choosing import ALONE, APART, Choosing, Home
 from service.engine.servers.engine import Access
 from service.engine.servers.kind import Terms
+from service.engine.servers.pool import Contact
 from service.engine.servers.server import Server
 from service.engine.vllm.servers import Vllm
 from service.harmony.tokens import STOPS

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from service.harmony import tokens
 from service.harmony.segments import Closed, Opened
-from service.markup.parsers.by_server import ENDS, SIGN, ByServer, Writing
+from service.markup.by_server import ENDS, SIGN, ByServer, Writing
 
 TEXTS = st.text(alphabet=[SIGN, "t", "a", "c", "n", "d", "z", "x", "\n", "{", "é"], max_size=12)
 SAID = st.lists(st.tuples(st.sampled_from(["thinks", "answers", "calls"]), TEXTS), max_size=8)

@@ -3,7 +3,7 @@
 import pytest
 
 from service.markup.families import ENDS, FAMILIES, MARKS, Reasoning, family_of
-from service.markup.parsers.parser import MARKUPS
+from service.markup.parser import MARKUPS
 from service.markup.speech import SERVER
 from tests.support import ROOT
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from service.grammar.tags import schema_content
-from service.markup.parsers.parser import MARKUPS
-from service.markup.parsers.stream import Part
+from service.markup.parser import MARKUPS
+from service.markup.stream import Part
 from service.markup.tags import FORMS, Asked, Callable, tag
 from tests.support import ROOT
 from tests.support.markup import enforcer

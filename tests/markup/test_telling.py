@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.markup.parsers.parser import MARKUPS
+from service.markup.parser import MARKUPS
 from service.markup.speech import SHOWN, Shown
 from service.markup.tags import FORMS
 from service.markup.telling import form_of, messages_told, tools_told

@@ -25,7 +25,7 @@ from service.engine.vllm import wire as vllm_wire
 from service.engine.vllm.servers import Vllm
 from service.engine.vllm.servers import pieces_of as vllm_pieces_of
 from service.logs import event
-from service.markup.parsers.by_server import ENDED
+from service.markup.by_server import ENDED
 from service.markup.speech import SERVER, Speech
 
 logger = logging.getLogger(__name__)

@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from service.engine.connections.connection import Connection
-from service.engine.connections.pool import Contact
 from service.engine.names import Names, Place, is_name
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
@@ -31,8 +29,10 @@ from service.engine.port import (
 from service.engine.servers.admission import Admission, Held, Ticket
 from service.engine.servers.answer import Answer
 from service.engine.servers.choosing import Choosing, Home
+from service.engine.servers.connection import Connection
 from service.engine.servers.kind import Kind, ServerChanged, Terms
 from service.engine.servers.passing import BROKEN
+from service.engine.servers.pool import Contact
 from service.engine.servers.server import Server, State, Unreachable
 from service.logs import event
 from service.markup.speech import AUTO, HARMONY, Speech, Transcript

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from service.engine.connections.connection import Connection
 from service.engine.pass_through import Passed, PassedRefusal, PassedUsage
 from service.engine.port import EngineBroke, EngineError, EngineUnavailable
 from service.engine.servers.answer import MAX_EVENT_BYTES
+from service.engine.servers.connection import Connection
 from service.engine.servers.kind import SHOWN_CHARS, UNREADABLE, ServerChanged, refusal
 
 NOT_SERVED = (404, 405, 501)

@@ -20,8 +20,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from service.engine.connections.connection import Connection, target_of
-from service.engine.connections.pool import Contact, Unconnected, bounded
 from service.engine.names import Place
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
@@ -36,6 +34,7 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.engine.servers.answer import Answer
+from service.engine.servers.connection import Connection, target_of
 from service.engine.servers.kind import (
     Disarms,
     Facts,
@@ -58,6 +57,7 @@ from service.engine.servers.passing import (
     passed_body,
     passed_refusal,
 )
+from service.engine.servers.pool import Contact, Unconnected, bounded
 from service.logs import event
 from service.markup.speech import Transcript
 

@@ -32,7 +32,7 @@ from service.harmony import tokens
 from service.harmony.header import Header
 from service.harmony.segments import Closed, Opened, Segment, Segmenter, State
 from service.markup.chat import Piece
-from service.markup.parsers.parser import Parser
+from service.markup.parser import Parser
 from service.markup.prompts import Templated
 from service.responses.output.displays import note_of
 from service.responses.output.endings import STATUS, Ending, finished, terminal

@@ -19,8 +19,8 @@ from service.markup import tags
 from service.markup.chat import Chat
 from service.markup.families import FAMILIES, Reasoning
 from service.markup.messages import name_of
-from service.markup.parsers.stream import Part
 from service.markup.speech import ChatRequest, Transcript
+from service.markup.stream import Part
 from service.markup.tags import Asked, Callable, response_format, tools_asked
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase

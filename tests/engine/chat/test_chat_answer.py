@@ -8,7 +8,7 @@ import pytest
 from service.engine.chat.answer import MOST_CALLS, ChatAnswer
 from service.engine.port import Chunk, EngineBroke, EngineError, EngineOverloaded, EngineRefused, Finish
 from service.harmony.segments import Closed, Opened
-from service.markup.parsers.by_server import ENDED, ByServer
+from service.markup.by_server import ENDED, ByServer
 from tests.support.chat.standin import answer, delta, spoken, usage
 from tests.support.engine.standin_wire import DONE, error_event, event
 from tests.support.markup.writing import Turn

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.connections.connection import MAX_HEAD_BYTES, Broken, Incoming
+from service.engine.servers.connection import MAX_HEAD_BYTES, Broken, Incoming
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
 WAIT = b"HTTP/1.1 100 Continue\r\nx-soon: yes\r\n\r\n"

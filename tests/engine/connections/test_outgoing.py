@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.engine.connections.connection import Peer, head, target_of
 from service.engine.names import Place
+from service.engine.servers.connection import Peer, head, target_of
 
 
 def place(url: str, **more: str) -> Place:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from service.engine.connections.connection import MAX_UNREAD_BYTES, Broken, Connection, Target, target_of
-from service.engine.connections.pool import DIALED_AT_ONCE, Contact, Pool, Unconnected
 from service.engine.names import Place
+from service.engine.servers.connection import MAX_UNREAD_BYTES, Broken, Connection, Target, target_of
+from service.engine.servers.pool import DIALED_AT_ONCE, Contact, Pool, Unconnected
 from tests.support.engine.certified import certified
 from tests.support.engine.playing import OK, Call, playing
 from tests.support.waiting import until

@@ -3,7 +3,7 @@
 import pytest
 
 from service.engine.port import EngineRefused, EngineUnavailable, Finish, Sampling
-from service.engine.tensorrt import COMPLETIONS
+from service.engine.servers.tensorrt import COMPLETIONS
 from service.harmony.tokens import CALL, STOPS
 from service.responses.service import open_engine
 from service.settings.settings import load_settings

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from service.harmony.segments import Closed, Opened, Segment
 from service.markup.families import ENDS, MARKS
-from service.markup.parsers.parser import Parser, make
+from service.markup.parser import Parser, make
 
 FIRST_ORDINARY, LAST_ORDINARY = 1000, (1 << 31) - 1
 END = "<|im_end|>"

@@ -21,7 +21,7 @@ Anything else, and a member that isn't known, break the call.
 import re
 from enum import Enum
 
-from service.markup.parsers.call import MAX_NAME, Emit, Named, ObjectScan, State, decoded, legal_name
+from service.markup.call import MAX_NAME, Emit, Named, ObjectScan, State, decoded, legal_name
 
 ARGUMENTS = ("arguments", "parameters")
 IGNORED = ("id", "type")

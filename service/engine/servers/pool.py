@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
 
-from service.engine.connections.connection import Broken, Connection, Peer, Target, head
+from service.engine.servers.connection import Broken, Connection, Peer, Target, head
 
 IDLE_SECONDS = 3.0
 """How long an unused connection is kept: less than the 5 s after which vLLM and llama.cpp close it, lest a request meet

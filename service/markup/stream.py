@@ -36,8 +36,8 @@ import msgspec
 from service.harmony import tokens
 from service.harmony.header import JSON_TYPE, Header
 from service.harmony.segments import Closed, Opened, Segment
+from service.markup.call import Call, Read, State, is_object
 from service.markup.marks import Marks, Piece
-from service.markup.parsers.call import Call, Read, State, is_object
 
 MAX_SPACE = 64
 """The most line breaks in a row that wait for a mark behind them; whoever writes more means them."""

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any, Protocol
 
 from service.harmony.segments import Segment
+from service.markup.by_server import ByServer
+from service.markup.call import Call
 from service.markup.families import ENDS, FAMILIES
-from service.markup.parsers.by_server import ByServer
-from service.markup.parsers.call import Call
-from service.markup.parsers.json_call import JsonCall
-from service.markup.parsers.named_call import NamedCall
-from service.markup.parsers.stream import Markup, Part, Schemas, Seams, StreamParser
-from service.markup.parsers.xml_call import Shape, XmlCall
+from service.markup.json_call import JsonCall
+from service.markup.named_call import NamedCall
 from service.markup.speech import SERVER
+from service.markup.stream import Markup, Part, Schemas, Seams, StreamParser
+from service.markup.xml_call import Shape, XmlCall
 
 
 class Parser(Protocol):

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from service.harmony import tokens
 from service.harmony.header import JSON_TYPE, Header
 from service.harmony.segments import Closed, Opened, Segment
-from service.markup.parsers.call import is_object
-from service.markup.parsers.stream import FUNCTIONS, Part
+from service.markup.call import is_object
+from service.markup.stream import FUNCTIONS, Part
 
 SIGN = "\x1e"
 """RECORD SEPARATOR, which hardly any text has."""

@@ -30,7 +30,7 @@ from typing import Any, cast
 
 import msgspec
 
-from service.markup.parsers.call import IN_STRINGS, MAX_NAME, Emit, Named, State, decoded, legal_name
+from service.markup.call import IN_STRINGS, MAX_NAME, Emit, Named, State, decoded, legal_name
 
 MAX_LOOKED_AT = 256
 """In so many schemas of a parameter types are looked for: one may refer to others many times, and to itself."""

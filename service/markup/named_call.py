@@ -15,7 +15,7 @@ arguments is dropped, and so is the fence.
 import re
 from enum import Enum
 
-from service.markup.parsers.call import MAX_NAME, Emit, Named, ObjectScan, State, legal_name
+from service.markup.call import MAX_NAME, Emit, Named, ObjectScan, State, legal_name
 
 _BEFORE = re.compile(r"\s*(?:`{1,3}|```(?:j|js|jso|json)\s*)?")
 _BEHIND = re.compile(r"\s*`{0,3}\s*")
