@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, cast
 
 from fastapi import APIRouter, FastAPI
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -45,7 +44,6 @@ from service.web.middleware import GONE, METHODS, Gate
 from service.web.passing import routes as passing
 from service.web.passing import traces
 from service.web.plain import PlainRouter
-from service.web.query import invalid_parameter
 from service.web.routes import conversations, create, health, metrics, models, stored, welcome
 from service.web.routes.received import exchange_of
 from service.web.settling import settle
@@ -123,7 +121,7 @@ def routed(lifespan: Lifespan[FastAPI] | None = None, *, passes_on: bool = True,
         if isinstance(router, PlainRouter):
             app.router.routes += [each.under(prefix) for each in router.routes]
         else:
-            app.include_router(router, prefix=prefix, include_in_schema=prefix in ("", OPENAI.prefix))
+            app.include_router(router)
     return app
 
 
@@ -268,11 +266,6 @@ def _served(request: Request, path: str) -> list[str]:
     ]
 
 
-async def _on_invalid(request: Request, error: RequestValidationError) -> Response:
-    """A query or path parameter of the wrong kind."""
-    return await _on_api_error(request, invalid_parameter(error.errors()))
-
-
 async def _on_client_gone(request: Request, error: ClientGone) -> Response:
     """The client is gone."""
     exchange_of(request).facts["client"] = "gone"
@@ -290,6 +283,5 @@ HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, An
     EngineError: _on_engine_error,
     ClientGone: _on_client_gone,
     HTTPException: _on_http_error,
-    RequestValidationError: _on_invalid,
     Exception: _on_fault,
 }

@@ -31,7 +31,9 @@ class PlainRoute(Route):
         tag: str,
         query: type[Query],
     ) -> None:
-        """`query` says which parameters its query may have; the endpoint gets it if there are any."""
+        """`query` says which parameters its query may have; the endpoint gets it if there are any. Without a `tag` the
+        route isn't in the document of the API.
+        """
 
         async def answer(request: Request) -> Response:
             read = read_query(request, query)
@@ -56,14 +58,14 @@ class PlainRoute(Route):
 
 
 class PlainRouter:
-    """Plain routes with one tag, in their order."""
+    """Plain routes with one tag, in their order. Without a tag the document of the API has none of them."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str = "") -> None:
         self.routes: list[PlainRoute] = []
         self._tag = tag
 
     def route(
-        self, method: str, path: str, *, summary: str, operation_id: str, query: type[Query] = Query
+        self, method: str, path: str, *, summary: str = "", operation_id: str = "", query: type[Query] = Query
     ) -> Callable[[Endpoint], Endpoint]:
         """What makes a function the endpoint of a route."""
 

@@ -1,13 +1,10 @@
 """Query parameters, which are as strict as bodies: what nobody knows is refused, as it may be meant to matter."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable, Set
 from typing import Any, ClassVar, TypeVar
 
 from fastapi import Request
-from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
-from starlette.responses import Response
 
 from service.api.unknown import advice
 from service.errors import InvalidRequest, shown
@@ -20,6 +17,9 @@ FILTER = "metadata"
 
 INCLUDE = "include"
 """A parameter that may come several times, also as people write it: include[]=value."""
+
+LIST = "[]"
+"""What the names of others end with that may come several times."""
 
 
 class Query(BaseModel):
@@ -36,12 +36,14 @@ def read_query(request: Request, kind: type[Q]) -> Q:
     """The query of a request. Raises InvalidRequest for a parameter of another name or kind."""
     if not request.scope["query_string"]:
         return kind()
-    values, fields = request.query_params, kind.model_fields
-    known = frozenset(fields) | kind.also
-    _check(request, known | {f"{INCLUDE}[]"} if INCLUDE in fields else known)
-    given: dict[str, Any] = {name: values[name] for name in values if name in fields}
-    if INCLUDE in fields:
-        given[INCLUDE] = [*values.getlist(INCLUDE), *values.getlist(f"{INCLUDE}[]")]
+    values, names = request.query_params, {field.alias or name for name, field in kind.model_fields.items()}
+    known = names | kind.also
+    _check(request, known | {INCLUDE + LIST} if INCLUDE in names else known)
+    given: dict[str, Any] = {
+        name: values.getlist(name) if name.endswith(LIST) else values[name] for name in values if name in names
+    }
+    if INCLUDE in names:
+        given[INCLUDE] = [*values.getlist(INCLUDE), *values.getlist(INCLUDE + LIST)]
     try:
         return kind.model_validate(given)
     except ValidationError as error:
@@ -57,23 +59,7 @@ def invalid_parameter(errors: Iterable[Any]) -> InvalidRequest:
     )
 
 
-class StrictRoute(APIRoute):
-    """A route that refuses query parameters that it doesn't have."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, behind that check."""
-        handle = super().get_route_handler()
-        known = _parameters(self.dependant)
-
-        async def strict(request: Request) -> Response:
-            if request.scope["query_string"]:
-                _check(request, known)
-            return await handle(request)
-
-        return strict
-
-
-def _check(request: Request, known: frozenset[str]) -> None:
+def _check(request: Request, known: Set[str]) -> None:
     """Raise InvalidRequest for a parameter that isn't known."""
     for name in request.query_params:
         if name in known or name in EVERYWHERE or (FILTER in known and name.startswith(FILTER)):
@@ -83,8 +69,3 @@ def _check(request: Request, known: frozenset[str]) -> None:
             code="unknown_parameter",
             param=shown(name),
         )
-
-
-def _parameters(dependant: Dependant) -> frozenset[str]:
-    own = frozenset(field.alias for field in dependant.query_params)
-    return own.union(*map(_parameters, dependant.dependencies))

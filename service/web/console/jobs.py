@@ -3,13 +3,15 @@
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import Request
+from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service.web.console.excerpts import Excerpt, excerpt_of
 from service.web.console.shapes import US, ShownTurn, with_excerpt
 from service.web.errors import JsonResponse
-from service.web.query import StrictRoute
+from service.web.plain import PlainRouter
+from service.web.query import Query
 from service.web.routes.received import exchange_of, service_of
 from service.web.routes.stored import with_room
 from store.history.listing import by_shard
@@ -17,7 +19,7 @@ from store.history.trees.jobs import UnderWay, under_way
 from store.history.trees.turns import shown_of
 from store.keys import name_of
 
-router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+router = PlainRouter()
 
 MOST_JOBS = 500
 """The most that are listed at once: some 10 ms."""
@@ -31,11 +33,17 @@ class Jobs(msgspec.Struct):
     object: str = "list"
 
 
-@router.get("/console/api/jobs")
-async def list_jobs(request: Request, limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = 100) -> HttpResponse:
+class JobsQuery(Query):
+    """How many are wanted."""
+
+    limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 100
+
+
+@router.route("GET", "/console/api/jobs", query=JobsQuery)
+async def list_jobs(request: Request, query: JobsQuery) -> HttpResponse:
     """Background responses that wait or run, the newest first."""
     store, tenant = service_of(request).store, exchange_of(request).tenant
-    found, whole = await under_way(store, tenant, limit)
+    found, whole = await under_way(store, tenant, query.limit)
     excerpts: dict[str, Excerpt] = {}
     sizes = {each.digits: each.size for each in found}
     for digits in by_shard(sizes):

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response as HttpResponse
 
 from service.api.decoding import decode
@@ -13,7 +13,7 @@ from service.errors import ApiError, InvalidRequest, invalid_value
 from service.web.console.portable import Portable, portable, read
 from service.web.console.shapes import US, Kind, kind_of
 from service.web.errors import JsonResponse
-from service.web.query import StrictRoute
+from service.web.plain import PlainRouter
 from service.web.routes.received import body_of, exchange_of, preparing, service_of
 from service.web.routes.stored import with_room
 from store.backup.records import Saved
@@ -24,7 +24,7 @@ from store.keys import digits_of, name_of
 BODIES = 2
 """How many times the size of a request a turn may have that comes back: it has what was asked and what came of it."""
 
-router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+router = PlainRouter()
 
 
 class WholeTurn(msgspec.Struct):
@@ -66,7 +66,7 @@ class Imported(msgspec.Struct):
 _BROUGHT = msgspec.json.Decoder(Portable)
 
 
-@router.get("/console/api/turns/{id}")
+@router.route("GET", "/console/api/turns/{id}")
 async def retrieve_turn(request: Request, id: str) -> HttpResponse:
     """A turn of a tree, or a conversation, that no longer changes."""
     service, tenant = service_of(request), exchange_of(request).tenant
@@ -89,7 +89,7 @@ async def retrieve_turn(request: Request, id: str) -> HttpResponse:
         return with_room(request, JsonResponse(answer))
 
 
-@router.post("/console/api/turns")
+@router.route("POST", "/console/api/turns")
 async def import_turn(request: Request) -> HttpResponse:
     """Store a turn again, under its id, behind the one that it continues."""
     service, tenant = service_of(request), exchange_of(request).tenant

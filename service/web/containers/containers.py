@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import Request
+from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service.api.containers import (
@@ -18,7 +19,8 @@ from service.errors import ApiError, unsupported
 from service.responses.tools.containers import Containers, Record, not_found
 from service.sandbox.port import Full, Gone, Unusable
 from service.web.errors import JsonResponse
-from service.web.query import StrictRoute
+from service.web.plain import PlainRouter
+from service.web.query import Query
 from service.web.routes.included import MAX_PAGE_ITEMS
 from service.web.routes.input_items import Page
 from service.web.routes.received import body_of, exchange_of, service_of
@@ -27,13 +29,24 @@ from service.web.routes.stored import with_room
 RETRY_SECONDS = 30
 """When a client may come back to a sandbox that is full."""
 
-router = APIRouter(route_class=StrictRoute, tags=["Containers"])
-
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS)]
-Order = Literal["asc", "desc"]
+router = PlainRouter("Containers")
 
 
-@router.post("/containers", summary="Create a container", operation_id="createContainer")
+class PageQuery(Query):
+    """The query for a page of a list."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ITEMS)] = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
+
+
+class ContainersQuery(PageQuery):
+    """The query for a page of containers."""
+
+    name: str | None = None
+
+
+@router.route("POST", "/containers", summary="Create a container", operation_id="createContainer")
 async def create(request: Request) -> HttpResponse:
     """A container with a `name`, in which code has variables and files of its own."""
     tenant, sent = exchange_of(request).tenant, read_new(await body_of(request))
@@ -50,21 +63,19 @@ async def create(request: Request) -> HttpResponse:
     return JsonResponse(_shown(containers, made.id, made.record))
 
 
-@router.get("/containers", summary="List containers", operation_id="listContainers")
-async def list_containers(
-    request: Request, limit: Limit = 20, order: Order = "desc", after: str | None = None, name: str | None = None
-) -> HttpResponse:
+@router.route("GET", "/containers", summary="List containers", operation_id="listContainers", query=ContainersQuery)
+async def list_containers(request: Request, query: ContainersQuery) -> HttpResponse:
     """All containers, or those of a `name`, by when they were made, page by page."""
     containers = _containers(request)
     kept = [] if containers is None else await containers.all(exchange_of(request).tenant)
-    found = [each for each in kept if name is None or each[1].name == name]
+    found = [each for each in kept if query.name in (None, each[1].name)]
     shown = [_shown(containers, id, record) for id, record in found] if containers is not None else []
     return with_room(
-        request, JsonResponse(page_of(shown if order == "desc" else shown[::-1], limit, after, "container"))
+        request, JsonResponse(page_of(shown if query.order == "desc" else shown[::-1], query, "container"))
     )
 
 
-@router.get("/containers/{container_id}", summary="Retrieve a container", operation_id="retrieveContainer")
+@router.route("GET", "/containers/{container_id}", summary="Retrieve a container", operation_id="retrieveContainer")
 async def retrieve(request: Request, container_id: str) -> HttpResponse:
     """The container, also where it has expired."""
     containers = existing(request, container_id)
@@ -72,7 +83,7 @@ async def retrieve(request: Request, container_id: str) -> HttpResponse:
     return JsonResponse(_shown(containers, container_id, record))
 
 
-@router.delete("/containers/{container_id}", summary="Delete a container", operation_id="deleteContainer")
+@router.route("DELETE", "/containers/{container_id}", summary="Delete a container", operation_id="deleteContainer")
 async def delete(request: Request, container_id: str) -> HttpResponse:
     """End a container, and delete its variables and files."""
     await existing(request, container_id).delete(exchange_of(request).tenant, container_id)
@@ -103,9 +114,9 @@ def _shown(containers: Containers, id: str, record: Record) -> ContainerResource
     )
 
 
-def page_of(shown: Sequence[ContainerResource | ContainerFile], limit: int, after: str | None, what: str) -> Page:
+def page_of(shown: Sequence[ContainerResource | ContainerFile], query: PageQuery, what: str) -> Page:
     """At most `limit` of what is shown, behind the one with the id `after`. Raises ApiError 400."""
-    start = 0
+    start, limit, after = 0, query.limit, query.after
     if after is not None:
         start = next((place for place, each in enumerate(shown, 1) if each.id == after), 0)
         if not start:

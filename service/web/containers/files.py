@@ -4,26 +4,26 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response as HttpResponse
 from starlette.responses import StreamingResponse
 
 from service.api.containers import ContainerFile, ContainerFileDeleted
 from service.responses.tools.containers import KeptFile
-from service.web.containers.containers import Limit, Order, existing, page_of
+from service.web.containers.containers import PageQuery, existing, page_of
 from service.web.containers.upload import read_upload
 from service.web.errors import JsonResponse
-from service.web.query import StrictRoute
+from service.web.plain import PlainRouter
 from service.web.routes.received import body_of, exchange_of
 from service.web.routes.stored import with_room
 
 PARSED_IN_THREAD_BYTES = 65_536
 """Forms from this size on are read in a thread."""
 
-router = APIRouter(route_class=StrictRoute, tags=["Containers"])
+router = PlainRouter("Containers")
 
 
-@router.post("/containers/{container_id}/files", summary="Upload a file", operation_id="createContainerFile")
+@router.route("POST", "/containers/{container_id}/files", summary="Upload a file", operation_id="createContainerFile")
 async def create_file(request: Request, container_id: str) -> HttpResponse:
     """Put a file into a container: a form with a part `file`."""
     containers, exchange = existing(request, container_id), exchange_of(request)
@@ -37,18 +37,23 @@ async def create_file(request: Request, container_id: str) -> HttpResponse:
     return JsonResponse(_file(container_id, kept))
 
 
-@router.get("/containers/{container_id}/files", summary="List a container's files", operation_id="listContainerFiles")
-async def list_files(
-    request: Request, container_id: str, limit: Limit = 20, order: Order = "desc", after: str | None = None
-) -> HttpResponse:
+@router.route(
+    "GET",
+    "/containers/{container_id}/files",
+    summary="List a container's files",
+    operation_id="listContainerFiles",
+    query=PageQuery,
+)
+async def list_files(request: Request, query: PageQuery, container_id: str) -> HttpResponse:
     """The files of a container by when they were last written, page by page."""
     kept = await existing(request, container_id).files(exchange_of(request).tenant, container_id)
-    kept.sort(key=lambda each: (each.file.modified, each.file.path), reverse=order == "desc")
+    kept.sort(key=lambda each: (each.file.modified, each.file.path), reverse=query.order == "desc")
     shown = [_file(container_id, each) for each in kept]
-    return with_room(request, JsonResponse(page_of(shown, limit, after, "file")))
+    return with_room(request, JsonResponse(page_of(shown, query, "file")))
 
 
-@router.get(
+@router.route(
+    "GET",
     "/containers/{container_id}/files/{file_id}",
     summary="Retrieve a container's file",
     operation_id="retrieveContainerFile",
@@ -59,7 +64,8 @@ async def retrieve_file(request: Request, container_id: str, file_id: str) -> Ht
     return JsonResponse(_file(container_id, kept))
 
 
-@router.get(
+@router.route(
+    "GET",
     "/containers/{container_id}/files/{file_id}/content",
     summary="Download a container's file",
     operation_id="downloadContainerFile",
@@ -71,7 +77,8 @@ async def content(request: Request, container_id: str, file_id: str) -> HttpResp
     return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
 
 
-@router.delete(
+@router.route(
+    "DELETE",
     "/containers/{container_id}/files/{file_id}",
     summary="Delete a container's file",
     operation_id="deleteContainerFile",

@@ -2,7 +2,7 @@
 
 from hashlib import blake2b
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response as HttpResponse
 
 from service.api.passed import Endpoint, PassedLimits, Read, read_passed
@@ -13,29 +13,29 @@ from service.responses.prepare import model_of
 from service.responses.service import salt_of
 from service.steps import in_steps
 from service.web.passing.answer import PassedAnswer
-from service.web.query import StrictRoute
+from service.web.plain import PlainRouter
 from service.web.routes.received import body_of, caller_of, exchange_of, preparing, service_of
 from store.turn import Expense
 
 TOKEN_BYTES = 4
 """About how many bytes of a request are a token: its server alone counts them, and tells at the end."""
 
-router = APIRouter(route_class=StrictRoute, tags=["Passed on"])
+router = PlainRouter("Passed on")
 
 
-@router.post("/chat/completions", summary="Create a chat completion", operation_id="createChatCompletion")
+@router.route("POST", "/chat/completions", summary="Create a chat completion", operation_id="createChatCompletion")
 async def chat(request: Request) -> HttpResponse:
     """Passed on to the engine's server. Nothing is stored."""
     return await _passed_on(request, Endpoint.CHAT)
 
 
-@router.post("/completions", summary="Create a completion", operation_id="createCompletion")
+@router.route("POST", "/completions", summary="Create a completion", operation_id="createCompletion")
 async def complete(request: Request) -> HttpResponse:
     """Passed on to the engine's server. Nothing is stored."""
     return await _passed_on(request, Endpoint.COMPLETIONS)
 
 
-@router.post("/embeddings", summary="Create embeddings", operation_id="createEmbedding")
+@router.route("POST", "/embeddings", summary="Create embeddings", operation_id="createEmbedding")
 async def embed(request: Request) -> HttpResponse:
     """Passed on to the engine's server, where its model makes embeddings."""
     return await _passed_on(request, Endpoint.EMBEDDINGS)

@@ -63,7 +63,7 @@ def _declared() -> Iterator[BaseRoute]:
     for route in routed().routes:
         if not isinstance(route, PlainRoute):
             yield route
-        elif route.path.startswith(OPENAI_DIALECT.prefix):
+        elif route.tag and route.path.startswith(OPENAI_DIALECT.prefix):
             yield _as_fastapi_has_it(route)
 
 
