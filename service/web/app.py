@@ -1,7 +1,10 @@
 """The application: routes, what they share, and how refusals leave. Built once a process from the settings."""
 
 import asyncio
+import ctypes
+import gc
 import logging
+import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -36,17 +39,23 @@ from service.web.admission.slots import Admission
 from service.web.auth import Entrance
 from service.web.body import ClientGone
 from service.web.console import health as holdings
-from service.web.console import jobs, page, trees, turn_tokens, turns
-from service.web.containers import containers, files
+from service.web.console import page, trees, turn_tokens, turns
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
 from service.web.middleware import GONE, METHODS, Gate
-from service.web.passing import routes as passing
-from service.web.passing import traces
 from service.web.plain import PlainRouter
-from service.web.routes import conversations, create, health, metrics, models, stored, welcome
+from service.web.routes import (
+    containers,
+    conversations,
+    create,
+    health,
+    models,
+    proxy,
+    stored,
+    traces,
+    welcome,
+)
 from service.web.routes.received import exchange_of
-from service.web.settling import settle
 from service.web.socket.connection import Sockets
 from service.web.stopping import on_stop_signal, rereading
 from store.errors import StoreError
@@ -129,17 +138,17 @@ def _routers(*, passes_on: bool, administers: bool) -> list[tuple[str, APIRouter
     """The routers and their prefixes. With `passes_on` there is a server for Chat Completions and their like, with
     `administers` there are projects in the store.
     """
-    ours: list[APIRouter | PlainRouter] = [conversations.router, containers.router, files.router, traces.router]
+    ours: list[APIRouter | PlainRouter] = [conversations.router, containers.router, traces.router]
     if administers:
         ours += [projects.router, limits.router, organization.router, usage.router]
     if passes_on:
-        ours.append(passing.router)
+        ours.append(proxy.router)
     bare = [holdings.router] if administers else []
-    bare += [page.router, trees.router, turns.router, turn_tokens.router, jobs.router]
+    bare += [page.router, trees.router, turns.router, turn_tokens.router]
     return [
         *((each.prefix, router) for each in DIALECTS for router in (create.router, stored.router, models.router)),
         *((OPENAI.prefix, router) for router in ours),
-        *(("", router) for router in (*bare, welcome.router, health.router, metrics.router)),
+        *(("", router) for router in (*bare, welcome.router, health.router)),
     ]
 
 
@@ -158,7 +167,6 @@ def create_probe_app(service: Service, background: Background) -> ASGIApp:
     """`/health`, `/ready` and `/metrics` of a worker: of the store and the engine in `service`, and what it counted."""
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
     app.include_router(health.router)
-    app.include_router(metrics.router)
     admission = Admission(service.metrics, requests=PROBE_REQUESTS, followers=0, bodies=0)
     return _gated(app, service, background, admission)
 
@@ -184,6 +192,18 @@ def _gated(
     entrance = Entrance(service.keys, service.key_ring)
     failed = None if service.key_ring is None else FailedLogins(service.directory.registry)
     return Gate(app, entrance, admission, service.pacing, service.metrics, service.tracer, sockets, failed)
+
+
+def settle() -> None:
+    """Keep what start-up made out of garbage collection, as it stays for good, and give freed memory back to Linux.
+    Never call this while requests are served.
+    """
+    gc.collect()
+    gc.freeze()  # collecting it again and again took a tenth of the time
+    if sys.platform == "linux":
+        system = ctypes.CDLL(None)
+        if hasattr(system, "malloc_trim"):  # glibc has it, musl doesn't
+            system.malloc_trim(0)
 
 
 @asynccontextmanager

@@ -15,12 +15,10 @@ from service.errors import invalid_value
 from service.tenants.directory import not_found
 from service.tenants.limits import ALL_MODELS, Limit, filled
 from service.tenants.records import Project
-from service.web.admin.limit_shapes import ID_PREFIX, LimitShown, read_limits
 from service.web.admin.projects import MAX_PAGE, actor_of, directory_of
-from service.web.admin.shapes import Deleted, Page
+from service.web.admin.shapes import ID_PREFIX, Deleted, LimitShown, Page, read_limits
 from service.web.errors import JsonResponse
-from service.web.plain import PlainRouter
-from service.web.query import Query
+from service.web.plain import PlainRouter, Query
 from service.web.routes.received import body_of, service_of
 
 router = PlainRouter()

@@ -10,8 +10,7 @@ from service.tenants.audit import Wanted, page_of_entries
 from service.web.admin.projects import Limit, PageQuery, actor_of, directory_of, page_of
 from service.web.admin.shapes import Deleted, Page, admin_key_shown, read_admin_key
 from service.web.errors import JsonResponse
-from service.web.plain import PlainRouter
-from service.web.query import Query
+from service.web.plain import PlainRouter, Query
 from service.web.routes.received import body_of
 
 router = PlainRouter()

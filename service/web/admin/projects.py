@@ -27,8 +27,7 @@ from service.web.admin.shapes import (
     read_renamed_account,
 )
 from service.web.errors import JsonResponse
-from service.web.plain import PlainRouter
-from service.web.query import Query
+from service.web.plain import PlainRouter, Query
 from service.web.routes.received import body_of, exchange_of, service_of
 
 router = PlainRouter()

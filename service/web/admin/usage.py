@@ -12,8 +12,7 @@ from service.errors import invalid_value, missing, unsupported
 from service.tenants.usage import DAY_HOURS, Asked, Bucket, usage_of
 from service.web.admin.organization import MAX_TIME, Names, Time
 from service.web.errors import JsonResponse
-from service.web.plain import PlainRouter
-from service.web.query import Query
+from service.web.plain import PlainRouter, Query
 from service.web.routes.received import service_of
 from store.registry.spending import HOUR_SECONDS, Spender, Sums
 

@@ -16,8 +16,7 @@ from service.harmony.tokens import BYTES_A_TOKEN, LAST_LEGAL, byte_table, mark_o
 from service.responses.templated import READ, sampled_in
 from service.web.console.turns import ended_turn
 from service.web.errors import JsonResponse
-from service.web.plain import PlainRouter
-from service.web.query import Query
+from service.web.plain import PlainRouter, Query
 from service.web.routes.stored import with_room
 from store.turn import StoredMessage
 
