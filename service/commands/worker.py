@@ -25,9 +25,8 @@ from service.harmony import tokens
 from service.metrics.counters import lag_counted
 from service.responses.service import Service, close_service, open_service, reread, start_service
 from service.settings.settings import Settings, variable
-from service.web.app import create_probe_app
+from service.web.app import create_probe_app, settle
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
-from service.web.settling import settle
 from service.web.stopping import STOP_SIGNALS, rereading
 
 EXIT_BROKEN = 1

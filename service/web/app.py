@@ -1,14 +1,16 @@
 """The application: routes, what they share, and how refusals leave. Built once a process from the settings."""
 
 import asyncio
+import ctypes
+import gc
 import logging
+import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, cast
 
 from fastapi import APIRouter, FastAPI
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -37,18 +39,23 @@ from service.web.admission.slots import Admission
 from service.web.auth import Entrance
 from service.web.body import ClientGone
 from service.web.console import health as holdings
-from service.web.console import jobs, page, trees, turn_tokens, turns
-from service.web.containers import containers, files
+from service.web.console import page, trees, turn_tokens, turns
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
 from service.web.middleware import GONE, METHODS, Gate
-from service.web.passing import routes as passing
-from service.web.passing import traces
 from service.web.plain import PlainRouter
-from service.web.query import invalid_parameter
-from service.web.routes import conversations, create, health, metrics, models, stored, welcome
+from service.web.routes import (
+    containers,
+    conversations,
+    create,
+    health,
+    models,
+    proxy,
+    stored,
+    traces,
+    welcome,
+)
 from service.web.routes.received import exchange_of
-from service.web.settling import settle
 from service.web.socket.connection import Sockets
 from service.web.stopping import on_stop_signal, rereading
 from store.errors import StoreError
@@ -123,7 +130,7 @@ def routed(lifespan: Lifespan[FastAPI] | None = None, *, passes_on: bool = True,
         if isinstance(router, PlainRouter):
             app.router.routes += [each.under(prefix) for each in router.routes]
         else:
-            app.include_router(router, prefix=prefix, include_in_schema=prefix in ("", OPENAI.prefix))
+            app.include_router(router)
     return app
 
 
@@ -131,17 +138,17 @@ def _routers(*, passes_on: bool, administers: bool) -> list[tuple[str, APIRouter
     """The routers and their prefixes. With `passes_on` there is a server for Chat Completions and their like, with
     `administers` there are projects in the store.
     """
-    ours: list[APIRouter | PlainRouter] = [conversations.router, containers.router, files.router, traces.router]
+    ours: list[APIRouter | PlainRouter] = [conversations.router, containers.router, traces.router]
     if administers:
         ours += [projects.router, limits.router, organization.router, usage.router]
     if passes_on:
-        ours.append(passing.router)
+        ours.append(proxy.router)
     bare = [holdings.router] if administers else []
-    bare += [page.router, trees.router, turns.router, turn_tokens.router, jobs.router]
+    bare += [page.router, trees.router, turns.router, turn_tokens.router]
     return [
         *((each.prefix, router) for each in DIALECTS for router in (create.router, stored.router, models.router)),
         *((OPENAI.prefix, router) for router in ours),
-        *(("", router) for router in (*bare, welcome.router, health.router, metrics.router)),
+        *(("", router) for router in (*bare, welcome.router, health.router)),
     ]
 
 
@@ -160,7 +167,6 @@ def create_probe_app(service: Service, background: Background) -> ASGIApp:
     """`/health`, `/ready` and `/metrics` of a worker: of the store and the engine in `service`, and what it counted."""
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
     app.include_router(health.router)
-    app.include_router(metrics.router)
     admission = Admission(service.metrics, requests=PROBE_REQUESTS, followers=0, bodies=0)
     return _gated(app, service, background, admission)
 
@@ -186,6 +192,18 @@ def _gated(
     entrance = Entrance(service.keys, service.key_ring)
     failed = None if service.key_ring is None else FailedLogins(service.directory.registry)
     return Gate(app, entrance, admission, service.pacing, service.metrics, service.tracer, sockets, failed)
+
+
+def settle() -> None:
+    """Keep what start-up made out of garbage collection, as it stays for good, and give freed memory back to Linux.
+    Never call this while requests are served.
+    """
+    gc.collect()
+    gc.freeze()  # collecting it again and again took a tenth of the time
+    if sys.platform == "linux":
+        system = ctypes.CDLL(None)
+        if hasattr(system, "malloc_trim"):  # glibc has it, musl doesn't
+            system.malloc_trim(0)
 
 
 @asynccontextmanager
@@ -268,11 +286,6 @@ def _served(request: Request, path: str) -> list[str]:
     ]
 
 
-async def _on_invalid(request: Request, error: RequestValidationError) -> Response:
-    """A query or path parameter of the wrong kind."""
-    return await _on_api_error(request, invalid_parameter(error.errors()))
-
-
 async def _on_client_gone(request: Request, error: ClientGone) -> Response:
     """The client is gone."""
     exchange_of(request).facts["client"] = "gone"
@@ -290,6 +303,5 @@ HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, An
     EngineError: _on_engine_error,
     ClientGone: _on_client_gone,
     HTTPException: _on_http_error,
-    RequestValidationError: _on_invalid,
     Exception: _on_fault,
 }

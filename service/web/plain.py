@@ -1,18 +1,83 @@
 """Plain routes: an endpoint gets its request, its query and the parts of its path, and answers for itself.
 
 FastAPI finds out for each request again what an endpoint gets, and enters an exit stack for it: more work than to read
-a stored response. Here a route is Starlette's. It has the words that the document of the API is made of.
+a stored response. Here a route is Starlette's. It has the words that the document of the API is made of. Queries are as
+strict as bodies: what nobody knows is refused, as it may be meant to matter.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Set
+from typing import Any, ClassVar, TypeVar
 
 from fastapi import Request
+from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from service.web.query import Query, read_query
+from service.api.decoding import advice
+from service.errors import InvalidRequest, shown
+
+EVERYWHERE = frozenset({"api-version"})
+"""What gateways and SDKs for Azure add to every request. There is one version here."""
+
+FILTER = "metadata"
+"""A parameter with names of its own: metadata[key]=value."""
+
+INCLUDE = "include"
+"""A parameter that may come several times, also as people write it: include[]=value."""
+
+LIST = "[]"
+"""What the names of others end with that may come several times."""
+
+
+class Query(BaseModel):
+    """The query parameters of a route; this one has none."""
+
+    also: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that its endpoint reads by itself."""
+
+
+Q = TypeVar("Q", bound=Query)
+
+
+def read_query(request: Request, kind: type[Q]) -> Q:
+    """The query of a request. Raises InvalidRequest for a parameter of another name or kind."""
+    if not request.scope["query_string"]:
+        return kind()
+    values, names = request.query_params, {field.alias or name for name, field in kind.model_fields.items()}
+    known = names | kind.also
+    _check(request, known | {INCLUDE + LIST} if INCLUDE in names else known)
+    given: dict[str, Any] = {
+        name: values.getlist(name) if name.endswith(LIST) else values[name] for name in values if name in names
+    }
+    if INCLUDE in names:
+        given[INCLUDE] = [*values.getlist(INCLUDE), *values.getlist(INCLUDE + LIST)]
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise invalid_parameter(error.errors()) from None
+
+
+def invalid_parameter(errors: Iterable[Any]) -> InvalidRequest:
+    """The refusal of a parameter of the wrong kind, by the first of pydantic's errors."""
+    first = next(iter(errors))
+    param = str(first["loc"][-1])
+    return InvalidRequest(
+        f"Invalid value for '{param}': {str(first['input'])[:60]!r}. {first['msg']}.", code="invalid_value", param=param
+    )
+
+
+def _check(request: Request, known: Set[str]) -> None:
+    """Raise InvalidRequest for a parameter that isn't known."""
+    for name in request.query_params:
+        if name in known or name in EVERYWHERE or (FILTER in known and name.startswith(FILTER)):
+            continue
+        raise InvalidRequest(
+            f"Unknown query parameter: '{shown(name)}'. {advice(name, known)}",
+            code="unknown_parameter",
+            param=shown(name),
+        )
+
 
 Endpoint = Callable[..., Awaitable[Response]]
 
@@ -31,7 +96,9 @@ class PlainRoute(Route):
         tag: str,
         query: type[Query],
     ) -> None:
-        """`query` says which parameters its query may have; the endpoint gets it if there are any."""
+        """`query` says which parameters its query may have; the endpoint gets it if there are any. Without a `tag` the
+        route isn't in the document of the API.
+        """
 
         async def answer(request: Request) -> Response:
             read = read_query(request, query)
@@ -56,14 +123,14 @@ class PlainRoute(Route):
 
 
 class PlainRouter:
-    """Plain routes with one tag, in their order."""
+    """Plain routes with one tag, in their order. Without a tag the document of the API has none of them."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str = "") -> None:
         self.routes: list[PlainRoute] = []
         self._tag = tag
 
     def route(
-        self, method: str, path: str, *, summary: str, operation_id: str, query: type[Query] = Query
+        self, method: str, path: str, *, summary: str = "", operation_id: str = "", query: type[Query] = Query
     ) -> Callable[[Endpoint], Endpoint]:
         """What makes a function the endpoint of a route."""
 

@@ -6,7 +6,7 @@ import openai
 import pytest
 from starlette.responses import Response
 
-from service.web.conditional import BYTES_A_STEP, TAG_BYTES, unless_known
+from service.web.routes.stored import BYTES_A_STEP, TAG_BYTES, unless_known
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 from tests.support.waiting import wait_until
 

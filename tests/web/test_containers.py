@@ -14,7 +14,7 @@ from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError
 from service.errors import InvalidRequest
 from service.sandbox.local import LocalSandbox
 from service.settings.settings import Settings, load_settings
-from service.web.containers.upload import read_upload
+from service.web.routes.containers import read_upload
 from tests.responses.tools.test_code_interpreter import AUTO, OUTPUTS, code, ran
 from tests.support.sandbox.sandboxes import folder_for_all, local
 from tests.support.service.inside import answer, scripted, serving

@@ -4,11 +4,10 @@ import json
 from typing import Any
 
 import httpx
-from fastapi.routing import APIRoute
 
 from service.engine.port import EngineError
 from service.settings.settings import Settings
-from service.web.console import jobs, trees, turn_tokens, turns
+from service.web.console import trees, turn_tokens, turns
 from tests.responses.test_continue import WEATHER
 from tests.support.documents import read, rows, section
 from tests.support.engine.scripted import Die
@@ -18,12 +17,7 @@ from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.scraped import scraped
 from tests.support.service.streams import parsed, sent
 
-CONSOLE = [
-    each
-    for router in (trees.router, turns.router, turn_tokens.router, jobs.router)
-    for each in router.routes
-    if isinstance(each, APIRoute)
-]
+CONSOLE = [each for router in (trees.router, turns.router, turn_tokens.router) for each in router.routes]
 """The routes of the console's API."""
 
 Json = dict[str, Any]

@@ -11,8 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from service.errors import InvalidRequest
 from service.settings.settings import Settings
-from service.web.plain import PlainRouter
-from service.web.query import Query
+from service.web.plain import PlainRouter, Query
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL
 

@@ -7,23 +7,31 @@ here (images, audio, batches) are refused.
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import Request
+from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service.errors import invalid_value
 from service.tenants.directory import not_found
 from service.tenants.limits import ALL_MODELS, Limit, filled
 from service.tenants.records import Project
-from service.web.admin.limit_shapes import ID_PREFIX, LimitShown, read_limits
 from service.web.admin.projects import MAX_PAGE, actor_of, directory_of
-from service.web.admin.shapes import Deleted, Page
+from service.web.admin.shapes import ID_PREFIX, Deleted, LimitShown, Page, read_limits
 from service.web.errors import JsonResponse
-from service.web.query import StrictRoute
+from service.web.plain import PlainRouter, Query
 from service.web.routes.received import body_of, service_of
 
-router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+router = PlainRouter()
 
 _LIMITS = "/organization/projects/{project_id}/rate_limits"
+
+
+class LimitsQuery(Query):
+    """The query for a page of limits."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = MAX_PAGE
+    after: str | None = None
+    before: str | None = None
 
 
 def shown(project: Project, model: str, default: Limit) -> LimitShown:
@@ -33,16 +41,10 @@ def shown(project: Project, model: str, default: Limit) -> LimitShown:
     return LimitShown(id=ID_PREFIX + model, model=model, **values)
 
 
-@router.get(_LIMITS)
-async def list_limits(
-    request: Request,
-    project_id: str,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = MAX_PAGE,
-    after: str | None = None,
-    before: str | None = None,
-) -> HttpResponse:
+@router.route("GET", _LIMITS, query=LimitsQuery)
+async def list_limits(request: Request, query: LimitsQuery, project_id: str) -> HttpResponse:
     """The limits of all models together, of each that is served, and of others that have some."""
-    service = service_of(request)
+    service, limit, after, before = service_of(request), query.limit, query.after, query.before
     project = await directory_of(request).project(project_id)
     served = [offer.names[0] for offer in service.engine.offers() if offer.names]
     models = list(dict.fromkeys([ALL_MODELS, *served, *project.limits]))
@@ -60,7 +62,7 @@ async def list_limits(
     return JsonResponse(Page(data, data[0].id if data else None, last, first + limit < end))
 
 
-@router.get(f"{_LIMITS}/{{rate_limit_id:path}}")
+@router.route("GET", f"{_LIMITS}/{{rate_limit_id:path}}")
 async def retrieve_limit(request: Request, project_id: str, rate_limit_id: str) -> HttpResponse:
     """The limits of one model, or of all together."""
     model = _model(request, rate_limit_id)
@@ -68,7 +70,7 @@ async def retrieve_limit(request: Request, project_id: str, rate_limit_id: str) 
     return JsonResponse(shown(project, model, service_of(request).limiter.default))
 
 
-@router.post(f"{_LIMITS}/{{rate_limit_id:path}}")
+@router.route("POST", f"{_LIMITS}/{{rate_limit_id:path}}")
 async def update_limit(request: Request, project_id: str, rate_limit_id: str) -> HttpResponse:
     """Change limits of a model, or of all together; what isn't sent stays."""
     model, wished = _model(request, rate_limit_id), read_limits(await body_of(request))
@@ -76,7 +78,7 @@ async def update_limit(request: Request, project_id: str, rate_limit_id: str) ->
     return JsonResponse(shown(project, model, service_of(request).limiter.default))
 
 
-@router.delete(f"{_LIMITS}/{{rate_limit_id:path}}")
+@router.route("DELETE", f"{_LIMITS}/{{rate_limit_id:path}}")
 async def delete_limit(request: Request, project_id: str, rate_limit_id: str) -> HttpResponse:
     """Take away all limits that the project has of a model, or of all together."""
     model = _model(request, rate_limit_id)

@@ -7,12 +7,12 @@ from msgspec import UNSET, Raw, UnsetType
 
 from service.api.decoding import ABSENT, decode, decoder_of
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.settings.core import LIMITS, MAX_LIMIT
 from service.tenants.directory import ChangedKey, ChangedProject, Made, Wish
 from service.tenants.limits import Limit
 from service.tenants.models import ALL, ListMode, ModelPermissions, read_permissions
 from service.tenants.records import Account, Key, Project, checked_name, checked_weight
 from service.tenants.scopes import MAX_SCOPES, read_scopes
-from service.web.admin.limit_shapes import read_limits
 
 T = TypeVar("T")
 
@@ -300,3 +300,47 @@ def _scopes(scopes: list[str] | None) -> tuple[str, ...] | None:
     if len(scopes) > MAX_SCOPES:
         raise invalid_value("scopes", len(scopes), f"There are {MAX_SCOPES} of them.")
     return read_scopes(scopes)
+
+
+ID_PREFIX = "rl-"
+
+
+class LimitShown(Limit, frozen=True, kw_only=True, omit_defaults=False):
+    """The limits of a model in a project."""
+
+    id: str
+    model: str
+    object: Literal["project.rate_limit"] = "project.rate_limit"
+
+
+class _SentLimits(msgspec.Struct, forbid_unknown_fields=True):
+    max_requests_per_1_minute: int | UnsetType | None = UNSET
+    max_tokens_per_1_minute: int | UnsetType | None = UNSET
+    max_requests_per_1_day: int | UnsetType | None = UNSET
+    max_tokens_per_1_day: int | UnsetType | None = UNSET
+    max_requests_per_1_month: int | UnsetType | None = UNSET
+    max_tokens_per_1_month: int | UnsetType | None = UNSET
+    max_parallel_responses: int | UnsetType | None = UNSET
+    batch_1_day_max_input_tokens: Raw = ABSENT
+    max_audio_megabytes_per_1_minute: Raw = ABSENT
+    max_images_per_1_minute: Raw = ABSENT
+
+
+_SENT_LIMITS = decoder_of(_SentLimits)
+_LIMITED_ELSEWHERE = ("batch_1_day_max_input_tokens", "max_audio_megabytes_per_1_minute", "max_images_per_1_minute")
+"""What OpenAI limits of what isn't served here."""
+
+
+def read_limits(body: bytes | Raw, where: str = "") -> dict[str, int | None]:
+    """The limits that are sent, by their names. Raises InvalidRequest."""
+    sent, prefix = decode(body, _SENT_LIMITS, where), f"{where}." if where else ""
+    for name in _LIMITED_ELSEWHERE:
+        if getattr(sent, name) != ABSENT:
+            raise unsupported(prefix + name, "…", "Nothing of the kind is served here. Leave it out.")
+    found = {name: getattr(sent, name) for name in LIMITS if getattr(sent, name) is not UNSET}
+    if not found:
+        raise missing(prefix + LIMITS[0], f"Give it, or another one of {', '.join(LIMITS)}.")
+    for name, number in found.items():
+        if number is not None and not 0 <= number <= MAX_LIMIT:
+            raise invalid_value(prefix + name, number, f"It should be 0 to {MAX_LIMIT}, or null for no limit.")
+    return found

@@ -4,18 +4,19 @@ from time import time
 from typing import Annotated, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import Request
+from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service.errors import invalid_value, missing, unsupported
 from service.tenants.usage import DAY_HOURS, Asked, Bucket, usage_of
-from service.web.admin.organization import MAX_TIME
+from service.web.admin.organization import MAX_TIME, Names, Time
 from service.web.errors import JsonResponse
-from service.web.query import StrictRoute
+from service.web.plain import PlainRouter, Query
 from service.web.routes.received import service_of
 from store.registry.spending import HOUR_SECONDS, Spender, Sums
 
-router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+router = PlainRouter()
 
 MOST_NAMED = 100
 MAX_NAME_CHARS = 256
@@ -29,7 +30,20 @@ FIELDS = {"project_id": "tenant", "api_key_id": "key", "model": "model", "batch"
 
 PAGE_PREFIX = "page_"
 
-Time = Annotated[int, Query(ge=1, le=MAX_TIME)]
+
+class UsageQuery(Query):
+    """The query for usage."""
+
+    start_time: Time | None = None
+    end_time: Time | None = None
+    bucket_width: Literal["1m", "1h", "1d"] = "1d"
+    project_ids: Names = Field(None, alias="project_ids[]")
+    api_key_ids: Names = Field(None, alias="api_key_ids[]")
+    models: Names = Field(None, alias="models[]")
+    group_by: Names = Field(None, alias="group_by[]")
+    batch: bool | None = None
+    limit: Annotated[int | None, Field(ge=1)] = None
+    page: str | None = None
 
 
 class ResultShown(msgspec.Struct):
@@ -67,43 +81,31 @@ class UsagePage(msgspec.Struct):
     object: Literal["page"] = "page"
 
 
-@router.get("/organization/usage/completions")
-async def completions(
-    request: Request,
-    start_time: Time | None = None,
-    end_time: Time | None = None,
-    bucket_width: Literal["1m", "1h", "1d"] = "1d",
-    project_ids: Annotated[list[str] | None, Query(alias="project_ids[]")] = None,
-    api_key_ids: Annotated[list[str] | None, Query(alias="api_key_ids[]")] = None,
-    models: Annotated[list[str] | None, Query(alias="models[]")] = None,
-    group_by: Annotated[list[str] | None, Query(alias="group_by[]")] = None,
-    batch: bool | None = None,
-    limit: Annotated[int | None, Query(ge=1)] = None,
-    page: str | None = None,
-) -> HttpResponse:
+@router.route("GET", "/organization/usage/completions", query=UsageQuery)
+async def completions(request: Request, query: UsageQuery) -> HttpResponse:
     """Tokens and requests, in buckets; of hours that are over or have begun."""
-    if start_time is None:
+    if query.start_time is None:
         raise missing("start_time", "Give the seconds since 1970 from which usage is wanted.")
-    if bucket_width == "1m":
-        raise unsupported("bucket_width", bucket_width, "Hours are what is kept. Use 1h or 1d.")
-    width = 1 if bucket_width == "1h" else DAY_HOURS
+    if query.bucket_width == "1m":
+        raise unsupported("bucket_width", query.bucket_width, "Hours are what is kept. Use 1h or 1d.")
+    width = 1 if query.bucket_width == "1h" else DAY_HOURS
     usual, most = LIMITS[width]
-    if limit is not None and limit > most:
-        raise invalid_value("limit", limit, f"There may be {most} buckets of {bucket_width} at most.")
-    first, end = _hours(start_time, end_time, page, width)
+    if query.limit is not None and query.limit > most:
+        raise invalid_value("limit", query.limit, f"There may be {most} buckets of {query.bucket_width} at most.")
+    first, end = _hours(query.start_time, query.end_time, query.page, width)
     asked = Asked(
         first=first,
         end=end,
         width=width,
-        most=limit or usual,
-        tenants=_named("project_ids[]", project_ids),
-        keys=_named("api_key_ids[]", api_key_ids),
-        models=_named("models[]", models),
-        by=_grouping(group_by),
+        most=query.limit or usual,
+        tenants=_named("project_ids[]", query.project_ids),
+        keys=_named("api_key_ids[]", query.api_key_ids),
+        models=_named("models[]", query.models),
+        by=_grouping(query.group_by),
     )
     usage = await usage_of(service_of(request).spending, asked)
     goes_on = None if usage.goes_on is None else f"{PAGE_PREFIX}{usage.goes_on * HOUR_SECONDS}"
-    shown = [_bucket_shown(bucket, batch, tells_batch="" in asked.by) for bucket in usage.buckets]
+    shown = [_bucket_shown(bucket, query.batch, tells_batch="" in asked.by) for bucket in usage.buckets]
     return JsonResponse(UsagePage(shown, goes_on is not None, goes_on))
 
 

@@ -3,16 +3,16 @@
 from typing import Literal, cast
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response as HttpResponse
 
 from service.metrics.scrape import LEVELS, Exposition
 from service.web.auth import HEALTH
 from service.web.errors import JsonResponse
-from service.web.query import StrictRoute
+from service.web.plain import PlainRouter
 from store.jobs.model import Queue
 
-router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+router = PlainRouter()
 
 
 class ShardShown(msgspec.Struct):
@@ -52,7 +52,7 @@ class Health(msgspec.Struct):
     object: Literal["console.health"] = "console.health"
 
 
-@router.get(HEALTH)
+@router.route("GET", HEALTH)
 async def health(request: Request) -> HttpResponse:
     """The store, its queues and the engine's servers. The gate lets administrators in, and nobody else."""
     found = await cast(Exposition, request.app.state.exposition).holdings()

@@ -12,8 +12,7 @@ from time import monotonic
 from typing import Literal
 
 from service.errors import invalid_value
-from service.web.console.excerpts import Excerpt, excerpt_of
-from service.web.console.shapes import US, Searched, ShownTree, TreePage, shown_tree
+from service.web.console.shapes import US, Excerpt, Searched, ShownTree, TreePage, excerpt_of, shown_tree
 from store.history.history import ConversationHistoryStore
 from store.history.listing import by_shard
 from store.history.merging import Place

@@ -1,29 +1,31 @@
-"""Trees: a key's own, a page at a time, and the turns of one."""
+"""Trees: a key's own, a page at a time, and the turns of one; and its background responses that wait or run."""
 
 import asyncio
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import Request
+from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service.api.ids import response_of
-from service.web.console.excerpts import Excerpt, excerpt_of
 from service.web.console.search import Box, Search, Wanted, read_cursor
-from service.web.console.shapes import US, Archived, WholeTree, shown_turn
+from service.web.console.shapes import US, Archived, Excerpt, ShownTurn, WholeTree, excerpt_of, shown_turn, with_excerpt
 from service.web.errors import JsonResponse
-from service.web.query import StrictRoute
+from service.web.plain import FILTER, PlainRouter, Query
 from service.web.routes.conversation_list import read_filter
 from service.web.routes.included import MAX_PAGE_ITEMS
 from service.web.routes.received import exchange_of, service_of
 from service.web.routes.stored import with_room
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
+from store.history.listing import by_shard
+from store.history.trees.jobs import UnderWay, under_way
 from store.history.trees.turns import TreeTurns, away_from, shown_of, turns_of
 from store.keys import name_of
 
-router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+router = PlainRouter()
 
 CUT_AT_ONCE = 50
 """How many excerpts are cut before others have their turn: a millisecond or two."""
@@ -36,31 +38,35 @@ LATEST = 9_999_999_999
 _CALL = re.compile(r"call_([0-9a-f]{48})[0-9a-f]{4}")
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
-Moment = Annotated[int | None, Query(ge=0, le=LATEST)]
+Moment = Annotated[int, Field(ge=0, le=LATEST)]
 
 
-@router.get("/console/api/trees")
-async def list_trees(
-    request: Request,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS)] = 20,
-    after: str | None = None,
-    status: Status | None = None,
-    model: Annotated[str | None, Query(max_length=MODEL_CHARS)] = None,
-    since: Moment = None,
-    until: Moment = None,
-    metadata: str | None = None,
-) -> HttpResponse:
+class TreesQuery(Query):
+    """The query for a page of trees; `metadata` is read beside it."""
+
+    also: ClassVar[frozenset[str]] = frozenset({FILTER})
+
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ITEMS)] = 20
+    after: str | None = None
+    status: Status | None = None
+    model: Annotated[str, Field(max_length=MODEL_CHARS)] | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+
+
+@router.route("GET", "/console/api/trees", query=TreesQuery)
+async def list_trees(request: Request, query: TreesQuery) -> HttpResponse:
     """Trees, the one used last first; all, or those whose newest turn is as is asked for."""
     filters = read_filter(request.query_params.multi_items())
-    wanted = Wanted(status, model, since, until, filters)
-    place = None if after is None else read_cursor(after)
+    wanted = Wanted(query.status, query.model, query.since, query.until, filters)
+    place = None if query.after is None else read_cursor(query.after)
     service = service_of(request)
     search = Search(service.store, exchange_of(request).tenant, wanted, place, Box())
-    page = msgspec.structs.replace(await search.page(limit), has_archive=service.archive is not None)
+    page = msgspec.structs.replace(await search.page(query.limit), has_archive=service.archive is not None)
     return with_room(request, JsonResponse(page))
 
 
-@router.get("/console/api/trees/{id}")
+@router.route("GET", "/console/api/trees/{id}")
 async def retrieve_tree(request: Request, id: str) -> HttpResponse:
     """The tree that has a response, an item, a call or a conversation, with all its turns."""
     store, tenant = service_of(request).store, exchange_of(request).tenant
@@ -108,3 +114,40 @@ async def excerpts_of(store: ConversationHistoryStore, tenant: str, tree: TreeTu
         if len(found) % CUT_AT_ONCE == 0:
             await asyncio.sleep(0)
     return found
+
+
+MOST_JOBS = 500
+"""The most that are listed at once: some 10 ms."""
+
+
+class Jobs(msgspec.Struct):
+    """What is under way, the newest first; `has_more` where there is more than was asked for."""
+
+    data: list[ShownTurn]
+    has_more: bool
+    object: str = "list"
+
+
+class JobsQuery(Query):
+    """How many are wanted."""
+
+    limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 100
+
+
+@router.route("GET", "/console/api/jobs", query=JobsQuery)
+async def list_jobs(request: Request, query: JobsQuery) -> HttpResponse:
+    """Background responses that wait or run, the newest first."""
+    store, tenant = service_of(request).store, exchange_of(request).tenant
+    found, whole = await under_way(store, tenant, query.limit)
+    excerpts: dict[str, Excerpt] = {}
+    sizes = {each.digits: each.size for each in found}
+    for digits in by_shard(sizes):
+        async for each, response, items in shown_of(store, tenant, {each: sizes[each] for each in digits}):
+            excerpts[each] = excerpt_of(response, items)
+    data = [with_excerpt(_shown(each), excerpts.get(each.digits)) for each in found]
+    return with_room(request, JsonResponse(Jobs(data, not whole)))
+
+
+def _shown(job: UnderWay) -> ShownTurn:
+    above = None if job.parent is None else name_of(job.parent)
+    return ShownTurn(job.id, "response", job.status, job.created // US, parent=above)

@@ -8,18 +8,19 @@ from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import Request
+from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service.harmony.tokens import BYTES_A_TOKEN, LAST_LEGAL, byte_table, mark_of, unpack
 from service.responses.templated import READ, sampled_in
 from service.web.console.turns import ended_turn
 from service.web.errors import JsonResponse
-from service.web.query import StrictRoute
+from service.web.plain import PlainRouter, Query
 from service.web.routes.stored import with_room
 from store.turn import StoredMessage
 
-router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+router = PlainRouter()
 
 MOST_TOKENS = 4_096
 """The most of a page: about a millisecond, and 105 kB of English."""
@@ -98,18 +99,21 @@ class Page(NamedTuple):
 _RESPONSE = msgspec.json.Decoder(_Response)
 
 
-@router.get("/console/api/turns/{id}/tokens")
-async def list_tokens(
-    request: Request,
-    id: str,
-    limit: Annotated[int, Query(ge=1, le=MOST_TOKENS)] = MOST_TOKENS,
-    after: Annotated[int, Query(ge=0, le=LAST_TOKEN)] = 0,
-) -> HttpResponse:
+class TokensQuery(Query):
+    """The query for a page of tokens."""
+
+    limit: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = MOST_TOKENS
+    after: Annotated[int, Field(ge=0, le=LAST_TOKEN)] = 0
+
+
+@router.route("GET", "/console/api/turns/{id}/tokens", query=TokensQuery)
+async def list_tokens(request: Request, query: TokensQuery, id: str) -> HttpResponse:
     """The tokens of a turn that no longer changes, those behind the first `after` ones."""
     async with ended_turn(request, id, deleted=False) as (name, _, turn):
-        page = page_of(turn.messages, after, limit)
+        page = page_of(turn.messages, query.after, query.limit)
         usage = (None if turn.response is None else _RESPONSE.decode(turn.response).usage) or _Usage()
-    more = after + limit < page.length
+    end = query.after + query.limit
+    more = end < page.length
     answer = TurnTokens(
         id=name,
         input_tokens=usage.input_tokens,
@@ -118,7 +122,7 @@ async def list_tokens(
         length=page.length,
         messages=page.messages,
         has_more=more,
-        after=after + limit if more else None,
+        after=end if more else None,
     )
     return with_room(request, JsonResponse(answer))
 

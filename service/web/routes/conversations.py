@@ -15,12 +15,11 @@ from service.responses.conversations import by_hand
 from service.responses.conversations.joining import joining
 from service.tenants.scopes import check_scope
 from service.web.errors import JsonResponse
-from service.web.plain import PlainRouter
-from service.web.query import FILTER, Query
+from service.web.plain import FILTER, PlainRouter, Query
 from service.web.routes.conversation_list import page_of_conversations, read_filter
 from service.web.routes.included import MAX_PAGE_ITEMS, Including, ItemsQuery, listed
 from service.web.routes.input_items import Page, added, item_of, page_of
-from service.web.routes.received import body_of, exchange_of, making, noted, preparing, service_of
+from service.web.routes.received import body_of, claim_of, exchange_of, noted, preparing, service_of
 from service.web.routes.stored import with_room
 from store.errors import ConversationNotFound
 from store.keys import CONVERSATION_PREFIX, id_of
@@ -49,7 +48,7 @@ class EraseQuery(Query):
 async def create(request: Request) -> HttpResponse:
     """A conversation, with `metadata`, and with up to 20 `items` in it; with `harmonium.fork_of` a fork."""
     service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
-    async with making(request, body) as once:
+    async with claim_of(request, body) as once:
         if once.made:
             return JsonResponse(await service.conversations.get(exchange.tenant, id_of_conversation(once.made)))
         async with preparing(request, len(body)):
@@ -113,7 +112,7 @@ async def create_items(request: Request, query: Including, conversation_id: str)
     """Add 1 to 20 `items`, which the next response is given; a list of them."""
     wanted = query.wanted
     service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
-    async with making(request, body) as once:
+    async with claim_of(request, body) as once:
         if once.made:
             await service.conversations.get(exchange.tenant, conversation_id)  # where it is deleted, so are its items
             page = await added(service.store, exchange.tenant, id_of(once.made))

@@ -29,9 +29,9 @@ from service.responses.refusals import not_compacted, nothing_said, store_refusa
 from service.responses.run import AppendSink, Run, foreground, storable
 from service.web.body import watch
 from service.web.event_stream import EventStream, RunSource, note_outcome
+from service.web.idempotency import NO_KEY, Claim, taken_over
 from service.web.plain import PlainRouter
-from service.web.repeats.making import UNKEYED, Making, taken_over
-from service.web.routes.received import body_of, caller_of, exchange_of, follow, making, preparing, service_of
+from service.web.routes.received import body_of, caller_of, claim_of, exchange_of, follow, preparing, service_of
 from service.web.routes.stored import streamed, with_room
 from store.errors import Conflict, StoreFull
 from store.keys import id_of
@@ -68,7 +68,7 @@ async def create(request: Request) -> HttpResponse:
 
     body = await body_of(request)
     async with AsyncExitStack() as resources:
-        once = await resources.enter_async_context(making(request, body))
+        once = await resources.enter_async_context(claim_of(request, body))
         if once.made:
             return await _again(request, body, read, id_of(once.made))
         planned, wanted = await _plan(request, body, read, resources, id_of(once.digits) if once.digits else "")
@@ -163,7 +163,7 @@ async def _again(request: Request, body: bytes, read: Read, id: str) -> HttpResp
 
 
 async def _run_of(
-    request: Request, planned: Prepared, mode: Mode, resources: AsyncExitStack, once: Making = UNKEYED
+    request: Request, planned: Prepared, mode: Mode, resources: AsyncExitStack, once: Claim = NO_KEY
 ) -> tuple[Run, AppendSink]:
     """The run of a plan in this process, and where it is kept. What is reserved for it is settled with its `resources`.
     One that is made `once`, and again for whoever asks again, is not stored where this process stops before its end.

@@ -1,14 +1,18 @@
-"""Probes: `GET /health` says that the process is alive, `GET /ready` that it can serve."""
+"""Probes and scrapes: `GET /health` says that the process is alive, `GET /ready` that it can serve, `GET /metrics` all
+that is counted here, for Prometheus. The gate says who may scrape.
+"""
 
 import asyncio
 import logging
 from collections.abc import Coroutine
+from typing import cast
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response as HttpResponse
 
 from service import logs
 from service.engine.port import EngineError
+from service.metrics.scrape import Exposition
 from service.responses.service import Service
 from service.web.errors import JsonResponse
 from service.web.routes.received import background_of, service_of
@@ -66,3 +70,11 @@ async def _state(check: Coroutine[None, None, None]) -> str:
         logs.event(logger, logging.WARNING, "not ready", reason=str(error))
         return "unavailable"
     return "ok"
+
+
+@router.get("/metrics", summary="Metrics for Prometheus", operation_id="metrics")
+async def metrics(request: Request) -> HttpResponse:
+    """In Prometheus's text format, or as OpenMetrics where Accept names it; docs/metrics.md lists them."""
+    exposition = cast(Exposition, request.app.state.exposition)
+    body, kind = await exposition.scrape(request.headers.get("accept", ""))
+    return HttpResponse(body, headers={"content-type": kind, "cache-control": "no-store"})

@@ -19,7 +19,7 @@ from service.errors import invalid_value, unsupported
 from service.responses.output.items.emitter import Seal
 from service.responses.sealed import REASONING, TooLong, reasoning
 from service.responses.tools.python import OUTPUTS
-from service.web.query import Query
+from service.web.plain import Query
 from service.web.routes.received import exchange_of, service_of
 
 MAX_PAGE_ITEMS = 100

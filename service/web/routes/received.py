@@ -16,9 +16,8 @@ from service.tenants.records import static_project
 from service.web.admission.slots import Admission
 from service.web.body import read_body
 from service.web.event_stream import EndedSource, EventStream, FollowSource
+from service.web.idempotency import HEADER, NO_KEY, Claim, claim, key_of
 from service.web.middleware import Exchange
-from service.web.repeats.header import HEADER, key_of
-from service.web.repeats.making import UNKEYED, Making, making_once
 from service.web.trace import session_of, trace_within
 
 
@@ -79,16 +78,16 @@ def preparing(request: Request, size: int) -> AbstractAsyncContextManager[None]:
     return admission.preparing(exchange_of(request).tenant, size)
 
 
-def making(request: Request, body: bytes) -> AbstractAsyncContextManager[Making]:
-    """The making of what a request asks for, until the end of the block: once for all that have its Idempotency-Key.
+def claim_of(request: Request, body: bytes) -> AbstractAsyncContextManager[Claim]:
+    """The claim on what a request asks for, until the end of the block: once for all that have its Idempotency-Key.
 
     Raises ApiError for one that can't be a key; entering it ApiError, StoreUnavailable, ClientGone.
     """
     exchange = exchange_of(request)
     if HEADER not in exchange.headers:
-        return nullcontext(UNKEYED)
+        return nullcontext(NO_KEY)
     key, background = key_of(request.scope["headers"]), background_of(request)
-    return making_once(
+    return claim(
         service_of(request),
         exchange,
         (request.scope["path"], key or b"", body),

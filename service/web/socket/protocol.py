@@ -23,10 +23,15 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from service.errors import ApiError
-from service.web.http_protocol import ConnectionLimits, Head
+from service.web.http_protocol import Clock, ConnectionLimits
 
 WIRE = "harmonium.wire"
 """The extension of a WebSocket's scope that has its protocol."""
+
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: %b\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 
 PIECE_BYTES = 2048
 """How much is parsed at a time: at most some 300 frames."""
@@ -72,9 +77,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.logger = logger
         self.conn = ServerProtocol(max_size=config.ws_max_size, logger=logger)
         limits: ConnectionLimits = getattr(config, "connection_limits", ConnectionLimits())
-        self._send_seconds = limits.send_seconds
-        self._send_clock: asyncio.TimerHandle | None = None
-        self._head: Head | None = None
+        self._unread_clock = Clock(limits.send_seconds, self._abort)
+        self._head: dict[str, Any] = {}
         self._unparsed = bytearray()
         self._parsing: asyncio.Handle | None = None
         self._fragments_bytes = 0
@@ -89,41 +93,23 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     # --- the beginning ---
 
-    def begin(self, transport: asyncio.Transport, head: Head, behind: bytes) -> None:
-        """Take a connection over from HTTP: the head of its last request, and what came behind that."""
+    def begin(self, transport: asyncio.Transport, head: dict[str, Any], behind: bytes) -> None:
+        """Take a connection over from HTTP: what the scope has of the head of its last request, and what came behind
+        that. websockets is told of a head with no more than it needs.
+        """
         self._head = head
         self.connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # whatever is unread has `send_seconds`, also behind a close
         transport.set_protocol(self)
-        super().data_received(head.handshake())
+        super().data_received(HANDSHAKE % dict(head["headers"])[b"sec-websocket-key"])
         self.data_received(behind)
 
     def handle_connect(self, event: Request) -> None:
         """Hand the request to the application."""
-        head = cast(Head, self._head)
-        self.request, self.response = event, self.conn.accept(event)
-        self.handshake_initiated = True
-        scope: Any = {
-            "type": "websocket",
-            "asgi": {"version": self.asgi_version, "spec_version": "2.4"},
-            "http_version": "1.1",
-            "scheme": self.scheme,
-            "server": self.server,
-            "client": self.client,
-            "root_path": self.root_path,
-            "path": head.path,
-            "raw_path": head.path.encode("ascii"),
-            "query_string": head.query,
-            "headers": head.headers,
-            "subprotocols": [],
-            "state": self.app_state.copy(),
-            "extensions": {"websocket.http.response": {}, WIRE: self},
-        }
-        self.scope = scope
-        self.queue.put_nowait({"type": "websocket.connect"})
-        task = self.loop.create_task(self.run_asgi())
-        task.add_done_callback(self.on_task_complete)
-        self.tasks.add(task)
+        super().handle_connect(event)
+        scope = cast(dict[str, Any], self.scope)
+        scope.update(self._head)
+        scope["extensions"][WIRE] = self
 
     def use(self, room: Room, stop: Callable[[], None]) -> None:
         """Begin to read, where there is room. `stop` is called when the server stops: it is to close this then."""
@@ -185,16 +171,6 @@ class SocketProtocol(WebSocketsSansIOProtocol):
                 self._fail(CloseCode.TRY_AGAIN_LATER, "Too many bytes of messages wait. Try again in a moment.")
                 return
         self._charged = unread
-
-    def handle_text(self, event: Frame) -> None:
-        """The beginning of a text, or all of it."""
-        self._fragments_bytes = 0
-        super().handle_text(event)
-
-    def handle_bytes(self, event: Frame) -> None:
-        """The beginning of a binary message, or all of it."""
-        self._fragments_bytes = 0
-        super().handle_bytes(event)
 
     def handle_cont(self, event: Frame) -> None:
         """A further fragment of a message."""
@@ -285,12 +261,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def pause_writing(self) -> None:
         """The client lags: it isn't read from, and if it reads nothing for `send_seconds`, it is cut off."""
         super().pause_writing()
-        self._send_clock = self.loop.call_later(self._send_seconds, self.transport.abort)
+        self._unread_clock.start()
         self._read_or_wait()
 
     def resume_writing(self) -> None:
         """The client has read on."""
-        self._stop_send_clock()
+        self._unread_clock.stop()
         super().resume_writing()
         self._read_or_wait()
 
@@ -323,12 +299,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, and with it what was unread."""
-        self._stop_send_clock()
+        self._unread_clock.stop()
         self._unparsed.clear()
         self.use_no_more()
         super().connection_lost(exc)
 
-    def _stop_send_clock(self) -> None:
-        if self._send_clock is not None:
-            self._send_clock.cancel()
-            self._send_clock = None
+    def _abort(self) -> None:
+        self.transport.abort()

@@ -18,8 +18,7 @@ from starlette.routing import BaseRoute
 from service.build import this_build
 from service.web.app import routed
 from service.web.dialect import OPENAI as OPENAI_DIALECT
-from service.web.plain import PlainRoute
-from service.web.query import FILTER, Query
+from service.web.plain import FILTER, PlainRoute, Query
 from service.web.routes.welcome import DOCS, OPENAPI
 from tests.support.openapi import bodies
 from tests.support.openapi.operations import EVERYWHERE, LINKS, MEANINGS, OPERATIONS, Operation
@@ -63,7 +62,7 @@ def _declared() -> Iterator[BaseRoute]:
     for route in routed().routes:
         if not isinstance(route, PlainRoute):
             yield route
-        elif route.path.startswith(OPENAI_DIALECT.prefix):
+        elif route.tag and route.path.startswith(OPENAI_DIALECT.prefix):
             yield _as_fastapi_has_it(route)
 
 

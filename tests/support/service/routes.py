@@ -9,11 +9,11 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
-from service.web import admin, containers, passing, routes
+from service.web import admin, routes
 from service.web.app import routed
 from service.web.dialect import DIALECTS
 
-ROOMS = (routes, containers, passing, admin)
+ROOMS = (routes, admin)
 
 Routes = list[tuple[str, str]]
 

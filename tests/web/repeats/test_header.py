@@ -3,7 +3,7 @@
 import pytest
 
 from service.errors import InvalidRequest
-from service.web.repeats.header import key_of
+from service.web.idempotency import key_of
 
 OTHERS = [
     (b"x-client-request-id", b"thread_1"),

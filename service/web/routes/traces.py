@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from time import time_ns
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response as HttpResponse
 
 from service.api.decoding import ABSENT
 from service.api.traces import EARLIEST, SpanData, ToldSpan, ToldTrace, read_told, utc
 from service.spans import Fact, Told, conversation
-from service.web.query import StrictRoute
+from service.web.plain import PlainRouter
 from service.web.routes.received import body_of, exchange_of, preparing, service_of
 
-router = APIRouter(route_class=StrictRoute, tags=["Traces"])
+router = PlainRouter("Traces")
 
 OPERATIONS = {"agent": "invoke_agent", "generation": "chat", "function": "execute_tool"}
 """What OpenTelemetry's GenAI conventions call the kinds of spans that they know."""
@@ -26,7 +26,7 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 """A group's id that is one: anything else may be somebody's words."""
 
 
-@router.post("/traces/ingest", status_code=204, summary="Take in traces of a client", operation_id="ingestTraces")
+@router.route("POST", "/traces/ingest", summary="Take in traces of a client", operation_id="ingestTraces")
 async def ingest(request: Request) -> HttpResponse:
     """Traces and spans as the Agents SDK exports them, in `data`. They go where the service's own traces go."""
     exchange, tracer = exchange_of(request), service_of(request).tracer

@@ -1,23 +1,25 @@
-"""Making what a request asks for once, however often it comes with its key: taken, waited for, or made already.
+"""Requests that come again: with the same Idempotency-Key, the same thing is made once, and told again.
 
     take ─▶ mine ─▶ named ─▶ (made, stored) ─▶ end
         ─▶ another's ─▶ wait ─▶ take
         ─▶ made ─▶ told as a GET would tell it
 
-Who has it says as which turn it will be stored before anything of that is. Who dies is found by its lease, and whoever
-takes over makes it as the same turn, or finds that stored. So whatever ends between any two steps, there is one. What
-becomes of it in the end is asked of the store, never guessed.
+The owner records the response id before it stores the response. Its lease tells whether it died, and whoever takes over
+makes the same turn, or finds it stored: whatever ends between any two steps, there is one. The store is asked for what
+became of a request in the end (store/history/notes/idempotency.py), and nothing is guessed. Never take a key from
+another header: clients send those with every turn of a conversation.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from starlette.types import Receive
 
-from service.errors import ApiError, unavailable
+from service.errors import ApiError, InvalidRequest, unavailable
 from service.responses.run import Run, again_while_away
 from service.responses.sampler import BeginCall
 from service.responses.service import Service
@@ -30,6 +32,29 @@ from store.history.notes.idempotency import Found, Keyed, KeyedRequests, Taken
 from store.keys import HEX_DIGITS
 from store.listening import Listener
 
+HEADER = b"idempotency-key"
+MOST_CHARS = 255
+_KEY = re.compile(rb"[\x20-\x7e]{1,%d}" % MOST_CHARS)
+
+
+def key_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """The key of a request, None where it has none. Raises InvalidRequest for two, and for what can't be one."""
+    found = [value for name, value in headers if name == HEADER]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise InvalidRequest(
+            "The header 'Idempotency-Key' came more than once. Send it once.", code="invalid_idempotency_key"
+        )
+    if not _KEY.fullmatch(found[0]):
+        raise InvalidRequest(
+            f"The header 'Idempotency-Key' has {len(found[0])} bytes. Send 1 to {MOST_CHARS} printable characters of "
+            "ASCII, such as a UUID.",
+            code="invalid_idempotency_key",
+        )
+    return found[0]
+
+
 logger = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
@@ -39,8 +64,8 @@ REPLAYED = (b"idempotent-replayed", b"true")
 """What the answer to a repeat has in its head."""
 
 
-class Making:
-    """The making of what one request asks for. Without a key nothing is known of it to others."""
+class Claim:
+    """The right to make what one request asks for. Without a key others know nothing of it."""
 
     made = ""
     """The digits as which an earlier request with its key was stored: that is the answer."""
@@ -60,11 +85,11 @@ class Making:
         return id
 
 
-UNKEYED = Making()
+NO_KEY = Claim()
 
 
-class _Once(Making):
-    """The making of what a request with a key asks for."""
+class IdempotentCreate(Claim):
+    """The claim of a request with a key."""
 
     def __init__(
         self, requests: KeyedRequests, request: Keyed, owner: str, exchange: Exchange, patience: float
@@ -84,7 +109,7 @@ class _Once(Making):
         """Whether nothing came of it, as long as that isn't known otherwise."""
 
     async def named(self, id: str, *, kept: bool = True) -> str:
-        """See Making."""
+        """See Claim."""
         prefix, own = id[:-HEX_DIGITS], id[-HEX_DIGITS:]
         self.digits = self.digits or own
         if not await self._requests.name(self._request, self._owner, self.digits, kept=kept):
@@ -180,22 +205,22 @@ class _Wait:
 
 
 @asynccontextmanager
-async def making_once(
+async def claim(
     service: Service,
     exchange: Exchange,
     asked: tuple[str, bytes, bytes],
     *,
     receive: Receive,
     leaving: Callable[[], bool],
-) -> AsyncGenerator[Making]:
-    """The making of what is `asked`, by route, key and body, until the end of the block: here, or `made` already.
+) -> AsyncGenerator[Claim]:
+    """The claim on what is `asked`, by route, key and body, until the end of the block; or it is `made` already.
 
     Waits while another one makes it, unless its client is gone, or this process is `leaving`. Raises ApiError,
     StoreUnavailable, ClientGone.
     """
     requests = service.keyed_requests
     request = await requests.request(exchange.tenant, *asked)
-    once = _Once(requests, request, service.store.token(), exchange, service.settings.store_patience_seconds)
+    once = IdempotentCreate(requests, request, service.store.token(), exchange, service.settings.store_patience_seconds)
     del asked  # its body may be megabytes
     wait = _Wait(service, receive, leaving)
     async with service.loans.on_loan(partial(once.taken, wait), once.end) as loan:

@@ -1,0 +1,356 @@
+"""Containers over HTTP: the sessions in which `code_interpreter` runs code, and their files, uploaded within bounds.
+
+What a container is, and when it has expired, is known by responses/tools/containers.py; here it is put on the wire.
+Without a sandbox there are none, and none can be made. Never open a session here, and never read a file without its
+container's tenant.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from fastapi import Request
+from pydantic import Field
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.responses import Response as HttpResponse
+from starlette.responses import StreamingResponse
+
+from service.api.containers import (
+    ContainerDeleted,
+    ContainerFile,
+    ContainerFileDeleted,
+    ContainerResource,
+    ExpiresAfter,
+    read_new,
+)
+from service.errors import ApiError, InvalidRequest, invalid_value, missing, unsupported
+from service.responses.tools.containers import Containers, KeptFile, Record, not_found
+from service.sandbox.port import Full, Gone, Unusable
+from service.web.errors import JsonResponse
+from service.web.plain import PlainRouter, Query
+from service.web.routes.included import MAX_PAGE_ITEMS
+from service.web.routes.input_items import Page
+from service.web.routes.received import body_of, exchange_of, service_of
+from service.web.routes.stored import with_room
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
+
+RETRY_SECONDS = 30
+"""When a client may come back to a sandbox that is full."""
+
+router = PlainRouter("Containers")
+
+
+class PageQuery(Query):
+    """The query for a page of a list."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ITEMS)] = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
+
+
+class ContainersQuery(PageQuery):
+    """The query for a page of containers."""
+
+    name: str | None = None
+
+
+@router.route("POST", "/containers", summary="Create a container", operation_id="createContainer")
+async def create(request: Request) -> HttpResponse:
+    """A container with a `name`, in which code has variables and files of its own."""
+    tenant, sent = exchange_of(request).tenant, read_new(await body_of(request))
+    containers = _containers(request)
+    if containers is None or not containers.usable:
+        raise unsupported("name", sent.name, "There is no sandbox here; its operator can set one up.")
+    minutes = (sent.expires_after or ExpiresAfter()).minutes
+    try:
+        made = await containers.open(
+            tenant, containers.new_id(tenant), name=sent.name, minutes=minutes, memory_limit=sent.memory_limit
+        )
+    except (Full, Gone, Unusable) as error:
+        raise _no_room(error) from error
+    return JsonResponse(_shown(containers, made.id, made.record))
+
+
+@router.route("GET", "/containers", summary="List containers", operation_id="listContainers", query=ContainersQuery)
+async def list_containers(request: Request, query: ContainersQuery) -> HttpResponse:
+    """All containers, or those of a `name`, by when they were made, page by page."""
+    containers = _containers(request)
+    kept = [] if containers is None else await containers.all(exchange_of(request).tenant)
+    found = [each for each in kept if query.name in (None, each[1].name)]
+    shown = [_shown(containers, id, record) for id, record in found] if containers is not None else []
+    return with_room(
+        request, JsonResponse(page_of(shown if query.order == "desc" else shown[::-1], query, "container"))
+    )
+
+
+@router.route("GET", "/containers/{container_id}", summary="Retrieve a container", operation_id="retrieveContainer")
+async def retrieve(request: Request, container_id: str) -> HttpResponse:
+    """The container, also where it has expired."""
+    containers = existing(request, container_id)
+    record = await containers.record(exchange_of(request).tenant, container_id)
+    return JsonResponse(_shown(containers, container_id, record))
+
+
+@router.route("DELETE", "/containers/{container_id}", summary="Delete a container", operation_id="deleteContainer")
+async def delete(request: Request, container_id: str) -> HttpResponse:
+    """End a container, and delete its variables and files."""
+    await existing(request, container_id).delete(exchange_of(request).tenant, container_id)
+    return JsonResponse(ContainerDeleted(container_id))
+
+
+def _containers(request: Request) -> Containers | None:
+    return service_of(request).containers
+
+
+def existing(request: Request, id: str) -> Containers:
+    """The containers, of which one has this id. Raises ApiError 404 where there can be none."""
+    containers = _containers(request)
+    if containers is None:
+        raise not_found(id)
+    return containers
+
+
+def _shown(containers: Containers, id: str, record: Record) -> ContainerResource:
+    return ContainerResource(
+        id=id,
+        created_at=record.created_at,
+        name=record.name,
+        status="running" if containers.lives(record) else "expired",
+        expires_after=ExpiresAfter(record.minutes),
+        last_active_at=int(record.active_at),
+        memory_limit=record.memory_limit,
+    )
+
+
+def page_of(shown: Sequence[ContainerResource | ContainerFile], query: PageQuery, what: str) -> Page:
+    """At most `limit` of what is shown, behind the one with the id `after`. Raises ApiError 400."""
+    start, limit, after = 0, query.limit, query.after
+    if after is not None:
+        start = next((place for place, each in enumerate(shown, 1) if each.id == after), 0)
+        if not start:
+            raise ApiError(
+                400, f"There is no {what} '{after[:80]}' to begin after.", code="invalid_value", param="after"
+            )
+    some = shown[start : start + limit]
+    data = [msgspec.Raw(msgspec.json.encode(each)) for each in some]
+    ids: list[Any] = [each.id for each in some] or [None]
+    return Page(data, ids[0], ids[-1], has_more=start + limit < len(shown))
+
+
+def _no_room(error: Exception) -> ApiError:
+    """503 or 429: no container can be made now."""
+    if isinstance(error, Full):
+        return ApiError(
+            429,
+            f"No container can be made now: {error}.",
+            type="rate_limit_error",
+            code="containers_full",
+            retry_after=RETRY_SECONDS,
+        )
+    return ApiError(
+        503,
+        "There is no sandbox at the moment.",
+        type="server_error",
+        code="service_unavailable",
+        retry_after=RETRY_SECONDS,
+    )
+
+
+PARSED_IN_THREAD_BYTES = 65_536
+"""Forms from this size on are read in a thread."""
+
+
+@router.route("POST", "/containers/{container_id}/files", summary="Upload a file", operation_id="createContainerFile")
+async def create_file(request: Request, container_id: str) -> HttpResponse:
+    """Put a file into a container: a form with a part `file`."""
+    containers, exchange = existing(request, container_id), exchange_of(request)
+    await containers.found(exchange.tenant, container_id)
+    kind, body = exchange.headers.get(b"content-type", b""), await body_of(request, text=False)
+    if len(body) > PARSED_IN_THREAD_BYTES:
+        upload = await asyncio.to_thread(read_upload, body, kind)
+    else:
+        upload = read_upload(body, kind)
+    kept = await containers.write(exchange.tenant, container_id, upload.name, _whole(upload.content))
+    return JsonResponse(_file(container_id, kept))
+
+
+@router.route(
+    "GET",
+    "/containers/{container_id}/files",
+    summary="List a container's files",
+    operation_id="listContainerFiles",
+    query=PageQuery,
+)
+async def list_files(request: Request, query: PageQuery, container_id: str) -> HttpResponse:
+    """The files of a container by when they were last written, page by page."""
+    kept = await existing(request, container_id).files(exchange_of(request).tenant, container_id)
+    kept.sort(key=lambda each: (each.file.modified, each.file.path), reverse=query.order == "desc")
+    shown = [_file(container_id, each) for each in kept]
+    return with_room(request, JsonResponse(page_of(shown, query, "file")))
+
+
+@router.route(
+    "GET",
+    "/containers/{container_id}/files/{file_id}",
+    summary="Retrieve a container's file",
+    operation_id="retrieveContainerFile",
+)
+async def retrieve_file(request: Request, container_id: str, file_id: str) -> HttpResponse:
+    """What is known of a file."""
+    kept = await existing(request, container_id).file(exchange_of(request).tenant, container_id, file_id)
+    return JsonResponse(_file(container_id, kept))
+
+
+@router.route(
+    "GET",
+    "/containers/{container_id}/files/{file_id}/content",
+    summary="Download a container's file",
+    operation_id="downloadContainerFile",
+)
+async def content(request: Request, container_id: str, file_id: str) -> HttpResponse:
+    """What a file has, as it is."""
+    pieces = await existing(request, container_id).read(exchange_of(request).tenant, container_id, file_id)
+    headers = {"content-disposition": "attachment"}
+    return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
+
+
+@router.route(
+    "DELETE",
+    "/containers/{container_id}/files/{file_id}",
+    summary="Delete a container's file",
+    operation_id="deleteContainerFile",
+)
+async def delete_file(request: Request, container_id: str, file_id: str) -> HttpResponse:
+    """Delete a file."""
+    await existing(request, container_id).remove(exchange_of(request).tenant, container_id, file_id)
+    return JsonResponse(ContainerFileDeleted(file_id))
+
+
+def _file(container: str, kept: KeptFile) -> ContainerFile:
+    source: Literal["user", "assistant"] = "user" if kept.uploaded else "assistant"
+    file = kept.file
+    return ContainerFile(kept.id, container, int(file.modified), file.bytes, file.path, source)
+
+
+async def _whole(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+MULTIPART = b"multipart/form-data"
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that show a name as another one: controls, ends of lines and changes of direction."""
+
+MAX_TYPE_BYTES = 1_024
+"""The longest Content-Type of a form."""
+
+MAX_PARTS = 64
+"""The most parts of a form, of which one is used."""
+
+_AS_IT_IS = (b"7bit", b"8bit", b"binary")
+"""Transfer encodings of a part whose content is the file's."""
+
+
+class Upload(NamedTuple):
+    """A file that a user sends: its name and what it has."""
+
+    name: str
+    content: bytes
+
+
+def read_upload(body: bytes, content_type: bytes) -> Upload:
+    """The file of a form. Raises InvalidRequest."""
+    kind, options = parse_options_header(content_type[:MAX_TYPE_BYTES])
+    if kind != MULTIPART or len(content_type) > MAX_TYPE_BYTES or not options.get(b"boundary"):
+        raise invalid_value("file", content_type.decode("latin-1"), _FORM)
+    form = _Form()
+    try:
+        MultipartParser(options[b"boundary"], form.callbacks).write(body)
+    except FormParserError as error:
+        raise _refused(f"can't be read: {error}") from None
+    if form.name is None:
+        raise missing("file", _FORM)
+    if not form.whole:
+        raise _refused("has no end")
+    return Upload(form.name, bytes(form.content))
+
+
+_FORM = "Send a form (multipart/form-data; boundary=…) with it in the part 'file'."
+
+
+def _refused(why: str) -> InvalidRequest:
+    return InvalidRequest(f"The form {why}.", code="invalid_value", param="file")
+
+
+class _Form:
+    """A form as its parser, which is given all of it at once, tells of it: the first part that is called `file`."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.content = bytearray()
+        self.whole = False
+        """Whether its end was there."""
+        self._parts = 0
+        self._headers: dict[bytes, bytes] = {}
+        """Of the part that is being read."""
+        self._header = b""
+        self._taking = False
+        """Whether that part is the file."""
+
+    @property
+    def callbacks(self) -> "MultipartCallbacks":
+        """What a parser calls."""
+        return {
+            "on_part_begin": self._begin,
+            "on_header_field": self._name_header,
+            "on_header_value": self._set_header,
+            "on_headers_finished": self._open,
+            "on_part_data": self._take,
+            "on_end": self._end,
+        }
+
+    def _begin(self) -> None:
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise _refused(f"has more than {MAX_PARTS} parts")
+        self._headers = {}
+
+    def _name_header(self, sent: bytes, start: int, end: int) -> None:
+        self._header = sent[start:end].lower()
+
+    def _set_header(self, sent: bytes, start: int, end: int) -> None:
+        self._headers[self._header] = sent[start:end]
+
+    def _open(self) -> None:
+        _, said = parse_options_header(self._headers.get(b"content-disposition"))
+        self._taking = self.name is None and said.get(b"name") == b"file"
+        if self._taking:
+            self.name = _file_name(said.get(b"filename", b""))
+            encoding = self._headers.get(b"content-transfer-encoding", b"binary").strip().lower()
+            if encoding not in _AS_IT_IS:
+                raise _refused(f"has the file as {encoding.decode('latin-1')[:80]!r}: send its bytes as they are")
+
+    def _take(self, sent: bytes, start: int, end: int) -> None:
+        if self._taking:
+            self.content += sent[start:end]
+
+    def _end(self) -> None:
+        self.whole = True
+
+
+def _file_name(sent: bytes) -> str:
+    """The last part of the path that a form gives a file. Raises InvalidRequest."""
+    try:
+        name = sent.decode().replace("\\", "/").rpartition("/")[2]
+    except UnicodeDecodeError:
+        raise _refused("has a name of the file that is not UTF-8") from None
+    if _UNSEEN.search(name):
+        raise _refused("has control characters in the name of the file")
+    if not name.strip():
+        raise InvalidRequest("The file has no name.", code="invalid_value", param="file")
+    return name
