@@ -499,19 +499,19 @@ def open_toolbox(settings: Settings, containers: Containers | None = None) -> To
     """The MCP servers that the settings name, and Python in `containers`. The client of servers is imported where there
     are any: it takes 50 MiB.
     """
-    limits, opener = ToolLimits(tools=settings.max_tools, call_seconds=settings.mcp_call_seconds), no_server
+    limits, opener = ToolLimits(tools=settings.max_tools, call_seconds=settings.tool_seconds), no_server
     if settings.mcp_servers or settings.mcp_allow:
         from service.responses.tools.guard import tls
         from service.responses.tools.session import opener_of
-        from service.responses.tools.stdio import Processes
+        from service.responses.tools.stdio import PROCESSES, Processes
 
         tls()
-        processes = Processes(settings.mcp_processes, several=lambda: settings.several_tenants)
+        processes = Processes(PROCESSES, several=lambda: settings.several_tenants)
         opener = opener_of(limits, processes, outside_of(settings.private_networks))
     servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
     back_ends: list[BackEnd] = [] if settings.search == "none" else [_open_browser(settings)]
     if containers is not None:
-        back_ends.append(CodeInterpreter(containers, seconds=settings.sandbox_cell_seconds))
+        back_ends.append(CodeInterpreter(containers, seconds=settings.tool_seconds))
     return Toolbox(servers, settings.mcp_allow, opener, allowing=variable("mcp_allow"), back_ends=back_ends)
 
 

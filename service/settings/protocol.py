@@ -53,11 +53,8 @@ class ProtocolSettings(BaseSettings):
     mcp_allow: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_MCP_ALLOW)
     """MCP servers that requests may name by a `server_url`: what it has to begin with, comma-separated, such as
     https://mcp.example.com. `*` is any at a public address. Empty is none."""
-    mcp_call_seconds: float = Field(60, gt=0, le=3600)
-    """How long a tool of an MCP server may take to answer."""
-    mcp_processes: int = Field(32, ge=1, le=4096)
-    """How many processes of MCP servers that are programs one process of the service may run at once, for all tenants
-    together: one for each response that uses such a server."""
+    tool_seconds: float = Field(60, gt=0, le=3600)
+    """How long one call of a tool may take: of an MCP server, or a cell of Python before it is interrupted."""
     search: Literal["none", "searxng", "brave", "tavily", "exa", "folder"] = "none"
     """What web_search searches: SearXNG at SEARCH_URL; Brave, Tavily or Exa with SEARCH_KEY; or the documents of
     SEARCH_FOLDER. With `none`, web_search is left out."""

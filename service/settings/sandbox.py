@@ -37,20 +37,10 @@ class SandboxSettings(BaseSettings):
     refused."""
     sandbox_tenant_sessions: int = Field(8, ge=1, le=512)
     """How many of them one tenant may have, in the same way."""
-    sandbox_idle_seconds: float = Field(1200, ge=1, le=86_400)
-    """For how long a session may be idle before it is closed."""
-    sandbox_cell_seconds: float = Field(60, gt=0, le=3600)
-    """How long a cell may run before it is interrupted."""
-    sandbox_cpu_seconds: int = Field(600, ge=1, le=86_400)
-    """The processor time of a session, of all its cells together."""
     sandbox_memory_bytes: int = Field(1024 * MIB, ge=64 * MIB, le=1024 * 1024 * MIB)
     """The memory of a session, beside what all of them share, in bytes."""
     sandbox_disk_bytes: int = Field(256 * MIB, ge=MIB, le=1024 * 1024 * MIB)
     """What the files of a session may have together, in bytes."""
-    sandbox_files: int = Field(1000, ge=10, le=100_000)
-    """How many files and folders a session may have."""
-    sandbox_output_chars: int = Field(64_000, ge=1_000, le=1_000_000)
-    """What is kept of that which a cell prints: of more, the middle is left out."""
 
     @field_validator("sandbox")
     @classmethod
