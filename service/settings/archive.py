@@ -30,9 +30,6 @@ class ArchiveSettings(BaseSettings):
     503, or takes the place of the turn used least, which is then lost."""
     archive_timeout_seconds: float = Field(5, gt=0, le=60)
     """The most that one call of the archive may take, with all its tries."""
-    archive_concurrency: int = Field(32, ge=1, le=1_000)
-    """The most turns that one process looks for in the archive at once, and half of them for one tenant; more are
-    refused with 503."""
 
     @field_validator("archive_url")
     @classmethod

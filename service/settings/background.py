@@ -44,8 +44,6 @@ class BackgroundSettings(BaseSettings):
     max_queued: int = Field(10_000, ge=1)
     """Background responses that may wait in a shard; more are refused with 429. An eighth more is kept for tenants with
     less than a sixteenth of it."""
-    max_queued_seconds: float = Field(86_400, gt=0, le=30 * 86_400)
-    """How long a background response may wait before it fails: until it begins, and each time that it goes on later."""
     background_without_store: bool = False
     """Whether a background response may have `store: false`. It is then kept until its events are deleted, and can't be
     continued."""
@@ -63,8 +61,6 @@ class BackgroundSettings(BaseSettings):
     """What webhooks are signed with: `whsec_` and at least 24 bytes as base64."""
     webhook_allow_private: bool = False
     """Whether WEBHOOK_URL may lead to a private, local or otherwise special address."""
-    webhook_seconds: float = Field(10, gt=0, le=300)
-    """How long the receiver of a webhook may take to answer."""
     max_webhooks_pending: int = Field(100_000, ge=1)
     """Webhooks that may wait in a shard; the oldest are dropped for new ones."""
     metrics_key: SecretStr = SecretStr("")

@@ -120,14 +120,9 @@ class CoreSettings(BaseSettings):
     first administrator's."""
     max_projects: int = Field(1_000, ge=1, le=100_000)
     """The most projects in the store, archived ones among them, and the most keys of administrators."""
-    max_project_keys: int = Field(1_000, ge=1, le=100_000)
-    """The most keys, and the most service accounts, of a project."""
     tenant_limits: Annotated[dict[str, int], NoDecode] = {}
     """What each tenant may have that no administrator has given another limit, comma-separated, such as
     max_requests_per_1_minute=60,max_tokens_per_1_day=1000000. docs/tenants.md names all. Empty is no limit."""
-    audit_entries: int = Field(100_000, ge=2, le=10_000_000)
-    """How many entries the audit log has, some 700 bytes each: half of them of administrators, half of tenants. Where a
-    half is full the oldest goes, of the tenant that has the most."""
     usage_days: int = Field(90, ge=0, le=3_660)
     """For how many days it is known what each project, key and model used in each hour; 0 counts nothing. An hour takes
     some 200 bytes for each project, key and model in it, in each shard, and at most 200 KB."""
@@ -144,8 +139,6 @@ class CoreSettings(BaseSettings):
     file's name for `llama-local`, and gpt-oss-20b on the demo engine."""
     model_identity: str = Field("You are ChatGPT, a large language model trained by OpenAI.", max_length=4096)
     """First line of the system message. gpt-oss was trained with the default."""
-    knowledge_cutoff: str = Field("2024-06", max_length=32)
-    """Knowledge cutoff in the system message."""
     context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
     """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
     for the demo engine. It never raises what a server says, and is needed for `tensorrt`, for a router and for most
@@ -159,11 +152,6 @@ class CoreSettings(BaseSettings):
     engine_connections: int = Field(512, ge=1, le=100_000)
     """The most generations that one process has under way at each server; more are refused with 503. A llama.cpp server
     gets as many as it has slots, and the others wait."""
-    engine_wait_seconds: float = Field(30, ge=0, le=600)
-    """How long a generation waits for room in a server's cache. Then it is refused with 503; a background response
-    waits in its queue again."""
-    engine_probe_seconds: float = Field(5, ge=0.1, le=300)
-    """How often each server is asked for its health."""
     engines: str = Field("", max_length=4096)
     """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
     place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
@@ -204,8 +192,6 @@ class CoreSettings(BaseSettings):
     store_fsync: bool = False
     """Whether the disk has to have it, too: it takes Valkey or Redis 7.2, and with `appendfsync everysec` up to a
     second."""
-    store_confirm_seconds: float = Field(5.0, gt=0, le=60)
-    """How long STORE_REPLICAS and STORE_FSYNC are each waited for at a time. What is not as safe by then says so."""
     store_cache_bytes: int = Field(64 * MIB, ge=0, le=64 * 1024 * MIB)
     """Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none."""
     store_layout: int = Field(1, ge=1)
@@ -242,10 +228,6 @@ class CoreSettings(BaseSettings):
     process; more are refused with 503."""
     max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
     """A conversation whose stored messages have this many bytes can't be continued."""
-    max_chain_messages: int = Field(20_000, ge=0)
-    """A conversation that has this many messages can't be continued. 0 is no limit."""
-    max_tools: int = Field(128, ge=0, le=10_000)
-    """The most tools that one request may declare."""
     max_output_tokens: int = Field(32_768, ge=16)
     """Output tokens, reasoning included, when a request names no limit of its own."""
     max_concurrent_requests: int = Field(512, ge=1, le=100_000)
@@ -263,21 +245,16 @@ class CoreSettings(BaseSettings):
     max_sockets: int = Field(1024, ge=1)
     """WebSockets that one process has open at once; more are refused with 503. With MAX_CONCURRENT_REQUESTS,
     MAX_QUEUED_REQUESTS and MAX_FOLLOWERS they are at most 4,096."""
-    socket_seconds: float = Field(3600, gt=0, le=86_400)
-    """How long a WebSocket may be open. What is under way then ends first, and its client connects again."""
-    socket_idle_seconds: float = Field(900, gt=0, le=86_400)
-    """How long a WebSocket may be without a message and without a response under way, before it is closed."""
     socket_memory_bytes: int = Field(128 * MIB, ge=0, le=64 * 1024 * MIB)
     """Memory in which each process keeps what its WebSockets may continue, in bytes. Beyond it, what was used least by
     the tenant that has most is let go of: what is stored is read again, and what isn't can't be continued."""
-    body_seconds: float = Field(60, gt=0, le=3600)
-    """How long a request's body may take to arrive."""
     request_seconds: float = Field(600, gt=0, le=86_400)
     """The most that one response may take."""
     keepalive_seconds: float = Field(15, gt=0, le=3600)
     """Seconds without an event before a comment keeps a stream's connection alive."""
     send_seconds: float = Field(60, gt=0, le=3600)
-    """How long a client may leave a stream unread before its connection is closed."""
+    """How long a client may take to send the body of a request, and may leave a stream unread before its connection is
+    closed."""
     shutdown_seconds: int = Field(30, ge=1, le=3600)
     """How long open streams may continue after a stop was requested."""
     stall_seconds: float = Field(15, gt=0, le=3600)

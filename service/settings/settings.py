@@ -37,6 +37,7 @@ from service.settings.sandbox import SandboxSettings
 from service.settings.secrets import RENEWED, SECRETS, SecretError, file_variable, read_secrets
 from service.settings.sources import CLIENTS, DotEnv, EnvFileError, Environment, Given
 from service.settings.units import DAY_SECONDS, EXAMPLES, measured, sized, unit_of
+from store.redis.confirm import CONFIRM_SECONDS
 
 MASK = "****"
 
@@ -335,7 +336,7 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
     def pin_seconds(self) -> float:
         """For how long a run keeps what it continues: the longest that it may take from its first read to its end."""
         given = self.request_seconds + self.send_seconds + self.shutdown_seconds + self.store_patience_seconds
-        return given + 2 * self.store_confirm_seconds + PREPARING_SECONDS
+        return given + 2 * CONFIRM_SECONDS + PREPARING_SECONDS
 
     @property
     def store_limits(self) -> dict[str, str]:
