@@ -22,7 +22,7 @@ from service.commands.archive.command_line import SAMPLE
 from service.commands.archive.shown import lines_of, object_of
 from service.commands.archive.work import add_to_log, verify
 from service.commands.doctor import server_url, with_archive
-from service.settings.archive import SQLITE
+from service.settings.core import SQLITE
 from service.settings.settings import Settings
 from service.tenants.audit import AuditEvent
 from store.backup.upkeep.faults import Verified

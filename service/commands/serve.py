@@ -34,7 +34,7 @@ from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signa
 from service.commands.terminal import TerminalFormatter, card
 from service.commands.watchdog import watched
 from service.metrics.processes import shared_folder
-from service.settings.archive import SQLITE
+from service.settings.core import SQLITE
 from service.settings.keys import Keys, warn_of_short
 from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
 from service.settings.sources import env_file, service_links

@@ -83,28 +83,18 @@ class BackgroundSettings(BaseSettings):
     @field_validator("traces_url")
     @classmethod
     def _check_traces_url(cls, value: str) -> str:
-        if value:
-            parts = urlsplit(value)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("should be a URL that begins with http:// or https://")
-            if parts.username or parts.password or parts.fragment:
-                raise ValueError("should have no user, password or fragment; TRACES_HEADERS is for keys")
-            if not has_exporter():
-                raise ValueError(
-                    "needs OpenTelemetry's exporter, which is not installed; pip install 'harmonium[otel]' does that"
-                )
+        _check_url(value, "TRACES_HEADERS is for keys")
+        if value and not has_exporter():
+            raise ValueError(
+                "needs OpenTelemetry's exporter, which is not installed; pip install 'harmonium[otel]' does that"
+            )
         return value
 
     @field_validator("webhook_url")
     @classmethod
     def _check_webhook_url(cls, value: str) -> str:
-        if value:
-            parts = urlsplit(value)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("should be a URL that begins with http:// or https://")
-            if parts.username or parts.password or parts.fragment:
-                raise ValueError("should have no user, password or fragment; webhooks are signed with WEBHOOK_SECRET")
-            URL(value)  # raises ValueError for a host or a port that can't be one
+        _check_url(value, "webhooks are signed with WEBHOOK_SECRET")
+        URL(value)  # raises ValueError for a host or a port that can't be one
         return value
 
     @field_validator("webhook_secret")
@@ -114,6 +104,15 @@ class BackgroundSettings(BaseSettings):
         if secret and len(signing_key(secret)) < LEAST_SECRET_BYTES:
             raise ValueError(f"should be {SECRET_PREFIX} and at least {LEAST_SECRET_BYTES} bytes as base64")
         return value
+
+
+def _check_url(url: str, remedy: str) -> None:
+    """Raise ValueError for what is neither empty nor the URL of a server; `remedy` says where a key goes."""
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError("should be a URL that begins with http:// or https://")
+    if parts.username or parts.password or parts.fragment:
+        raise ValueError(f"should have no user, password or fragment; {remedy}")
 
 
 def signing_key(secret: str) -> bytes:

@@ -1,19 +1,19 @@
 """The settings of sandboxes: where Python that a model wrote runs, and what its sessions may take."""
 
-import re
-from pathlib import Path
+from functools import partial
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.settings.core import WholePath, check_key
 
 MIB = 1 << 20
 
 LOCAL = "local"
 UNIX = "unix://"
 LEAST_KEY_CHARS = 16
-
-_KEY = re.compile(r"[\x21-\x7e]{1,512}")
 
 
 class SandboxSettings(BaseSettings):
@@ -24,12 +24,12 @@ class SandboxSettings(BaseSettings):
     sandbox: str = Field("", max_length=2048)
     """The sandbox for Python that a model writes: `local`, processes of this machine; or where a `harmonium sandbox`
     listens, as unix:///path or http://host:port. Empty has none."""
-    sandbox_key: SecretStr = SecretStr("")
+    sandbox_key: Annotated[SecretStr, AfterValidator(partial(check_key, least=LEAST_KEY_CHARS))] = SecretStr("")
     """The key that `harmonium sandbox` asks for. It needs one of 16 characters or more, unless it listens on a Unix
     socket."""
     sandbox_listen: str = Field("unix:///run/harmonium/sandbox.sock", max_length=2048)
     """Where `harmonium sandbox` listens: unix:///path or http://address:port."""
-    sandbox_dir: str = Field("", max_length=1024)
+    sandbox_dir: WholePath = Field("", max_length=1024)
     """Folder below which the folders of sessions lie while they last. Empty is one in the system's folder for temporary
     files."""
     sandbox_sessions: int = Field(32, ge=1, le=512)
@@ -55,19 +55,6 @@ class SandboxSettings(BaseSettings):
         if not is_place(value) or value.startswith("https:"):
             raise ValueError("should be unix:///path or http://address:port")
         return value
-
-    @field_validator("sandbox_key")
-    @classmethod
-    def _check_sandbox_key(cls, value: SecretStr) -> SecretStr:
-        key = value.get_secret_value()
-        if key and (len(key) < LEAST_KEY_CHARS or not _KEY.fullmatch(key)):
-            raise ValueError(f"should be {LEAST_KEY_CHARS} to 512 printable ASCII characters, no space")
-        return value
-
-    @field_validator("sandbox_dir")
-    @classmethod
-    def _check_sandbox_dir(cls, value: str) -> str:
-        return str(Path(value).expanduser().absolute()) if value else ""
 
 
 def is_place(text: str) -> bool:
