@@ -46,6 +46,9 @@ from store.keys import ShardKeys
 MAX_WAIT_SECONDS = 3600.0
 """The longest pause that a receiver can ask for."""
 
+WEBHOOK_SECONDS = 10.0
+"""How long a receiver may take to answer, the look-up of its host included: it has only to take the event."""
+
 MAX_ANSWER_BYTES = 4096
 ANSWER_SECONDS = 1.0
 """How much of an answer is read, and for how long, so that a receiver with a short answer sees no broken connection."""
@@ -89,12 +92,14 @@ class Receiver:
         look_up: LookUp = look_up,
         tls: ssl.SSLContext | None = None,
         now: Callable[[], float] = time.time,
+        seconds: float = WEBHOOK_SECONDS,
     ) -> None:
-        """`look_up` finds the addresses of a host; `tls` is what to trust, by default what the system trusts.
+        """`look_up` finds the addresses of a host; `tls` is what to trust, by default what the system trusts; `seconds`
+        is how long an answer may take.
 
         Raises ValueError for a URL whose host can't be one.
         """
-        self.seconds = settings.webhook_seconds
+        self.seconds = seconds
         self._url = URL(settings.webhook_url)
         self._key = signing_key(settings.webhook_secret.get_secret_value())
         self._allow_private = settings.webhook_allow_private
@@ -104,7 +109,7 @@ class Receiver:
         self._agent = f"harmonium/{this_build().version}"
 
     async def send(self, webhook: Webhook) -> None:
-        """Send a webhook once, within WEBHOOK_SECONDS. Raises NotAccepted."""
+        """Send a webhook once, within `seconds`. Raises NotAccepted."""
         with self._failing():
             async with asyncio.timeout(self.seconds) as limit:
                 connector = aiohttp.TCPConnector(
@@ -118,7 +123,7 @@ class Receiver:
                     await self._post(session, webhook, limit)
 
     async def reach(self) -> None:
-        """Connect once, within WEBHOOK_SECONDS, and send nothing: for who asks whether webhooks could arrive. Raises
+        """Connect once, within `seconds`, and send nothing: for who asks whether webhooks could arrive. Raises
         NotAccepted.
         """
         encrypted = self._url.scheme == "https"

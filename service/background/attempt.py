@@ -62,6 +62,10 @@ logger = logging.getLogger(__name__)
 QUEUED_EVENTS = 2
 """How many events the log has before a worker begins: response.created and response.queued."""
 
+MAX_QUEUED_SECONDS = 86_400.0
+"""How long a background response waits before it fails: until it begins, and each time that it goes on later. After a
+day nobody waits for it any more."""
+
 READ_ENTRIES = 256
 """The most entries of a log that are read and decoded at once: a millisecond's work or two."""
 
@@ -361,8 +365,8 @@ class Attempt:
             reason = f"{settings.max_attempts} workers in a row died or failed on it without getting any further."
             return Ending.ERROR, ResponseError("server_error", reason)
         waited = job.age_seconds if job.last < QUEUED_EVENTS else job.waited_seconds
-        if waited > settings.max_queued_seconds:
-            reason = f"It waited for longer than {settings.max_queued_seconds:g} s. Try again later."
+        if waited > MAX_QUEUED_SECONDS:
+            reason = f"It waited for longer than {MAX_QUEUED_SECONDS:g} s. Try again later."
             return Ending.ERROR, ResponseError("server_error", reason)
         if self._seconds <= 0:
             return Ending.TIMEOUT, error_of(Ending.TIMEOUT, None, settings.max_run_seconds)

@@ -28,8 +28,7 @@ from service.engine.port import Engine, EngineUnavailable
 from service.responses.service import open_archive, open_engine, open_engines, open_store
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox, Unusable
-from service.settings.archive import SQLITE
-from service.settings.core import is_loopback
+from service.settings.core import SQLITE, is_loopback
 from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
 from service.settings.settings import Settings, display
 from service.webhooks import NotAccepted, Receiver

@@ -22,7 +22,7 @@ from service.commands.archive import SAMPLE
 from service.commands.archive_work import add_to_log, lines_of, object_of, verify
 from service.commands.backup import bar_on
 from service.commands.doctor import server_url, with_archive
-from service.settings.archive import SQLITE
+from service.settings.core import SQLITE
 from service.settings.settings import Settings
 from service.tenants.audit import AuditEvent
 from store.backup.upkeep.faults import Verified

@@ -33,7 +33,7 @@ from service.commands.joining import join, stored_responses
 from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts, watched
 from service.commands.terminal import TerminalFormatter, card
 from service.metrics.processes import shared_folder
-from service.settings.archive import SQLITE
+from service.settings.core import SQLITE
 from service.settings.keys import Keys, warn_of_short
 from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
 from service.settings.sources import env_file, service_links

@@ -126,9 +126,19 @@ def _content_type(content_type: str) -> list[int]:
 # --- what every prompt opens with ---------------------------------------------------------------------------
 
 
+KNOWLEDGE_CUTOFF = "2024-06"
+"""The month that gpt-oss was trained with in its system message."""
+
+
 @lru_cache(SYSTEM_CACHE_ENTRIES)
 def system_message(
-    *, identity: str, knowledge_cutoff: str, date: str, effort: str, namespaces: tuple[str, ...] = (), tools: str = ""
+    *,
+    identity: str,
+    knowledge_cutoff: str = KNOWLEDGE_CUTOFF,
+    date: str,
+    effort: str,
+    namespaces: tuple[str, ...] = (),
+    tools: str = "",
 ) -> bytes:
     """The packed ids of the system message.
 

@@ -293,8 +293,8 @@ class Metrics:
 
     archive_reads: Counter = metric(
         "archive_reads_total",
-        "Turns that were not in memory and were looked for in the archive: found, not there, failed, or refused for "
-        "ARCHIVE_CONCURRENCY.",
+        "Turns that were not in memory and were looked for in the archive: found, not there, failed, or refused as "
+        "many were under way as may be.",
         outcome=LOOKS,
     )
     archive_trees: Counter = metric("archive_trees_total", "Times that what had changed of a tree was archived.")

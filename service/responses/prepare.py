@@ -315,7 +315,6 @@ class _Preparation:
                 history,
                 Identity(
                     service.settings.model_identity,
-                    service.settings.knowledge_cutoff,
                     context_tokens,
                     keeps_thoughts=model.speech is not None,
                 ),

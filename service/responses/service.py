@@ -216,7 +216,6 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         listening=listening,
         engine=open_engines(settings, engine),
         limits=Limits(
-            tools=settings.max_tools,
             images=settings.images,
             hosted_tools=settings.hosted_tools,
         ),
@@ -401,14 +400,13 @@ def open_store(settings: Settings, client: Client | None = None) -> Conversation
             responses=settings.max_responses,
             trees=settings.max_trees,
             bytes=settings.max_bytes,
-            chain_messages=settings.max_chain_messages,
             idle_seconds=settings.idle_days * DAY_SECONDS,
             named_idle_seconds=settings.conversation_idle_days * DAY_SECONDS,
             spent_seconds=settings.usage_days * DAY_SECONDS,
         ),
         cache_bytes=settings.store_cache_bytes,
         pin_seconds=settings.pin_seconds,
-        safety=Safety(settings.store_replicas, settings.store_fsync, settings.store_confirm_seconds),
+        safety=Safety(settings.store_replicas, settings.store_fsync),
     )
 
 
@@ -438,7 +436,6 @@ def open_store_archive(settings: Settings, store: ConversationHistoryStore) -> S
         reconcile=reconciler.shard,
         after_seconds=settings.archive_after_seconds,
         evicts=settings.archive_when_down == "evict",
-        concurrency=settings.archive_concurrency,
     )
 
 
@@ -460,9 +457,8 @@ def open_directory(
     settings: Settings, store: ConversationHistoryStore, tenants: Callable[[], Sequence[str]] | None = None
 ) -> Directory:
     """The projects, accounts and keys in a store. `tenants` are those that have keys in the settings of now."""
-    most = Most(settings.max_projects, settings.max_project_keys, settings.max_project_keys)
-    registry = Registry(store, most_entries=settings.audit_entries)
-    return Directory(registry, time, most, tenants or (lambda: settings.static_tenants))
+    most = Most(settings.max_projects)
+    return Directory(Registry(store), time, most, tenants or (lambda: settings.static_tenants))
 
 
 def open_limiter(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Limiter:
@@ -499,19 +495,19 @@ def open_toolbox(settings: Settings, containers: Containers | None = None) -> To
     """The MCP servers that the settings name, and Python in `containers`. The client of servers is imported where there
     are any: it takes 50 MiB.
     """
-    limits, opener = ToolLimits(tools=settings.max_tools, call_seconds=settings.mcp_call_seconds), no_server
+    limits, opener = ToolLimits(call_seconds=settings.tool_seconds), no_server
     if settings.mcp_servers or settings.mcp_allow:
         from service.responses.tools.guard import tls
         from service.responses.tools.session import opener_of
-        from service.responses.tools.stdio import Processes
+        from service.responses.tools.stdio import PROCESSES, Processes
 
         tls()
-        processes = Processes(settings.mcp_processes, several=lambda: settings.several_tenants)
+        processes = Processes(PROCESSES, several=lambda: settings.several_tenants)
         opener = opener_of(limits, processes, outside_of(settings.private_networks))
     servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
     back_ends: list[BackEnd] = [] if settings.search == "none" else [_open_browser(settings)]
     if containers is not None:
-        back_ends.append(CodeInterpreter(containers, seconds=settings.sandbox_cell_seconds))
+        back_ends.append(CodeInterpreter(containers, seconds=settings.tool_seconds))
     return Toolbox(servers, settings.mcp_allow, opener, allowing=variable("mcp_allow"), back_ends=back_ends)
 
 
@@ -587,7 +583,7 @@ def _only_engine(settings: Settings) -> ListedEngine:
 
 def _access(settings: Settings, engine: ListedEngine) -> "Access":
     """How to reach the servers of an engine."""
-    from service.engine.servers.engine import Access
+    from service.engine.servers.engine import PROBE_SECONDS, WAIT_SECONDS, Access
 
     return Access(
         urls=engine.urls,
@@ -595,8 +591,8 @@ def _access(settings: Settings, engine: ListedEngine) -> "Access":
         api_key=engine.api_key.get_secret_value(),
         connections=engine.listed.connections or settings.engine_connections,
         kv_tokens=engine.listed.kv_tokens or 0,
-        wait_seconds=settings.engine_wait_seconds,
-        probe_seconds=settings.engine_probe_seconds,
+        wait_seconds=WAIT_SECONDS,
+        probe_seconds=PROBE_SECONDS,
     )
 
 

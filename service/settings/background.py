@@ -44,8 +44,6 @@ class BackgroundSettings(BaseSettings):
     max_queued: int = Field(10_000, ge=1)
     """Background responses that may wait in a shard; more are refused with 429. An eighth more is kept for tenants with
     less than a sixteenth of it."""
-    max_queued_seconds: float = Field(86_400, gt=0, le=30 * 86_400)
-    """How long a background response may wait before it fails: until it begins, and each time that it goes on later."""
     background_without_store: bool = False
     """Whether a background response may have `store: false`. It is then kept until its events are deleted, and can't be
     continued."""
@@ -63,8 +61,6 @@ class BackgroundSettings(BaseSettings):
     """What webhooks are signed with: `whsec_` and at least 24 bytes as base64."""
     webhook_allow_private: bool = False
     """Whether WEBHOOK_URL may lead to a private, local or otherwise special address."""
-    webhook_seconds: float = Field(10, gt=0, le=300)
-    """How long the receiver of a webhook may take to answer."""
     max_webhooks_pending: int = Field(100_000, ge=1)
     """Webhooks that may wait in a shard; the oldest are dropped for new ones."""
     metrics_key: SecretStr = SecretStr("")
@@ -87,28 +83,18 @@ class BackgroundSettings(BaseSettings):
     @field_validator("traces_url")
     @classmethod
     def _check_traces_url(cls, value: str) -> str:
-        if value:
-            parts = urlsplit(value)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("should be a URL that begins with http:// or https://")
-            if parts.username or parts.password or parts.fragment:
-                raise ValueError("should have no user, password or fragment; TRACES_HEADERS is for keys")
-            if not has_exporter():
-                raise ValueError(
-                    "needs OpenTelemetry's exporter, which is not installed; pip install 'harmonium[otel]' does that"
-                )
+        _check_url(value, "TRACES_HEADERS is for keys")
+        if value and not has_exporter():
+            raise ValueError(
+                "needs OpenTelemetry's exporter, which is not installed; pip install 'harmonium[otel]' does that"
+            )
         return value
 
     @field_validator("webhook_url")
     @classmethod
     def _check_webhook_url(cls, value: str) -> str:
-        if value:
-            parts = urlsplit(value)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("should be a URL that begins with http:// or https://")
-            if parts.username or parts.password or parts.fragment:
-                raise ValueError("should have no user, password or fragment; webhooks are signed with WEBHOOK_SECRET")
-            URL(value)  # raises ValueError for a host or a port that can't be one
+        _check_url(value, "webhooks are signed with WEBHOOK_SECRET")
+        URL(value)  # raises ValueError for a host or a port that can't be one
         return value
 
     @field_validator("webhook_secret")
@@ -118,6 +104,15 @@ class BackgroundSettings(BaseSettings):
         if secret and len(signing_key(secret)) < LEAST_SECRET_BYTES:
             raise ValueError(f"should be {SECRET_PREFIX} and at least {LEAST_SECRET_BYTES} bytes as base64")
         return value
+
+
+def _check_url(url: str, remedy: str) -> None:
+    """Raise ValueError for what is neither empty nor the URL of a server; `remedy` says where a key goes."""
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError("should be a URL that begins with http:// or https://")
+    if parts.username or parts.password or parts.fragment:
+        raise ValueError(f"should have no user, password or fragment; {remedy}")
 
 
 def signing_key(secret: str) -> bytes:

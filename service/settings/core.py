@@ -1,4 +1,4 @@
-"""The settings of the service and its store: every knob with its bounds and its description.
+"""The settings of the service, its store and its archive: every knob with its bounds and its description.
 
 Rules between settings are in settings.py. The environment is looked at here for two things: where data goes by default,
 and where several processes count together.
@@ -10,11 +10,12 @@ import os
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.ssrf import BY_NAME
@@ -68,6 +69,11 @@ MAX_LIMIT = 1_000_000_000
 KIB = 1024
 MIB = 1024 * KIB
 
+SQLITE = "sqlite"
+NO_ARCHIVE = "none"
+ARCHIVE_KINDS = (SQLITE, "s3", "gs", "az", "postgresql", "postgres")
+"""What an archive's URL begins with."""
+
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY_CHARS}}}")
 
@@ -77,6 +83,47 @@ class ApiKey(NamedTuple):
 
     tenant: str
     key: SecretStr
+
+
+def comma_separated(value: object) -> object:
+    """The words that a text lists with commas; anything else as it is."""
+    return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
+
+
+def _whole_path(value: str) -> str:
+    return str(Path(value).expanduser().absolute()) if value else ""
+
+
+def _folder(value: str) -> str:
+    """Refuse a folder that isn't there."""
+    path = _whole_path(value)
+    if path and not Path(path).is_dir():
+        raise ValueError(f"should be a folder that exists; {path} is no folder")
+    return path
+
+
+def check_key(value: SecretStr, least: int = 1) -> SecretStr:
+    """The key, of at least so many characters where there is one. Raises ValueError."""
+    key = value.get_secret_value()
+    if key and (len(key) < least or not _KEY.fullmatch(key)):
+        raise ValueError(
+            f"should be {least} to {MAX_KEY_CHARS} printable ASCII characters, no space; `openssl rand -hex 32` prints "
+            "such a key"
+        )
+    return value
+
+
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(comma_separated)]
+"""A list with commas."""
+
+WholePath = Annotated[str, AfterValidator(_whole_path)]
+"""A path in full, whatever the folder in which the process runs later; empty for none."""
+
+Folder = Annotated[str, AfterValidator(_folder)]
+"""A folder that exists, by its whole path; empty for none."""
+
+SecretKey = Annotated[SecretStr, AfterValidator(check_key)]
+"""A key that is sent as a header; empty for none."""
 
 
 def _zero_or_context(tokens: int) -> int:
@@ -112,7 +159,7 @@ class CoreSettings(BaseSettings):
     api_keys: Annotated[tuple[ApiKey, ...], NoDecode] = Field((), max_length=MAX_API_KEYS)
     """Keys that clients may present, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each
     other's conversations."""
-    admin_key: SecretStr = SecretStr("")
+    admin_key: Annotated[SecretStr, AfterValidator(partial(check_key, least=LEAST_KEY_CHARS))] = SecretStr("")
     """The key of an administrator, of at least 20 characters. With it there are projects and keys in the store, which
     OpenAI's admin API makes and ends. Without it, and without PROJECTS, only API_KEYS open the service."""
     projects: bool = False
@@ -120,18 +167,13 @@ class CoreSettings(BaseSettings):
     first administrator's."""
     max_projects: int = Field(1_000, ge=1, le=100_000)
     """The most projects in the store, archived ones among them, and the most keys of administrators."""
-    max_project_keys: int = Field(1_000, ge=1, le=100_000)
-    """The most keys, and the most service accounts, of a project."""
     tenant_limits: Annotated[dict[str, int], NoDecode] = {}
     """What each tenant may have that no administrator has given another limit, comma-separated, such as
     max_requests_per_1_minute=60,max_tokens_per_1_day=1000000. docs/tenants.md names all. Empty is no limit."""
-    audit_entries: int = Field(100_000, ge=2, le=10_000_000)
-    """How many entries the audit log has, some 700 bytes each: half of them of administrators, half of tenants. Where a
-    half is full the oldest goes, of the tenant that has the most."""
     usage_days: int = Field(90, ge=0, le=3_660)
     """For how many days it is known what each project, key and model used in each hour; 0 counts nothing. An hour takes
     some 200 bytes for each project, key and model in it, in each shard, and at most 200 KB."""
-    priority_tenants: Annotated[tuple[str, ...], NoDecode] = ()
+    priority_tenants: Words = ()
     """Tenants whose `priority` requests go before other tenants', comma-separated. Where API_KEYS has one tenant, it
     may. A `service_tier` of priority is default for the others."""
 
@@ -144,27 +186,20 @@ class CoreSettings(BaseSettings):
     file's name for `llama-local`, and gpt-oss-20b on the demo engine."""
     model_identity: str = Field("You are ChatGPT, a large language model trained by OpenAI.", max_length=4096)
     """First line of the system message. gpt-oss was trained with the default."""
-    knowledge_cutoff: str = Field("2024-06", max_length=32)
-    """Knowledge cutoff in the system message."""
     context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
     """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
     for the demo engine. It never raises what a server says, and is needed for `tensorrt`, for a router and for most
     servers of `chat`, which say nothing."""
-    engine_url: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_SERVERS)
+    engine_url: Words = Field((), max_length=MAX_SERVERS)
     """The servers of `vllm`, `sglang`, `tensorrt`, `llama` or `chat`. Several are comma-separated, and have to serve
     the same model. One that begins with dns+, as dns+http://vllm:8000, is a server at each address that its host has.
     Empty is http://127.0.0.1:8001 for `vllm`, `tensorrt` and `chat`, port 30000 for `sglang`, and 8080 for `llama`."""
-    engine_api_key: SecretStr = SecretStr("")
+    engine_api_key: SecretKey = SecretStr("")
     """The key that the servers ask for. Empty sends none."""
     engine_connections: int = Field(512, ge=1, le=100_000)
     """The most generations that one process has under way at each server; more are refused with 503. A llama.cpp server
     gets as many as it has slots, and the others wait."""
-    engine_wait_seconds: float = Field(30, ge=0, le=600)
-    """How long a generation waits for room in a server's cache. Then it is refused with 503; a background response
-    waits in its queue again."""
-    engine_probe_seconds: float = Field(5, ge=0.1, le=300)
-    """How often each server is asked for its health."""
-    engines: str = Field("", max_length=4096)
+    engines: WholePath = Field("", max_length=4096)
     """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
     place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
     pass_through: bool = True
@@ -204,8 +239,6 @@ class CoreSettings(BaseSettings):
     store_fsync: bool = False
     """Whether the disk has to have it, too: it takes Valkey or Redis 7.2, and with `appendfsync everysec` up to a
     second."""
-    store_confirm_seconds: float = Field(5.0, gt=0, le=60)
-    """How long STORE_REPLICAS and STORE_FSYNC are each waited for at a time. What is not as safe by then says so."""
     store_cache_bytes: int = Field(64 * MIB, ge=0, le=64 * 1024 * MIB)
     """Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none."""
     store_layout: int = Field(1, ge=1)
@@ -242,10 +275,6 @@ class CoreSettings(BaseSettings):
     process; more are refused with 503."""
     max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
     """A conversation whose stored messages have this many bytes can't be continued."""
-    max_chain_messages: int = Field(20_000, ge=0)
-    """A conversation that has this many messages can't be continued. 0 is no limit."""
-    max_tools: int = Field(128, ge=0, le=10_000)
-    """The most tools that one request may declare."""
     max_output_tokens: int = Field(32_768, ge=16)
     """Output tokens, reasoning included, when a request names no limit of its own."""
     max_concurrent_requests: int = Field(512, ge=1, le=100_000)
@@ -256,28 +285,23 @@ class CoreSettings(BaseSettings):
     queue_seconds: float = Field(10, ge=0, le=600)
     """How long a request for a response waits until the process has room for it. Then it is refused with 503; 0 refuses
     it at once."""
-    tenant_weights: Annotated[tuple[str, ...], NoDecode] = ()
+    tenant_weights: Words = ()
     """Weights of tenants, or of projects by their ids, whose requests wait: `tenant=3` is served three times as many
     tokens as another one. Comma-separated, each from 0.01 to 1,000; without, it is 1. A weight that an administrator
     gave the project goes before."""
     max_sockets: int = Field(1024, ge=1)
     """WebSockets that one process has open at once; more are refused with 503. With MAX_CONCURRENT_REQUESTS,
     MAX_QUEUED_REQUESTS and MAX_FOLLOWERS they are at most 4,096."""
-    socket_seconds: float = Field(3600, gt=0, le=86_400)
-    """How long a WebSocket may be open. What is under way then ends first, and its client connects again."""
-    socket_idle_seconds: float = Field(900, gt=0, le=86_400)
-    """How long a WebSocket may be without a message and without a response under way, before it is closed."""
     socket_memory_bytes: int = Field(128 * MIB, ge=0, le=64 * 1024 * MIB)
     """Memory in which each process keeps what its WebSockets may continue, in bytes. Beyond it, what was used least by
     the tenant that has most is let go of: what is stored is read again, and what isn't can't be continued."""
-    body_seconds: float = Field(60, gt=0, le=3600)
-    """How long a request's body may take to arrive."""
     request_seconds: float = Field(600, gt=0, le=86_400)
     """The most that one response may take."""
     keepalive_seconds: float = Field(15, gt=0, le=3600)
     """Seconds without an event before a comment keeps a stream's connection alive."""
     send_seconds: float = Field(60, gt=0, le=3600)
-    """How long a client may leave a stream unread before its connection is closed."""
+    """How long a client may take to send the body of a request, and may leave a stream unread before its connection is
+    closed."""
     shutdown_seconds: int = Field(30, ge=1, le=3600)
     """How long open streams may continue after a stop was requested."""
     stall_seconds: float = Field(15, gt=0, le=3600)
@@ -289,25 +313,10 @@ class CoreSettings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     """Lines for people, or one JSON object a line."""
 
-    @field_validator("admin_key")
-    @classmethod
-    def _check_admin_key(cls, value: SecretStr) -> SecretStr:
-        key = value.get_secret_value()
-        if key and (not _KEY.fullmatch(key) or len(key) < LEAST_KEY_CHARS):
-            raise ValueError(
-                f"should have {LEAST_KEY_CHARS} to {MAX_KEY_CHARS} characters and no spaces; try openssl rand -hex 32"
-            )
-        return value
-
     @field_validator("api_keys", mode="before")
     @classmethod
     def _parse_api_keys(cls, value: object) -> object:
         return parse_api_keys(value) if isinstance(value, str) else value
-
-    @field_validator("engine_url", "priority_tenants", "tenant_weights", mode="before")
-    @classmethod
-    def _parse_names(cls, value: object) -> object:
-        return comma_separated(value)
 
     @field_validator("tenant_limits", mode="before")
     @classmethod
@@ -319,11 +328,6 @@ class CoreSettings(BaseSettings):
     def _check_weights(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         parse_weights(value)
         return value
-
-    @field_validator("engines")
-    @classmethod
-    def _check_engines(cls, value: str) -> str:
-        return str(Path(value).expanduser().absolute()) if value else ""
 
     @field_validator("engine_url")
     @classmethod
@@ -341,13 +345,6 @@ class CoreSettings(BaseSettings):
             raise ValueError('should be a JSON object, such as {"max_model_len": 32768} is for vLLM')
         return cast(dict[str, object], parsed)
 
-    @field_validator("engine_api_key")
-    @classmethod
-    def _check_engine_api_key(cls, value: SecretStr) -> SecretStr:
-        if value.get_secret_value() and not _KEY.fullmatch(value.get_secret_value()):
-            raise ValueError(f"should be 1 to {MAX_KEY_CHARS} printable ASCII characters, no space")
-        return value
-
     @field_validator("data_dir")
     @classmethod
     def _expand_data_dir(cls, value: Path) -> Path:
@@ -361,14 +358,53 @@ class CoreSettings(BaseSettings):
         return value
 
 
+class ArchiveSettings(BaseSettings):
+    """What an archive needs. The text below each setting is its help and its documentation."""
+
+    model_config = SettingsConfigDict(defer_build=True)
+
+    archive_url: str = Field("", max_length=4096, repr=False)
+    """Where turns are kept that leave memory: `sqlite` in the data folder, `sqlite:///FOLDER`, `s3://BUCKET/PREFIX`,
+    `gs://`, `az://` or `postgresql://`. `none` deletes what leaves memory. Empty is `sqlite` with the embedded server,
+    and `none` with REDIS_URL."""
+    archive_after_seconds: float = Field(60, ge=0, le=86_400)
+    """How long after a conversation changed it is archived. Until then it is in memory alone."""
+    archive_days: float = Field(0, ge=0, le=36_500)
+    """An archived conversation that nobody continued for so many days is deleted for good. 0 keeps it."""
+    archive_when_down: Literal["refuse", "evict"] = "refuse"
+    """What becomes of a new turn where memory is full of what an archive that is away still lacks: it is refused with
+    503, or takes the place of the turn used least, which is then lost."""
+    archive_timeout_seconds: float = Field(5, gt=0, le=60)
+    """The most that one call of the archive may take, with all its tries."""
+
+    @field_validator("archive_url")
+    @classmethod
+    def _check_archive_url(cls, value: str) -> str:
+        """What can be told without the backend: it isn't shown, as it may have a password in it."""
+        if value in ("", NO_ARCHIVE, SQLITE):
+            return value
+        try:
+            scheme = urlsplit(value).scheme
+        except ValueError:
+            scheme = ""
+        if "://" not in value or scheme not in ARCHIVE_KINDS:
+            raise ValueError("should be none, sqlite, or begin with sqlite:///, s3://, gs://, az:// or postgresql://")
+        return value
+
+    @property
+    def has_archive(self) -> bool:
+        """Whether there is an archive: with the embedded server, once its address is known."""
+        return self.archive_url not in ("", NO_ARCHIVE)
+
+    @property
+    def archive_kind(self) -> str:
+        """What kind of archive that is, or none."""
+        return self.archive_url.partition(":")[0] if self.has_archive else NO_ARCHIVE
+
+
 def environment(names: Sequence[str]) -> dict[str, str]:
     """Those variables of the environment with these names that are there."""
     return {name: os.environ[name] for name in names if name in os.environ}
-
-
-def comma_separated(value: object) -> object:
-    """What a text lists with commas; anything else as it is."""
-    return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
 
 
 def parse_limits(text: str) -> dict[str, int]:

@@ -43,7 +43,7 @@ from service.settings.core import (
     environment,
     server_url,
 )
-from service.settings.secrets import MAX_SECRET_BYTES
+from service.settings.sources import MAX_SECRET_BYTES
 
 MAX_FILE_BYTES = 1 << 20
 MAX_ENGINES = 64

@@ -4,12 +4,12 @@ import re
 from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from service.settings.core import comma_separated, environment
+from service.settings.core import Folder, SecretKey, Words, check_key, comma_separated, environment
 from service.settings.mcp import BadServers, OperatorServer, is_url, read_servers
 
 MAX_SEAL_KEYS = 16
@@ -29,7 +29,6 @@ LEAST_SEAL_KEY_CHARS = 32
 
 _MODEL = re.compile(r"[A-Za-z0-9._:/-]{1,256}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-fA-F:.]+\](:[0-9]{1,5})?")
-_SEAL_KEY = re.compile(rf"[\x21-\x7e]{{{LEAST_SEAL_KEY_CHARS},512}}")
 
 
 class ProtocolSettings(BaseSettings):
@@ -40,7 +39,7 @@ class ProtocolSettings(BaseSettings):
     seal_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field((), max_length=MAX_SEAL_KEYS)
     """Keys for what clients keep sealed: encrypted reasoning and compacted conversations. Comma-separated, each of 32
     characters or more; the first seals, all open. Empty makes one in Redis."""
-    prompts_dir: str = ""
+    prompts_dir: Folder = ""
     """Folder of the stored prompts that a request may name by `prompt`. Empty has none."""
     images: Literal["placeholder", "refuse"] = "placeholder"
     """What happens to images in the input, which the model can't read: `placeholder`, a text that says so in their
@@ -50,34 +49,31 @@ class ProtocolSettings(BaseSettings):
     and in the log; `refuse`, a 400."""
     mcp_servers: str = ""
     """File of the MCP servers whose tools requests may use by their `server_label`. Empty has none."""
-    mcp_allow: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_MCP_ALLOW)
+    mcp_allow: Words = Field((), max_length=MAX_MCP_ALLOW)
     """MCP servers that requests may name by a `server_url`: what it has to begin with, comma-separated, such as
     https://mcp.example.com. `*` is any at a public address. Empty is none."""
-    mcp_call_seconds: float = Field(60, gt=0, le=3600)
-    """How long a tool of an MCP server may take to answer."""
-    mcp_processes: int = Field(32, ge=1, le=4096)
-    """How many processes of MCP servers that are programs one process of the service may run at once, for all tenants
-    together: one for each response that uses such a server."""
+    tool_seconds: float = Field(60, gt=0, le=3600)
+    """How long one call of a tool may take: of an MCP server, or a cell of Python before it is interrupted."""
     search: Literal["none", "searxng", "brave", "tavily", "exa", "folder"] = "none"
     """What web_search searches: SearXNG at SEARCH_URL; Brave, Tavily or Exa with SEARCH_KEY; or the documents of
     SEARCH_FOLDER. With `none`, web_search is left out."""
     search_url: str = Field("", max_length=2048)
     """Where SearXNG is. Of Brave, Tavily and Exa, another address than their own; of documents, that at which people
     find them."""
-    search_key: SecretStr = SecretStr("")
+    search_key: SecretKey = SecretStr("")
     """The key for Brave, Tavily or Exa."""
-    search_folder: str = ""
+    search_folder: Folder = ""
     """Folder of HTML, Markdown and text files that `folder` searches."""
-    search_hosts: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_SEARCH_HOSTS)
+    search_hosts: Words = Field((), max_length=MAX_SEARCH_HOSTS)
     """Hosts whose pages web_search may open at private addresses, comma-separated, such as wiki.internal or
     wiki.internal:8080. All others have to have public ones, at port 80 or 443."""
-    private_networks: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_PRIVATE_NETWORKS)
+    private_networks: Words = Field((), max_length=MAX_PRIVATE_NETWORKS)
     """Networks with public addresses that count as private, comma-separated, such as 2001:db8::/32: no page of
     web_search and no MCP server that a request names may be there. Nor may one be at this machine's own addresses."""
-    model_aliases: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_MODEL_ALIASES)
+    model_aliases: Words = Field((), max_length=MAX_MODEL_ALIASES)
     """Other names by which clients may ask for the model, comma-separated, such as gpt-4o. A gpt-oss model has
     openai/<id>, its name at Hugging Face, besides."""
-    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field((), max_length=MAX_CORS_ORIGINS)
+    cors_origins: Words = Field((), max_length=MAX_CORS_ORIGINS)
     """Web pages that may call the API, by their origins, comma-separated, such as https://chat.example.com. Needs API
     keys. `*` is all of them."""
 
@@ -116,21 +112,6 @@ class ProtocolSettings(BaseSettings):
             raise ValueError("should be an http:// or https:// URL")
         return value
 
-    @field_validator("search_key")
-    @classmethod
-    def _check_search_key(cls, value: SecretStr) -> SecretStr:
-        if value.get_secret_value() and not re.fullmatch(r"[\x21-\x7e]{1,512}", value.get_secret_value()):
-            raise ValueError("should be 1 to 512 printable ASCII characters, no space")
-        return value
-
-    @field_validator("search_folder")
-    @classmethod
-    def _check_search_folder(cls, value: str) -> str:
-        path = Path(value).expanduser().absolute()
-        if value and not path.is_dir():
-            raise ValueError(f"{path} is no folder")
-        return str(path) if value else ""
-
     @field_validator("search_hosts")
     @classmethod
     def _check_search_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -148,11 +129,6 @@ class ProtocolSettings(BaseSettings):
             except ValueError as error:
                 raise ValueError(f"{network[:100]!r} is no network; write 2001:db8::/32 or 198.51.100.0/24") from error
         return value
-
-    @field_validator("model_aliases", "cors_origins", "mcp_allow", "search_hosts", "private_networks", mode="before")
-    @classmethod
-    def _parse_lists(cls, value: object) -> object:
-        return comma_separated(value)
 
     @field_validator("model_aliases")
     @classmethod
@@ -175,28 +151,20 @@ class ProtocolSettings(BaseSettings):
     @field_validator("seal_keys", mode="before")
     @classmethod
     def _parse_seal_keys(cls, value: object) -> object:
-        return _parsed(value) if isinstance(value, str) else value
+        words = comma_separated(value)
+        return tuple(map(SecretStr, cast(tuple[str, ...], words))) if isinstance(value, str) else value
 
     @field_validator("seal_keys")
     @classmethod
     def _check_seal_keys(cls, value: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
         for place, key in enumerate(value, start=1):
-            if not _SEAL_KEY.fullmatch(key.get_secret_value()):
-                raise ValueError(
-                    f"entry {place}: should be {LEAST_SEAL_KEY_CHARS} to 512 printable ASCII characters, no space; "
-                    "`openssl rand -base64 32` prints one"
-                )
+            try:
+                check_key(key, LEAST_SEAL_KEY_CHARS)
+            except ValueError as error:
+                raise ValueError(f"entry {place}: {error}") from None
             if key in value[: place - 1]:
                 raise ValueError(f"entry {place}: this key is listed twice")
         return value
-
-    @field_validator("prompts_dir")
-    @classmethod
-    def _check_prompts_dir(cls, value: str) -> str:
-        folder = Path(value).expanduser().absolute()
-        if value and not folder.is_dir():
-            raise ValueError("should be a folder that exists")
-        return str(folder) if value else ""
 
 
 def servers_in(path: Path) -> dict[str, OperatorServer]:
@@ -217,7 +185,3 @@ def _check_mcp_client() -> None:
     """Raises ValueError where the client of MCP servers is not installed."""
     if find_spec("mcp") is None:
         raise ValueError("needs the package mcp, which is not installed; pip install 'harmonium[mcp]' does that")
-
-
-def _parsed(text: str) -> tuple[SecretStr, ...]:
-    return tuple(SecretStr(each.strip()) for each in text.split(",") if each.strip())

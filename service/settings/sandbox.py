@@ -1,19 +1,19 @@
 """The settings of sandboxes: where Python that a model wrote runs, and what its sessions may take."""
 
-import re
-from pathlib import Path
+from functools import partial
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.settings.core import WholePath, check_key
 
 MIB = 1 << 20
 
 LOCAL = "local"
 UNIX = "unix://"
 LEAST_KEY_CHARS = 16
-
-_KEY = re.compile(r"[\x21-\x7e]{1,512}")
 
 
 class SandboxSettings(BaseSettings):
@@ -24,12 +24,12 @@ class SandboxSettings(BaseSettings):
     sandbox: str = Field("", max_length=2048)
     """The sandbox for Python that a model writes: `local`, processes of this machine; or where a `harmonium sandbox`
     listens, as unix:///path or http://host:port. Empty has none."""
-    sandbox_key: SecretStr = SecretStr("")
+    sandbox_key: Annotated[SecretStr, AfterValidator(partial(check_key, least=LEAST_KEY_CHARS))] = SecretStr("")
     """The key that `harmonium sandbox` asks for. It needs one of 16 characters or more, unless it listens on a Unix
     socket."""
     sandbox_listen: str = Field("unix:///run/harmonium/sandbox.sock", max_length=2048)
     """Where `harmonium sandbox` listens: unix:///path or http://address:port."""
-    sandbox_dir: str = Field("", max_length=1024)
+    sandbox_dir: WholePath = Field("", max_length=1024)
     """Folder below which the folders of sessions lie while they last. Empty is one in the system's folder for temporary
     files."""
     sandbox_sessions: int = Field(32, ge=1, le=512)
@@ -37,20 +37,10 @@ class SandboxSettings(BaseSettings):
     refused."""
     sandbox_tenant_sessions: int = Field(8, ge=1, le=512)
     """How many of them one tenant may have, in the same way."""
-    sandbox_idle_seconds: float = Field(1200, ge=1, le=86_400)
-    """For how long a session may be idle before it is closed."""
-    sandbox_cell_seconds: float = Field(60, gt=0, le=3600)
-    """How long a cell may run before it is interrupted."""
-    sandbox_cpu_seconds: int = Field(600, ge=1, le=86_400)
-    """The processor time of a session, of all its cells together."""
     sandbox_memory_bytes: int = Field(1024 * MIB, ge=64 * MIB, le=1024 * 1024 * MIB)
     """The memory of a session, beside what all of them share, in bytes."""
     sandbox_disk_bytes: int = Field(256 * MIB, ge=MIB, le=1024 * 1024 * MIB)
     """What the files of a session may have together, in bytes."""
-    sandbox_files: int = Field(1000, ge=10, le=100_000)
-    """How many files and folders a session may have."""
-    sandbox_output_chars: int = Field(64_000, ge=1_000, le=1_000_000)
-    """What is kept of that which a cell prints: of more, the middle is left out."""
 
     @field_validator("sandbox")
     @classmethod
@@ -65,19 +55,6 @@ class SandboxSettings(BaseSettings):
         if not is_place(value) or value.startswith("https:"):
             raise ValueError("should be unix:///path or http://address:port")
         return value
-
-    @field_validator("sandbox_key")
-    @classmethod
-    def _check_sandbox_key(cls, value: SecretStr) -> SecretStr:
-        key = value.get_secret_value()
-        if key and (len(key) < LEAST_KEY_CHARS or not _KEY.fullmatch(key)):
-            raise ValueError(f"should be {LEAST_KEY_CHARS} to 512 printable ASCII characters, no space")
-        return value
-
-    @field_validator("sandbox_dir")
-    @classmethod
-    def _check_sandbox_dir(cls, value: str) -> str:
-        return str(Path(value).expanduser().absolute()) if value else ""
 
 
 def is_place(text: str) -> bool:

@@ -20,13 +20,13 @@ from pydantic import PrivateAttr, SecretStr, ValidationError, ValidationInfo, fi
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from service.settings.archive import ArchiveSettings
 from service.settings.background import RENEWALS, BackgroundSettings
 from service.settings.core import (
     DEFAULT_TENANT,
     ENGINE_URLS,
     PREFIX,
     UNSAID_CONTEXT,
+    ArchiveSettings,
     CoreSettings,
     is_loopback,
     parse_weights,
@@ -34,9 +34,24 @@ from service.settings.core import (
 from service.settings.engines import BadEngines, ListedEngine, read_engines
 from service.settings.protocol import ProtocolSettings
 from service.settings.sandbox import SandboxSettings
-from service.settings.secrets import RENEWED, SECRETS, SecretError, file_variable, read_secrets
-from service.settings.sources import CLIENTS, DotEnv, EnvFileError, Environment, Given
-from service.settings.units import DAY_SECONDS, EXAMPLES, measured, sized, unit_of
+from service.settings.sources import (
+    CLIENTS,
+    DAY_SECONDS,
+    EXAMPLES,
+    RENEWED,
+    SECRETS,
+    DotEnv,
+    EnvFileError,
+    Environment,
+    Given,
+    SecretError,
+    file_variable,
+    measured,
+    read_secrets,
+    sized,
+    unit_of,
+)
+from store.redis.confirm import CONFIRM_SECONDS
 
 MASK = "****"
 
@@ -224,18 +239,13 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
 
     @model_validator(mode="after")
     def _check_tenants(self) -> Self:
-        unknown = set(self.priority_tenants) - self.tenants
-        if unknown and not self.has_projects:
-            raise ValueError(
-                f"{PREFIX}PRIORITY_TENANTS names {', '.join(sorted(unknown))}, of which {PREFIX}API_KEYS has no key; "
-                "add one, or leave the tenant out"
-            )
-        unknown = self.weights.keys() - self.tenants
-        if unknown and not self.has_projects:
-            raise ValueError(
-                f"{PREFIX}TENANT_WEIGHTS names {', '.join(sorted(unknown))}, of which {PREFIX}API_KEYS has no key; "
-                "add one, or leave the tenant out"
-            )
+        for name, named in (("PRIORITY_TENANTS", self.priority_tenants), ("TENANT_WEIGHTS", self.weights)):
+            unknown = set(named) - self.tenants
+            if unknown and not self.has_projects:
+                raise ValueError(
+                    f"{PREFIX}{name} names {', '.join(sorted(unknown))}, of which {PREFIX}API_KEYS has no key; add "
+                    "one, or leave the tenant out"
+                )
         if self.admin_key == self.metrics_key != SecretStr(""):
             raise ValueError(f"{PREFIX}ADMIN_KEY is {PREFIX}METRICS_KEY, too, which scrapers have; make another one")
         if any(each.key == self.admin_key for each in self.api_keys):
@@ -335,7 +345,7 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
     def pin_seconds(self) -> float:
         """For how long a run keeps what it continues: the longest that it may take from its first read to its end."""
         given = self.request_seconds + self.send_seconds + self.shutdown_seconds + self.store_patience_seconds
-        return given + 2 * self.store_confirm_seconds + PREPARING_SECONDS
+        return given + 2 * CONFIRM_SECONDS + PREPARING_SECONDS
 
     @property
     def store_limits(self) -> dict[str, str]:

@@ -3,6 +3,13 @@
 Kubernetes puts variables for every Service of a namespace into its pods: those of one named `harmonium`, or
 `harmonium-worker`, look like ours. They are passed over, by their exact forms alone: a misspelt limit would be no
 limit.
+
+Secrets may be in files, as Docker and Kubernetes mount them: `HARMONIUM_X_FILE` names a file that has what
+`HARMONIUM_X` would have. Line breaks at its ends don't count, and where there may be several keys one between them
+counts as a comma. Never show what is in such a file: its path says enough.
+
+Sizes and times may have a unit: `4GiB`, `512MB`, `15m`, `30d`. A bare number is in the unit of the setting's name, as
+every setting that ends with `_bytes`, `_seconds` or `_days` takes them.
 """
 
 import os
@@ -13,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from dotenv import dotenv_values
+from pydantic import ByteSize, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
 
 from service.settings.core import ENV_FILE, PREFIX
-from service.settings.secrets import SECRETS, SecretError, file_variable
 
 CLIENTS = (f"{PREFIX}URL", f"{PREFIX}CLIENT_KEY", f"{PREFIX}PROFILE")
 """What the commands that talk to a service look up (commands/client/profile.py). A service is told nothing by them."""
@@ -174,3 +181,106 @@ class Given:
             return f"{file_variable(name)}={self._set_to(file_variable(name))}"
         in_file = variable not in self._environment and variable in self._file
         return f"{variable} in {ENV_FILE}" if in_file else variable
+
+
+# --- secrets in files -----------------------------------------------------------------------------------------
+
+SECRETS = (
+    *("api_keys", "engine_api_key", "redis_url", "seal_keys", "webhook_secret", "metrics_key", "sandbox_key"),
+    *("search_key", "admin_key", "traces_headers"),
+)
+"""The settings that hold secrets."""
+
+RENEWED = ("api_keys", "metrics_key", "admin_key")
+"""Those whose files are read again on SIGHUP: the others are in connections, or shared between processes."""
+
+LISTS = ("api_keys", "seal_keys")
+"""Those that may have several keys."""
+
+MAX_SECRET_BYTES = 8 * 1024 * 1024
+"""More than the most keys that there may be have together."""
+
+
+class SecretError(Exception):
+    """A secret's file can't be used. The message names the variable, the path and the reason."""
+
+
+def read_secrets(files: Mapping[str, Path]) -> dict[str, str]:
+    """The text of each setting's file. Raises SecretError."""
+    return {name: _read(name, path, f"{file_variable(name)}={path}") for name, path in files.items()}
+
+
+def file_variable(name: str) -> str:
+    """The environment variable that names the file of the setting `name`."""
+    return f"{PREFIX}{name.upper()}_FILE"
+
+
+def _read(name: str, path: Path, place: str) -> str:
+    try:
+        if path.exists() and not path.is_file():
+            raise SecretError(f"{place} is not a file; mount the secret as one, or name the file in it")
+        with path.open("rb") as file:
+            content = file.read(MAX_SECRET_BYTES + 1)
+    except OSError as error:
+        raise SecretError(f"{place} can't be read: {error.strerror}; name a file that this user may read") from error
+    if len(content) > MAX_SECRET_BYTES:
+        raise SecretError(f"{place} has more than {MAX_SECRET_BYTES:,} bytes, so it is no secret; name the right file")
+    try:
+        text = content.decode().strip("\r\n")
+    except UnicodeDecodeError:
+        raise SecretError(f"{place} is no text in UTF-8; write the secret as text") from None
+    if not text:
+        raise SecretError(f"{place} is empty; write the secret into it, or leave the variable out")
+    lines = text.splitlines()
+    if len(lines) > 1 and name not in LISTS:
+        raise SecretError(f"{place} has {len(lines):,} lines; write the secret on one")
+    return ",".join(lines)
+
+
+# --- sizes and times ------------------------------------------------------------------------------------------
+
+DAY_SECONDS = 86_400
+
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": DAY_SECONDS, "w": 7 * DAY_SECONDS}
+_TIME = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})", re.IGNORECASE)
+_BARE = re.compile(r"\s*[+-]?[\d._]+(e[+-]?\d+)?\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*\d+(\.\d+)?\s*([kmgtp](ib|b)?|b)\s*", re.IGNORECASE)
+_BYTES: TypeAdapter[ByteSize] = TypeAdapter(ByteSize)
+
+EXAMPLES = {"_bytes": "4GiB", "_seconds": "15m", "_days": "30d"}
+"""What may be written for settings of such names."""
+
+
+def unit_of(name: str) -> str | None:
+    """The end of a setting's name that is its unit, where it has one."""
+    return next((end for end in EXAMPLES if name.endswith(end)), None)
+
+
+def measured(name: str, value: object) -> object:
+    """`value` in the unit of the setting `name`; what is no text with a unit stays as it is. Raises ValueError."""
+    unit = unit_of(name)
+    if unit is None or not isinstance(value, str) or _BARE.fullmatch(value):
+        return value
+    return _size(value) if unit == "_bytes" else _time(value, DAY_SECONDS if unit == "_days" else 1)
+
+
+def sized(count: int) -> str:
+    """A number of bytes as it may be written: with the largest unit that it is a multiple of."""
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if count and count % 1024**power == 0:
+            return f"{count // 1024**power}{unit}"
+    return str(count)
+
+
+def _size(text: str) -> int:
+    if not _SIZE.fullmatch(text):  # pydantic would pass over what follows
+        raise ValueError("should be a number of bytes, or one with a unit: KiB, MiB, GiB, TiB, or kB, MB, GB, TB")
+    return int(_BYTES.validate_python(text.strip()))
+
+
+def _time(text: str, unit_seconds: int) -> float:
+    found = _TIME.fullmatch(text.strip())
+    if not found:
+        raise ValueError(f"should be a number, or one with a unit: {', '.join(_SECONDS)}")
+    value = float(found[1]) * _SECONDS[found[2].lower()] / unit_seconds
+    return int(value) if value.is_integer() else value

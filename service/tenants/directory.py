@@ -43,11 +43,8 @@ ID_BYTES = 12
 MOST_PASSED_OVER = 2_000
 """The most records that one request looks at to find those that it wants; the next page goes on behind them."""
 
-_BOUND = {
-    **dict.fromkeys((PROJECTS, ADMIN_KEYS), variable("max_projects")),
-    **dict.fromkeys(("accounts", "keys"), variable("max_project_keys")),
-}
-"""The settings that bound lists; projects, archived ones among them, are never deleted."""
+MAX_PROJECT_KEYS = 1_000
+"""The most keys, and the most service accounts, of a project: one that makes them without end is stopped here."""
 
 ADMIN = "admin"
 """In the place of a project's id: whose keys are to be looked up again where they are administrators'."""
@@ -57,8 +54,8 @@ class Most(NamedTuple):
     """How many there may be: projects, keys of administrators among them; accounts and keys of one project."""
 
     projects: int
-    accounts: int
-    keys: int
+    accounts: int = MAX_PROJECT_KEYS
+    keys: int = MAX_PROJECT_KEYS
 
 
 class Listed(NamedTuple, Generic[T]):
@@ -551,11 +548,9 @@ def _refuse_static(project: Project) -> None:
 
 
 def _limit_reached(name: str) -> ApiError:
-    return ApiError(
-        400,
-        f"There are as many as there may be in '{name}'. Delete one that isn't needed, or have {_BOUND[name]} raised.",
-        code="limit_reached",
-    )
+    raised = f", or have {variable('max_projects')} raised" if name in (PROJECTS, ADMIN_KEYS) else ""
+    reason = f"There are as many as there may be in '{name}'. Delete one that isn't needed{raised}."
+    return ApiError(400, reason, code="limit_reached")
 
 
 def not_found(what: str, id: str) -> ApiError:

@@ -40,6 +40,10 @@ TRIES = 3
 """How often a turn is stored again that a failover lost before it was confirmed."""
 
 
+CONFIRM_SECONDS = 5.0
+"""How long replicas and the disk are each waited for at a time. What is not as safe by then says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Safety:
     """How safe a turn has to be: on so many replicas, and with `fsync` on the primary's disk; and for how many seconds
@@ -48,7 +52,7 @@ class Safety:
 
     replicas: int = 0
     fsync: bool = False
-    seconds: float = 5.0
+    seconds: float = CONFIRM_SECONDS
 
     @property
     def wanted(self) -> bool:

@@ -132,12 +132,15 @@ async def test_what_runs_for_too_long_fails_and_keeps_what_was_said(settings: Se
     assert len(engine.aborted) == 1
 
 
-async def test_what_waits_for_too_long_fails_without_a_token(settings: Settings) -> None:
+async def test_what_waits_for_too_long_fails_without_a_token(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = scripted([answer("Hello.")])
     idle = changed(settings, worker=False)
     async with serving(idle, engine) as inside, inside.client() as client, opened_stream(client) as (id, _):
         assert (await client.responses.retrieve(id)).status == "queued"
-    async with serving(changed(settings, max_queued_seconds=0.001), engine) as inside, inside.client() as client:
+    monkeypatch.setattr("service.background.attempt.MAX_QUEUED_SECONDS", 0.001)
+    async with serving(settings, engine) as inside, inside.client() as client:
         found = await ended(client, id)
         assert check_stream(await streamed(inside, id)) == found.to_dict()
     assert found.status == "failed"

@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 
 from service.commands.joining import join
 from service.settings.settings import Settings
+from store.backup.archiving.store_archive import StoreArchive
 from store.keys import digits_of
 from tests.support.archive.link import Link, link
 from tests.support.archive.opened import Place, new_name, place_of
@@ -93,6 +94,7 @@ class Served:
 
 @asynccontextmanager
 async def served(redis_url: str, ground: Place, environment: pytest.MonkeyPatch, **more: Any) -> AsyncIterator[Served]:
+    environment.setattr("service.responses.service.StoreArchive", partial(StoreArchive, concurrency=WAITING))
     prefix, place = f"test-{uuid.uuid4().hex}", ground.apart(new_name())
     async with link(place.port, seed=19) as between:
         through = place.through(between.port)
@@ -106,7 +108,6 @@ async def served(redis_url: str, ground: Place, environment: pytest.MonkeyPatch,
                 "archive_url": through.url,
                 "archive_after_seconds": 0,
                 "archive_timeout_seconds": ARCHIVE_SECONDS,
-                "archive_concurrency": WAITING,
                 "max_trees": 0,
                 "worker": True,
                 "store_timeout_seconds": 10.0,

@@ -10,6 +10,7 @@ import pytest
 
 from service.commands.serve import KEEP_ALIVE_SECONDS
 from service.settings.settings import Settings
+from service.web.socket.connection import OPEN_SECONDS
 from tests.support.deploy.proxies import COMMANDS, PAGE, Proxy, proxy
 from tests.support.documents import block
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
@@ -125,4 +126,4 @@ def test_it_waits_for_longer_than_an_answer_takes_and_keeps_connections_for_less
 
 def test_a_tunnel_lasts_longer_than_a_websocket() -> None:
     (seconds,) = re.findall(r"timeout tunnel (\d+)s", block(PAGE, "haproxy"))
-    assert int(seconds) > Settings().socket_seconds
+    assert int(seconds) > OPEN_SECONDS

@@ -21,8 +21,7 @@ from service.responses.output.items.hosted import ApprovalRequestEmitter, listin
 from service.responses.output.items.making import Making, emitter_for
 from service.responses.output.items.trained import hosted_emitter
 from service.responses.rules import Listed, Rules
-from service.settings.secrets import SECRETS, file_variable
-from service.settings.sources import CLIENTS, is_service_link
+from service.settings.sources import CLIENTS, SECRETS, file_variable, is_service_link
 from store.states import MOVES
 from tests.project.test_architecture import files
 from tests.support.documents import (

@@ -2,6 +2,7 @@
 sends back, and what is kept of that in a conversation.
 """
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from service.harmony.tokens import CALL
+from service.responses.read import Limits
 from service.settings.keys import DEFAULT_TENANT
 from service.settings.settings import Settings
 from tests.support.responses.samples import harmony
@@ -426,11 +428,13 @@ async def test_what_is_loaded_by_hand_is_checked_and_can_be_called(settings: Set
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "items[1].tools[0].name")
 
 
-async def test_of_what_was_loaded_the_oldest_goes_where_there_is_no_more_room(settings: Settings) -> None:
-    small = settings.model_copy(update={"max_tools": 3})
+async def test_of_what_was_loaded_the_oldest_goes_where_there_is_no_more_room(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.responses.service.Limits", partial(Limits, tools=3))
     engine = scripted([LOOK], [LOOK], [answer("Ready.")])
     many = [{"type": "function", "name": f"f{number}"} for number in range(4)]
-    async with serving(small, engine) as inside, inside.client() as client:
+    async with serving(settings, engine) as inside, inside.client() as client:
         first = await alone(inside, input="Go.", tools=[SEARCH])
         second = await go_on(client, first["id"], found(first["output"][0], *many[:2]), tools=[SEARCH])
         await go_on(client, second.id, found(second.output[0].to_dict(), *many[1:3]), tools=[SEARCH])

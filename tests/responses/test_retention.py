@@ -130,15 +130,6 @@ def test_a_conversation_that_alone_takes_up_a_cap_is_refused_in_words(start: Sta
     assert client.responses.retrieve(id).id == id
 
 
-def test_a_conversation_of_too_many_messages_is_refused_in_words(start: Start) -> None:
-    client = start(max_chain_messages=2).client()
-    id = created(client, "hi")
-    with pytest.raises(openai.BadRequestError, match="too long") as refused:
-        created(client, "again", after=id)
-    assert refused.value.code == "conversation_too_long"
-    assert client.responses.retrieve(id).id == id
-
-
 def test_a_conversation_that_nobody_uses_is_deleted(start: Start) -> None:
     service = start(archive_url="none", idle_days=1, sweep_seconds=0.1)
     client = service.client()

@@ -1,12 +1,14 @@
 """Replicas that lag: a response that is there is told as it is, and says that it isn't safe; no other one is begun."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
 from service.settings.settings import Settings
+from store.redis.confirm import Safety
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
 from tests.support.service.scraped import Scraped
@@ -34,11 +36,12 @@ class Safe:
 
 
 @pytest.fixture
-async def safe(tmp_path: Path, settings: Settings) -> AsyncIterator[Safe]:
+async def safe(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Safe]:
+    monkeypatch.setattr("service.responses.service.Safety", partial(Safety, seconds=0.3))
     with server(tmp_path, *PLAIN) as primary, server(tmp_path, *PLAIN) as replica:
         replica.ask("REPLICAOF", "127.0.0.1", primary.port)
         wait(lambda: in_step(replica), "the replica did not follow")
-        update = {"redis_url": f"redis://{primary.address}", "store_replicas": 1, "store_confirm_seconds": 0.3}
+        update = {"redis_url": f"redis://{primary.address}", "store_replicas": 1}
         own = settings.model_copy(update=update | {"store_patience_seconds": 0.5})
         async with serving(own, scripted([answer("Hello.")])) as inside, inside.http() as http:
             yield Safe(http, replica.process.pid)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from service.settings import secrets
-from service.settings.secrets import RENEWED, SECRETS, file_variable
+from service.settings import sources
 from service.settings.settings import Settings, SettingsError, display, load_settings, variable
+from service.settings.sources import RENEWED, SECRETS, file_variable
 
 KEY = "sk-0123456789abcdef0123"
 VALUES = {
@@ -115,7 +115,7 @@ def test_an_option_wins_over_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_cannot_be_used_is_named_with_the_variable_and_the_reason(
     content: bytes | str | None, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(secrets, "MAX_SECRET_BYTES", 1000)
+    monkeypatch.setattr(sources, "MAX_SECRET_BYTES", 1000)
     path = tmp_path / "secret"
     if content == "folder":
         path.mkdir()

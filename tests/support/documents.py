@@ -14,9 +14,8 @@ from typing import NamedTuple
 from msgspec.structs import astuple
 from pydantic import SecretStr
 
-from service.settings.secrets import SECRETS, file_variable
 from service.settings.settings import Settings, allowed, description, groups, variable
-from service.settings.units import sized, unit_of
+from service.settings.sources import SECRETS, file_variable, sized, unit_of
 from store.fsck.faults import MEANINGS
 from store.states import MOVES, TERMINAL
 from tests.support import ROOT

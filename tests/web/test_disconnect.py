@@ -134,7 +134,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_request_is_logged_as_gone(ser
 
 
 def test_a_body_that_never_arrives_gives_its_place_back(start: Callable[..., ServiceProcess]) -> None:
-    service = start(body_seconds=0.5, max_concurrent_requests=1)
+    service = start(send_seconds=0.5, max_concurrent_requests=1)
     with socket.create_connection(("127.0.0.1", service.port), timeout=10) as slow:
         slow.sendall(raw_request()[:-10])
         answer = slow.recv(65_536)

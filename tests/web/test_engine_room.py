@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import pytest
 
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.port import ModelCard
+from service.engine.servers.engine import WAIT_SECONDS
 from service.harmony.tokens import RETURN
 from service.settings.settings import Settings
 from tests.support.engine.scripted import ScriptedEngine, Stall
@@ -28,18 +30,22 @@ LONG = "word " * 600
 
 
 @asynccontextmanager
-async def with_room(settings: Settings, go_on: asyncio.Event, **changes: Any) -> AsyncIterator[tuple[Inside, Standin]]:
+async def with_room(
+    settings: Settings, go_on: asyncio.Event, *, wait_seconds: float = WAIT_SECONDS, **changes: Any
+) -> AsyncIterator[tuple[Inside, Standin]]:
     """A service before a server with room for one generation, of which the first stalls."""
     engine = ScriptedEngine(ModelCard(MODEL, 0, 131_072), [opened("Hello"), Stall(go_on), [RETURN]])
     async with standing_in(engine, room=SMALL) as server:
         update = {"engine": "vllm", "engine_url": (server.url,), "model": MODEL, "max_output_tokens": 900, **changes}
-        async with serving(settings.model_copy(update=update), timing=TIMING) as inside:
-            yield inside, server
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("service.engine.servers.engine.WAIT_SECONDS", wait_seconds)
+            async with serving(settings.model_copy(update=update), timing=TIMING) as inside:
+                yield inside, server
 
 
 async def test_a_request_without_room_is_a_503_that_says_when(settings: Settings) -> None:
     go_on = asyncio.Event()
-    async with with_room(settings, go_on, engine_wait_seconds=0.1) as (inside, server), inside.http() as http:
+    async with with_room(settings, go_on, wait_seconds=0.1) as (inside, server), inside.http() as http:
         first = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
         await until(lambda: server.generations)
         refused = await http.post("/v1/responses", json={"model": MODEL, "input": "Hi"})
@@ -74,7 +80,7 @@ async def test_what_waits_and_what_is_under_way_is_told_in_the_metrics(settings:
 
 async def test_a_background_response_waits_in_its_queue_until_there_is_room(settings: Settings) -> None:
     go_on = asyncio.Event()
-    async with with_room(settings, go_on, engine_wait_seconds=0.05) as (inside, server), inside.client() as client:
+    async with with_room(settings, go_on, wait_seconds=0.05) as (inside, server), inside.client() as client:
         async with inside.http() as http:
             first = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
             await until(lambda: server.generations)
@@ -92,7 +98,7 @@ async def test_a_background_response_waits_in_its_queue_until_there_is_room(sett
 
 async def test_what_is_passed_on_waits_for_room_too(settings: Settings) -> None:
     go_on = asyncio.Event()
-    async with with_room(settings, go_on, engine_wait_seconds=0.1) as (inside, server), inside.http() as http:
+    async with with_room(settings, go_on, wait_seconds=0.1) as (inside, server), inside.http() as http:
         first = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
         await until(lambda: server.generations)
         chat = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 4000}]}

@@ -62,16 +62,16 @@ async def two_servers(tmp_path: Path, **second: object) -> AsyncIterator[tuple[P
                 {"name": B, "kind": "vllm", "urls": [other.url], "model": other.model, **second},
             )
         )
-        yield path, first, other
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("service.engine.servers.engine.PROBE_SECONDS", 0.1)
+            yield path, first, other
 
 
 @asynccontextmanager
 async def two(settings: Settings, tmp_path: Path, **second: object) -> AsyncIterator[tuple[Inside, Standin, Standin]]:
     """A service with two models, and the server of each."""
     async with two_servers(tmp_path, **second) as (path, first, other):
-        given = load_settings(
-            redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path), engine_probe_seconds=0.1
-        )
+        given = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
         async with serving(given) as inside:
             yield inside, first, other
 

@@ -64,7 +64,7 @@ async def test_a_receiver_that_never_answers_is_left_in_time_and_asked_again(des
     await desk.end()
     async with inbox() as box:
         box.answers = [silence]
-        async with desk.delivering(box.url, webhook_seconds=0.1) as delivering:
+        async with desk.delivering(box.url, given={"seconds": 0.1}) as delivering:
             await delivering.settled(2)
     assert (delivering.delivered, delivering.failed) == (1, 1)
 
@@ -171,7 +171,7 @@ async def test_an_answer_without_end_is_not_read_to_it(desk: Desk) -> None:
     await desk.end()
     async with inbox() as box:
         box.answers = [endless]
-        async with desk.delivering(box.url, webhook_seconds=LONG_SECONDS) as delivering:
+        async with desk.delivering(box.url, given={"seconds": LONG_SECONDS}) as delivering:
             await delivering.settled()
             await until(lambda: not box.under_way)
     assert delivering.delivered == 1

@@ -130,7 +130,7 @@ async def test_no_more_are_under_way_than_there_is_room_for(desk: Desk) -> None:
         await desk.end()
     async with inbox() as box:
         box.answers = [silence] * 6
-        async with desk.delivering(box.url, at_once=3, webhook_seconds=0.2) as delivering:
+        async with desk.delivering(box.url, at_once=3, given={"seconds": 0.2}) as delivering:
             await until(lambda: delivering.delivered == 20, 10)
     assert (box.most_under_way, delivering.failed) == (3, 6)
 
@@ -151,7 +151,7 @@ async def test_a_process_that_ends_lets_deliveries_arrive_and_cuts_off_the_rest(
     id, timing = await desk.end(), replace(QUICK, margin_seconds=0.1, leave_seconds=0.1)
     async with inbox() as box:
         box.answers = [silence]
-        async with desk.delivering(box.url, timing=timing, webhook_seconds=2):
+        async with desk.delivering(box.url, timing=timing, given={"seconds": 2}):
             await until(lambda: box.under_way)
             start = time.monotonic()
         assert time.monotonic() - start < 1.5
@@ -183,7 +183,7 @@ async def test_a_store_that_can_not_note_an_acceptance_is_told_of_it_once_more(
 ) -> None:
     await desk.end()
     timing = replace(QUICK, margin_seconds=0.1)
-    async with inbox() as box, desk.delivering(box.url, timing=timing, webhook_seconds=0.2) as delivering:
+    async with inbox() as box, desk.delivering(box.url, timing=timing, given={"seconds": 0.2}) as delivering:
         done, failures = desk.outbox.done, [StoreUnavailable("away")]
 
         async def away_once(webhook: Webhook) -> None:

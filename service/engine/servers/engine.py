@@ -41,6 +41,13 @@ from service.ssrf import LookUp, look_up
 logger = logging.getLogger(__name__)
 
 MAX_CONTEXT_TOKENS = 1 << 24
+
+WAIT_SECONDS = 30.0
+"""How long a generation waits for room in a server's cache: about as long as an answer takes that gives its room back.
+Then it is refused; a background response waits in its queue again."""
+
+PROBE_SECONDS = 5.0
+"""How often each server is asked for its health: a request learns of a server's death by itself."""
 """The longest context that anything may have, for as long as no server has said how long its own is."""
 
 
@@ -59,12 +66,12 @@ class Access(msgspec.Struct, frozen=True):
     api_key: str = ""
     connections: int = 512
     connect_seconds: float = 5
-    probe_seconds: float = 5
+    probe_seconds: float = PROBE_SECONDS
     tail_seconds: float = 1
     weights: tuple[float, ...] = ()
     kv_tokens: int = 0
     waiting: int = 512
-    wait_seconds: float = 30
+    wait_seconds: float = WAIT_SECONDS
     resolve_seconds: float = 10
 
     def weight(self, url: str) -> float:

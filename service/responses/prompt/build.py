@@ -44,7 +44,6 @@ class Identity(msgspec.Struct, frozen=True):
     """What the system message says of the model, and how long its context is, in tokens."""
 
     name: str
-    knowledge_cutoff: str
     context_tokens: int
     keeps_thoughts: bool = False
     """Whether earlier analysis is shown unasked: of a model whose chat template says what becomes of it."""
@@ -219,7 +218,6 @@ def _is_final(message: StoredMessage) -> bool:
 def _system_message(read: Read, identity: Identity, date: str) -> bytes:
     return system_message(
         identity=identity.name,
-        knowledge_cutoff=identity.knowledge_cutoff,
         date=date,
         effort=HARMONY_EFFORT[read.effort],
         namespaces=read.tools.namespaces,

@@ -37,6 +37,9 @@ COMPLAINT_BYTES = 500
 
 PIECE_BYTES = 4_096
 
+PROCESSES = 32
+"""How many programs run at once, one for each response that uses such a server: each may take tens of MiB."""
+
 
 class Processes:
     """How many programs run in this process of the service, which tenants share."""

@@ -64,7 +64,7 @@ async def body_of(request: Request, *, text: bool = True, times: int = 1) -> byt
         request.receive,
         exchange.headers.get(b"content-length"),
         limit=times * settings.max_body_bytes,
-        seconds=settings.body_seconds,
+        seconds=settings.send_seconds,
         take=exchange.slot.take_body,
         text=text,
     )

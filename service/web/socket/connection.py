@@ -41,6 +41,12 @@ MAX_IN_FLIGHT = 16
 MAX_WAITING = 64
 """The most frames of one connection that wait for their turn."""
 
+OPEN_SECONDS = 3600.0
+"""How long a connection may be open (OpenAI's limit). What is under way then ends first."""
+
+IDLE_SECONDS = 900.0
+"""How long it may be without a message and without a response under way: clients that are gone keep no place."""
+
 
 class Sockets:
     """Serves WebSockets, as an ASGI application."""
@@ -83,8 +89,8 @@ class Connection:
     async def serve(self) -> None:
         """Serve it, until its client goes or it is closed."""
         self._wire.use(Room(self._room.take, self._room.give_back), self._stop)
-        limit = self._loop.call_later(self._settings.socket_seconds, self._time_is_up)
-        idle = asyncio.create_task(self._watch_idleness(self._settings.socket_idle_seconds))
+        limit = self._loop.call_later(OPEN_SECONDS, self._time_is_up)
+        idle = asyncio.create_task(self._watch_idleness(IDLE_SECONDS))
         reading = asyncio.create_task(self._read())
         try:
             await asyncio.wait((reading, self._over), return_when=asyncio.FIRST_COMPLETED)
@@ -263,8 +269,7 @@ class Connection:
         self._leave(CloseCode.SERVICE_RESTART, unavailable("The service is stopping. Try again in a moment."))
 
     def _time_is_up(self) -> None:
-        seconds = self._settings.socket_seconds
-        limit = f"{seconds / 60:g} minutes" if seconds >= 60 else f"{seconds:g} seconds"
+        limit = f"{OPEN_SECONDS / 60:g} minutes"
         reason = InvalidRequest(
             f"Responses websocket connection limit reached ({limit}). Create a new websocket connection to continue.",
             code="websocket_connection_limit_reached",

@@ -225,7 +225,7 @@ async def test_what_tools_answer_is_text(
 
 async def test_a_call_takes_no_longer_than_it_may(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([call("send_mail", '{"to":"a"}')], [answer("So.")])
-    limited = allowing(settings, fixture, mcp_call_seconds=0.3)
+    limited = allowing(settings, fixture, tool_seconds=0.3)
     async with serving(limited, engine) as service, service.client() as client:
         response = await client.responses.create(model=MODEL, input="Go.", tools=[server(fixture)])
 

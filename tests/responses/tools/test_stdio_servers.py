@@ -202,13 +202,14 @@ async def test_programs_have_places_which_tenants_share() -> None:
 
 
 async def test_an_operators_program_serves_responses_and_one_too_many_is_refused(
-    settings: Settings, tmp_path: Path
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("service.responses.tools.stdio.PROCESSES", 1)
     path, began, go = tmp_path / "mcp.toml", tmp_path / "began", tmp_path / "go"
     waits = f"open({str(began)!r}, 'w').close()\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
     command = json.dumps(list(program(during=waits).command))
     path.write_text(f'[maths]\nrequire_approval = "never"\ncommand = {command}\n')
-    named = settings.model_copy(update={"mcp_servers": str(path), "mcp_processes": 1})
+    named = settings.model_copy(update={"mcp_servers": str(path)})
     engine = scripted([answer("Hm.")], [call("t")], [call("t")], [answer("So.")])
     tool: Any = {"type": "mcp", "server_label": "maths"}
     async with serving(named, engine) as inside, inside.client() as client, inside.http() as http:

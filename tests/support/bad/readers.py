@@ -57,7 +57,7 @@ async def refusal(service: Service, bad: Bad) -> ApiError:
     settings = service.settings
     try:
         body = await read_body(
-            receive, None, limit=settings.max_body_bytes, seconds=settings.body_seconds, take=lambda size: None
+            receive, None, limit=settings.max_body_bytes, seconds=settings.send_seconds, take=lambda size: None
         )
         async with prepared(service, Caller("default"), await _read(service, bad.path, body)):
             raise AssertionError("nothing refused it")

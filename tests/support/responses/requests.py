@@ -13,7 +13,7 @@ from service.steps import in_one_go
 from store.turn import StoredMessage
 
 Json = dict[str, Any]
-IDENTITY = Identity("You are ChatGPT, a large language model trained by OpenAI.", "2024-06", context_tokens=131_072)
+IDENTITY = Identity("You are ChatGPT, a large language model trained by OpenAI.", context_tokens=131_072)
 DATE = "2025-06-28"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: list[dict[str, Any]] = [

@@ -38,13 +38,9 @@ class SandboxProcess(Process):
             "sandbox_dir": base / "sessions",
             "sandbox_sessions": PLACES.sessions,
             "sandbox_tenant_sessions": PLACES.tenant_sessions,
-            "sandbox_idle_seconds": PLACES.idle_seconds,
-            "sandbox_cell_seconds": MOST.seconds,
-            "sandbox_cpu_seconds": MOST.cpu_seconds,
+            "tool_seconds": MOST.seconds,
             "sandbox_memory_bytes": MOST.memory_bytes,
             "sandbox_disk_bytes": MOST.disk_bytes,
-            "sandbox_files": MOST.files,
-            "sandbox_output_chars": MOST.output_chars,
         }
         super().__init__(folder, "sandbox", **(defaults | settings))
 

@@ -17,12 +17,11 @@ async def main(redis_url: str, prefix: str, webhook_url: str, secret: str, secon
             "webhook_url": webhook_url,
             "webhook_secret": secret,
             "webhook_allow_private": True,
-            "webhook_seconds": seconds,
         }
     )
     outbox = Outbox(ConversationHistoryStore(connect(redis_url), prefix=prefix))
     timing = DeliveryTiming(margin_seconds=seconds)
-    await Deliverer(outbox, Receiver(settings), retry_seconds=60, timing=timing).deliver_for_ever()
+    await Deliverer(outbox, Receiver(settings, seconds=seconds), retry_seconds=60, timing=timing).deliver_for_ever()
 
 
 if __name__ == "__main__":

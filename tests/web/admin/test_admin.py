@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import openai
@@ -11,6 +12,7 @@ from pydantic import SecretStr
 
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
+from service.tenants.directory import Most
 from tests.support.service.background import changed
 from tests.support.service.inside import Inside, answer, scripted, serving
 from tests.support.service.process import MODEL
@@ -74,8 +76,11 @@ async def test_a_key_that_is_deleted_opens_nothing_any_more(settings: Settings) 
             await another.models.list()
 
 
-async def test_an_account_whose_key_has_no_room_is_not_made_either(settings: Settings) -> None:
-    async with administered(changed(settings, max_project_keys=2)) as (_, client):
+async def test_an_account_whose_key_has_no_room_is_not_made_either(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.responses.service.Most", partial(Most, accounts=2, keys=2))
+    async with administered(settings) as (_, client):
         organization = client.admin.organization
         project = await organization.projects.create(name="Chat")
         first = await organization.projects.service_accounts.create(project.id, name="one")

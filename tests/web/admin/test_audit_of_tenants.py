@@ -1,6 +1,7 @@
 """What tenants delete and erase, and wrong keys, in the audit log: who did it and to what, and no contents."""
 
 import json
+from functools import partial
 from typing import Any
 
 import openai
@@ -10,7 +11,6 @@ from openai import AsyncOpenAI
 from service.settings.settings import Settings
 from service.tenants.values import new_value
 from store.registry.registry import Registry
-from tests.support.service.background import changed
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
 from tests.support.waiting import until
@@ -85,8 +85,11 @@ async def test_a_tenant_of_the_settings_is_named_and_nothing_is_noted_without_pr
         assert len(await Registry(inside.store).entries()) == 1
 
 
-async def test_a_project_that_deletes_much_pushes_out_no_entry_of_others(settings: Settings) -> None:
-    async with administered(changed(settings, audit_entries=40)) as (inside, client):
+async def test_a_project_that_deletes_much_pushes_out_no_entry_of_others(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.responses.service.Registry", partial(Registry, most_entries=40))
+    async with administered(settings) as (inside, client):
         attacker, victim = [await client.admin.organization.projects.create(name=name) for name in ("One", "Other")]
         values = [(await new_key(client, each.id))[1] for each in (attacker, victim)]
         of_administrators = await entries(client)

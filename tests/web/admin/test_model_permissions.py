@@ -30,7 +30,7 @@ async def two_models(settings: Settings, tmp_path: Path) -> AsyncIterator[tuple[
     """A service with two models, an administrator of it, a project, and a client with a key of that."""
     async with two_servers(tmp_path) as (path, _, _):
         where = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
-        given = load_settings(**where, engines=str(path), engine_probe_seconds=0.1, admin_key=ADMIN)
+        given = load_settings(**where, engines=str(path), admin_key=ADMIN)
         async with serving(given) as inside, admin(inside) as client:
             project = await client.admin.organization.projects.create(name="Chat")
             _, value = await new_key(client, project.id)

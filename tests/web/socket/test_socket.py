@@ -350,8 +350,11 @@ async def test_a_page_of_another_origin_opens_none_without_keys(settings: Settin
             pass
 
 
-async def test_its_time_is_up_between_responses_and_never_within_one(settings: Settings) -> None:
-    settings = settings.model_copy(update={"socket_seconds": 0.3, "demo_tokens_per_second": 30})
+async def test_its_time_is_up_between_responses_and_never_within_one(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.web.socket.connection.OPEN_SECONDS", 0.3)
+    settings = settings.model_copy(update={"demo_tokens_per_second": 30})
     async with serving(settings) as inside, socket(inside.url) as ws:
         answered = await ws.answer("Count to 20.")
         assert said(answered).endswith("20")
@@ -363,8 +366,8 @@ async def test_its_time_is_up_between_responses_and_never_within_one(settings: S
     assert closed.value.rcvd.code == 1001
 
 
-async def test_an_idle_one_is_closed(settings: Settings) -> None:
-    settings = settings.model_copy(update={"socket_idle_seconds": 0.2})
+async def test_an_idle_one_is_closed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.web.socket.connection.IDLE_SECONDS", 0.2)
     async with serving(settings) as inside, socket(inside.url) as ws:
         with pytest.raises(ConnectionClosed) as closed:
             await ws.next()

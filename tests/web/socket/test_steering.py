@@ -507,8 +507,10 @@ async def test_what_was_accepted_comes_back_where_no_successor_can_be_made(setti
     assert "Be brief." not in answers.text
 
 
-async def test_what_is_pending_comes_back_before_the_connection_is_closed(settings: Settings) -> None:
-    settings = settings.model_copy(update={"socket_seconds": 1.0})
+async def test_what_is_pending_comes_back_before_the_connection_is_closed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.web.socket.connection.OPEN_SECONDS", 1.0)
     call = called("lookup", "{}")
     paused = Paused(call[:-1], call[-1:])
     async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws:
