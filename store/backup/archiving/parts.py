@@ -24,6 +24,7 @@ import zstandard
 
 from store import codec
 from store.backup.records import Saved
+from store.dictionaries.shipped import NEWEST
 from store.errors import ArchiveDamaged, NewerFormat
 from store.ids import tree_of
 from store.keys import SHARD_DIGITS, checked_tenant
@@ -37,9 +38,6 @@ PART_BYTES = 1 << 20
 
 MOST_PART_BYTES = 256 << 20
 """How many bytes a value may come to: one turn alone may have more than PART_BYTES."""
-
-_DICTIONARY = codec.dictionary_of(codec.DICTIONARY_LAYOUT)
-"""Whoever reads an archive has it: no release without it knows what a part is."""
 
 _HEAD = MAGIC + bytes([VERSION])
 
@@ -106,7 +104,7 @@ def key_of(tenant: str, digits: str, number: int = 0) -> str:
 
 def encoded(part: Part) -> bytes:
     """The bytes of a part."""
-    return _HEAD + codec.squeeze(_encoder.encode(part), _DICTIONARY)
+    return _HEAD + codec.squeeze(_encoder.encode(part), NEWEST)
 
 
 def decoded(value: bytes) -> Part:
