@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from store import codec
 from store.errors import ChainTooLong, DiskFull, NotFound, NotTerminal, ParentNotFound, StoreUnavailable
-from store.history.append import Addition, append, refuse_continuation
+from store.history.append import Addition, refuse_continuation, spending, with_room
 from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
 from store.history.elsewhere import NOWHERE, Elsewhere, Kept
@@ -252,13 +252,14 @@ class ConversationHistoryStore:
         if turn.status not in TERMINAL:
             raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
         addition = Addition(*self.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "")
+        shared = addition.arguments(self.caps, self.max_depth)
+        script = partial(scripts.append, **shared, spent=spending(turn.expense, self.caps))
 
         async def store() -> None:
-            until = self.clocks.until
+            bound = self.clocks.bound(self.clocks.until, script)
             async with self.server.operation() as operation:
-                self.note_removed(
-                    await append(operation, addition, turn.expense, self.caps, self.max_depth, self.clocks, until)
-                )
+                _, evicted = await with_room(operation, addition, self.caps, bound)
+            self.note_removed(evicted)
 
         await self.stored(store, addition.keys, addition.packed.digest)
         self.note_written(tenant, turn)
