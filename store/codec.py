@@ -1,13 +1,13 @@
 """Bytes: how a turn's messages and its response are written, and how any release reads them back.
 
     messages blob   1 | msgpack of tuple[StoredMessage, ...]
-    response blob   1 | packing | msgpack of (response, items), as it is or in one zstd frame
-                    2 | packing | the same, in a frame that names the dictionary that it needs (store/dictionaries/)
+    response blob   2 | packing | msgpack of (response, items), as it is or in one zstd frame, which names the
+                                  dictionary that it needs (store/dictionaries/)
 
-Every blob begins with its format version, so that a later release reads all older ones and an older release refuses
-newer ones. Never change what a version means: add the next one, which neither kind of blob has had. Only what an older
-release passes over may be added, as a field at the end of a message. A new version, or another dictionary, is written
-where the store's layout says that all can read it (store/layout.py).
+Every blob begins with its format version, so that a release refuses what it can't read. From 0.1.0 on never change what
+a version means: add the next one, which neither kind of blob has had, and read both. Only what an earlier release
+passes over may be added, as a field at the end of a message. A new version, or another dictionary, takes another layout
+(store/layout.py).
 """
 
 import asyncio
@@ -26,15 +26,10 @@ from store.errors import NewerFormat
 from store.turn import Messages, Turn
 
 FORMAT = 2
-"""The newest version of any blob that this release reads."""
+"""The version of a response blob, and the newest of any blob."""
 MESSAGES_FORMAT = 1
-"""The newest of a messages blob."""
+"""The version of a messages blob."""
 
-_VERSION = b"\x01"
-_WITH_DICTIONARY = b"\x02"
-
-DICTIONARY_LAYOUT = 2
-"""The layout from which on responses are written with a dictionary."""
 NO_DICTIONARY = 0
 """What zstd itself calls a frame's dictionary where it has none."""
 
@@ -95,26 +90,20 @@ class Packed(msgspec.Struct, frozen=True):
     digest: str
 
 
-def dictionary_of(layout: int) -> int:
-    """The dictionary that responses are written with in a store of a layout."""
-    return NEWEST if layout >= DICTIONARY_LAYOUT else NO_DICTIONARY
-
-
-async def pack(turn: Turn, dictionary: int = NO_DICTIONARY) -> Packed:
-    """A turn's blobs, by a thread where it takes long; the response with a dictionary, by its number."""
+async def pack(turn: Turn) -> Packed:
+    """A turn's blobs, by a thread where it takes long."""
     if len(turn.response) + len(turn.items) > THREAD_FROM_BYTES:
-        return await asyncio.to_thread(_pack, turn, dictionary)
-    return _pack(turn, dictionary)
+        return await asyncio.to_thread(_pack, turn)
+    return _pack(turn)
 
 
-def _pack(turn: Turn, dictionary: int) -> Packed:
-    response = encode_response(turn.response, turn.items, dictionary)
-    return Packed(encode_messages(turn.messages), response, digest(turn))
+def _pack(turn: Turn) -> Packed:
+    return Packed(encode_messages(turn.messages), encode_response(turn.response, turn.items), digest(turn))
 
 
 def encode_messages(messages: Messages) -> bytes:
     """The messages blob of a turn."""
-    return _VERSION + msgspec.msgpack.encode(messages)
+    return bytes([MESSAGES_FORMAT]) + msgspec.msgpack.encode(messages)
 
 
 def decode_messages(blob: bytes) -> Messages:
@@ -190,18 +179,14 @@ class StoredTurns(Sequence[Messages]):
         return hash(self._turns)
 
 
-def encode_response(response: bytes, items: bytes, dictionary: int = NO_DICTIONARY) -> bytes:
-    """The response blob of a turn: both JSON texts, compressed together where that pays, with a dictionary.
-
-    `dictionary` is its number. The version is the oldest that can say it.
-    """
-    squeezed = squeeze(msgspec.msgpack.encode((response, items)), dictionary)
-    return (_WITH_DICTIONARY if dictionary and squeezed[:1] == _ZSTD else _VERSION) + squeezed
+def encode_response(response: bytes, items: bytes) -> bytes:
+    """The response blob of a turn: both JSON texts, compressed together with the dictionary where that pays."""
+    return bytes([FORMAT]) + squeeze(msgspec.msgpack.encode((response, items)), NEWEST)
 
 
 def decode_response(blob: bytes) -> tuple[bytes, bytes]:
     """(response, items), both JSON as they were given. Raises NewerFormat."""
-    check_version(blob)
+    check_version(blob, FORMAT)
     return _response_decoder.decode(unsqueeze(blob[1:]))
 
 
@@ -224,10 +209,7 @@ async def unpack_response(blob: bytes) -> tuple[bytes, bytes]:
 
 
 def squeeze(packed: bytes, dictionary: int = NO_DICTIONARY) -> bytes:
-    """The packing, and the bytes: in one zstd frame where that pays.
-
-    A `dictionary`, by its number, is for what releases from before FORMAT 2 need not read.
-    """
+    """The packing, and the bytes: in one zstd frame where that pays, with the `dictionary` of a number."""
     if len(packed) > (COMPRESS_FROM_BYTES_WITH_DICTIONARY if dictionary else COMPRESS_FROM_BYTES):
         frame = _contexts.compressor(dictionary).compress(packed)
         if len(frame) < len(packed):
@@ -247,10 +229,10 @@ def digest(turn: Turn) -> str:
     return blake2b(msgspec.msgpack.encode(content), digest_size=DIGEST_BYTES).hexdigest()
 
 
-def check_version(blob: bytes, newest: int = FORMAT) -> None:
-    """Refuse a blob of a format later than `newest` (NewerFormat), and one that has no format (ValueError)."""
+def check_version(blob: bytes, known: int) -> None:
+    """Refuse a blob of a format later than the one that is `known` (NewerFormat), and of any other (ValueError)."""
     version = blob[0] if blob else 0
-    if version > newest:
+    if version > known:
         raise NewerFormat(version)
-    if version < 1:
+    if version < known:
         raise ValueError(f"a blob of {len(blob)} bytes with version {version} was not written by this store")

@@ -4,7 +4,6 @@ StoreError
 ├── NotFound            no such turn for this tenant: unknown, deleted, evicted and foreign are the same
 │   ├── ParentNotFound  the turn to continue is not there
 │   └── ConversationNotFound  no such conversation for this tenant
-├── ItemsUntold         a turn doesn't say which messages show which item
 ├── ConversationHeld    somebody else adds to the conversation
 ├── ConversationMoved   somebody else has added to the conversation meanwhile
 ├── NotContinuable      the turn is there, but its status forbids a child
@@ -69,14 +68,6 @@ class ParentNotFound(NotFound):
 
 class ConversationNotFound(NotFound):
     """No conversation of this tenant has the id. Never says whether it existed or whose it is."""
-
-
-class ItemsUntold(StoreError):
-    """A turn doesn't say which messages show which item, as an older release made it; so no item can be taken out."""
-
-    def __init__(self, id: str) -> None:
-        super().__init__(f"turn {id!r} does not say which of its messages show which item")
-        self.id = id
 
 
 class ConversationHeld(StoreError):

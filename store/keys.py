@@ -97,7 +97,7 @@ HEX_DIGITS = SHARD_DIGITS + RANDOM_DIGITS
 MAX_SHARDS = 16**SHARD_DIGITS
 
 CONVERSATION_MARK = b"conver".hex()
-"""Behind the shard in the digits of a conversation. An older release's random id has it once in 2**48."""
+"""Behind the shard in the digits of a conversation."""
 
 BY_HAND_MARK = b"byhand".hex()
 """Behind the shard in the digits of a turn that somebody added by hand: no response has its id."""

@@ -18,7 +18,6 @@ from bench._rig import Commands, Server, recorded, running
 from bench._told import Target, table
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
-from store.layout import LAYOUT
 from store.redis.connection import connect
 from tests.support.archive.opened import Place
 
@@ -84,7 +83,6 @@ async def measure_with(bench: Bench, made: Conversations, what: str, caps: Caps,
     with running(bench.redis) as without, running(bench.redis) as behind, tempfile.TemporaryDirectory() as folder:
         async with opened(behind, Place("sqlite", f"sqlite://{folder}"), caps) as there:
             plain = ConversationHistoryStore(connect(without.url), caps=caps)
-            plain.follow_layout(LAYOUT)
             for number in bench.progress.track(range(warm + rounds), description=what):
                 commands = await asyncio.to_thread(appends, made, caps)
                 sides = [(without, plain), (behind, there.store)][:: 1 if number % 2 else -1]
@@ -131,7 +129,6 @@ def appends(made: Conversations, caps: Caps) -> Commands:
     """What a store sends to append the next OPERATIONS turns."""
 
     async def calls(store: ConversationHistoryStore) -> None:
-        store.follow_layout(LAYOUT)
         for _ in range(OPERATIONS // DEPTH):
             for turn in made.turns(store, DEPTH):
                 await store.append(TENANT, turn)

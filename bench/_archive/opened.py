@@ -17,7 +17,6 @@ from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciler
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
-from store.layout import LAYOUT
 from store.redis.connection import connect
 from tests.support.archive import servers
 from tests.support.archive.opened import Place, open_at
@@ -68,7 +67,6 @@ class Opened(NamedTuple):
 async def opened(redis: Server, place: Place, caps: Caps | None = None) -> AsyncGenerator[Opened]:
     """A store on a Redis, with an archive to which everything goes at once."""
     store = ConversationHistoryStore(connect(redis.url), caps=caps or Caps(), timeout_seconds=30)
-    store.follow_layout(LAYOUT)
     archive = open_at(place, BOUNDS)
     archiving = StoreArchive(store, archive, reconcile=Reconciler(store, archive).shard, after_seconds=0)
     await archiving.open()

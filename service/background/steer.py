@@ -100,8 +100,8 @@ def _not_steerable(id: str, error: NotSteerable) -> InvalidRequest:
     """Why nothing can be said to a response."""
     if error.status is None:
         return InvalidRequest(
-            "Only a response in the background can be steered so that is stored, belongs to no conversation, and "
-            "doesn't compact. It must have been asked for by this release.",
+            "Only a response in the background can be steered that is stored, belongs to no conversation, and "
+            "doesn't compact.",
             code="steering_not_supported",
             param="response_id",
         )

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AGREE_SECONDS = 0.5
-"""How often a store that is away at the start is asked for its layout record: one that is used before that is there is
-taken for an older release's.
-"""
+"""How often a store that is away at the start is asked for its layout record."""
 
 ARCHIVE_SECONDS = 5.0
 """How often it is looked for what is to be archived, at least."""

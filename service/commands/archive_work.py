@@ -116,9 +116,7 @@ def on_both(settings: Settings, work: Callable[[Both], Awaitable[T]], *, own: bo
         try:
             if archive is None:
                 raise NoArchive
-            layout = open_layout(reached, store.server)
-            layout.recorded = store.follow_layout
-            await layout.check(limits=False)
+            await open_layout(reached, store.server).check(limits=False)
             if own:
                 await ownership.check(store.server, store.keyspace, archive)
             return await work(Both(archive, store))

@@ -5,8 +5,8 @@
 
 In the background it waits in the queue as bytes: version | packing | msgpack. A prompt holds the day on which it was
 asked for, and a worker may be of another day or have other settings, so nothing of a plan is made twice. Never put
-what a key opens anything with, or a tenant's name, into a plan: whose it is, says where it is kept. Never change what
-a version means: add the next.
+what a key opens anything with, or a tenant's name, into a plan: whose it is, says where it is kept. From 0.1.0 on never
+change what a version means: add the next.
 """
 
 import asyncio
@@ -24,12 +24,7 @@ from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
 from store.turn import Expense, Messages, Status, StoredMessage, Turn
 
 FORMAT = 6
-_SERVED, _TEMPLATED, _APPROVING, _HOSTING, _PLAIN = (bytes([version]) for version in range(FORMAT, 1, -1))
-"""The versions of a plan for a model that its server reads; of one for another that doesn't speak Harmony; of one with
-calls that somebody has to approve, or that have items of the client's own; of one for which the service runs other
-tools; and of all others: older workers can't make the first ones.
-"""
-
+"""The version of a plan's bytes."""
 
 MODEL_CHARS = 128
 """How much of a model's name is counted by."""
@@ -155,18 +150,13 @@ class _Queued(msgspec.Struct, frozen=True):
     messages: Messages
     items: bytes
     rules: Rules
-    priority: int = 0
-    generation_id: str = ""
-    """Empty stands for the response's own."""
-    functions: tuple[str, ...] = ()
-    """Always empty. Workers of version 0.1.0 refuse a plan without it."""
-    settings: bytes = b""
-    connections: str = ""
-    root: str = ""
-    key: str = ""
-    """Older workers pass it over."""
-    reserved: bool = False
-    """Likewise; somebody settles it later."""
+    priority: int
+    generation_id: str
+    settings: bytes
+    connections: str
+    root: str
+    key: str
+    reserved: bool
 
 
 _decoder = msgspec.msgpack.Decoder(_Queued)
@@ -203,16 +193,7 @@ def _encode(plan: Plan) -> bytes:
         key=plan.key,
         reserved=plan.reserved,
     )
-    return _version(plan.rules) + squeeze(msgspec.msgpack.encode(queued))
-
-
-def _version(rules: Rules) -> bytes:
-    """The oldest that can say it."""
-    if rules.chat is not None:
-        return _SERVED if rules.chat.served else _TEMPLATED
-    if rules.approves or rules.acts:
-        return _APPROVING
-    return _HOSTING if rules.hosts else _PLAIN
+    return bytes([FORMAT]) + squeeze(msgspec.msgpack.encode(queued))
 
 
 async def decode(blob: bytes) -> Plan:
@@ -226,7 +207,7 @@ async def decode(blob: bytes) -> Plan:
 def _decode(blob: bytes) -> Plan:
     queued = _decoder.decode(unsqueeze(blob[1:]))
     generation = Generation(
-        id=queued.generation_id or queued.id,
+        id=queued.generation_id,
         prompt=tokens.unpack(queued.prompt),
         sampling=queued.sampling,
         model=queued.model,

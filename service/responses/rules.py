@@ -15,7 +15,6 @@ from service.api.input.items import CALL_NAME
 from service.api.tools.approval import Answers
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee, Choice, Hosted
-from service.api.tools.client import CLIENT
 from service.browser.page import Display
 from service.harmony.header import CHANNELS
 from service.markup.chat import Chat
@@ -30,7 +29,7 @@ class AfterCompaction(msgspec.Struct, frozen=True):
     of the one before, then come the compaction and the `newest` messages. The model's context has `context_tokens`.
     """
 
-    prefix_tokens: int = msgspec.field(name="opening")
+    prefix_tokens: int
     newest: Messages
     context_tokens: int
 
@@ -60,7 +59,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     `displays` are what the browser has shown in the conversation before, by their cursors. `chat` is how a model is
     asked and read that doesn't speak Harmony.
 
-    Queued jobs hold rules, so a field keeps its name there (`msgspec.field`) when it is renamed here.
+    Queued jobs hold rules: from 0.1.0 on a field that is renamed here keeps its name there (`msgspec.field`).
     """
 
     callees: tuple[Callee, ...] = ()
@@ -74,8 +73,8 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     stop: tuple[str, ...] = ()
     harmony: bool = False
     compacting: bool = False
-    kept_messages: Messages = msgspec.field(default=(), name="carried")
-    after_compaction: AfterCompaction | None = msgspec.field(default=None, name="onward")
+    kept_messages: Messages = ()
+    after_compaction: AfterCompaction | None = None
     listed: tuple[Listed, ...] = ()
     hosted_calls: int = 0
     context_tokens: int | None = None
@@ -108,19 +107,9 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         return msgspec.structs.replace(self, choice="auto") if self.choice == "required" else self
 
     @property
-    def approves(self) -> bool:
-        """Whether calls of it, or before it, are for somebody to approve."""
-        return self.answers is not None or any(each.hosted and each.hosted.approval for each in self.callees)
-
-    @property
     def hosts(self) -> bool:
         """Whether the service runs tools for it."""
         return any(callee.hosted is not None for callee in self.callees)
-
-    @property
-    def acts(self) -> bool:
-        """Whether it may make calls with items of their own."""
-        return any(callee.kind in CLIENT for callee in self.callees)
 
     @property
     def browses(self) -> bool:

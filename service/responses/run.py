@@ -124,10 +124,10 @@ class AppendSink:
             span = spans.current.get().child("store.append")
             try:
                 if machine.asked and not failed:
-                    await self._again(lambda: ask(self._store, self._tenant, plan, machine))
+                    await again_while_away(lambda: ask(self._store, self._tenant, plan, machine), self._patience)
                 if stored:
                     turn = turn_of(plan, machine, response)
-                    await self._again(lambda: self._store_turn(turn, joins=not failed))
+                    await again_while_away(lambda: self._store_turn(turn, joins=not failed), self._patience)
                     self._parent.released()
             except StoreUnconfirmed as lack:  # a GET shows it as it is, so nobody is told otherwise
                 self._parent.released()
@@ -160,9 +160,6 @@ class AppendSink:
             except ConversationNotFound:
                 event(logger, logging.INFO, "its conversation was deleted meanwhile", response_id=turn.id)
         await self._store.append(self._tenant, turn, pin=self._parent.pin)
-
-    async def _again(self, work: Callable[[], Awaitable[None]]) -> None:
-        await again_while_away(work, self._patience)
 
 
 async def again_while_away(work: Callable[[], Awaitable[T]], patience: float) -> T:

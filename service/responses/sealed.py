@@ -1,7 +1,7 @@
 """What stands inside a seal: a reasoning, or what a compaction left of a conversation, as bytes.
 
-A payload begins with its format version, so that a later release reads all older ones and an older release refuses
-what it can't know. Never change what a version means: add the next one. Who may read a payload is the affair of whoever
+A payload begins with its format version, so that a release refuses what it can't know. From 0.1.0 on never change what
+a version means: add the next one. Who may read a payload is the affair of whoever
 seals it (service/responses/seal.py); in here nothing is secret, and the same value always makes the same bytes.
 """
 
@@ -18,8 +18,6 @@ COMPACTION = "compaction"
 
 FORMAT = 1
 _VERSION = bytes([FORMAT])
-_WITH_NEWEST = bytes([2])
-"""The version of a compaction with messages behind its summary; all others stay what older releases read."""
 
 MAX_PAYLOAD_BYTES = 768 << 10
 """The most that is sealed at once, in some 5 ms: more than a context of 131,072 tokens, at 4 bytes each."""
@@ -80,9 +78,7 @@ def read_reasoning(payload: bytes) -> StoredMessage | str:
 
 def compaction(summary: str, kept: Sequence[StoredMessage] = (), newest: Sequence[StoredMessage] = ()) -> bytes:
     """The payload of a compaction."""
-    if newest:
-        return _WITH_NEWEST + msgspec.msgpack.encode((summary, _all_bare(kept), _all_bare(newest)))
-    return _VERSION + msgspec.msgpack.encode((summary, _all_bare(kept)))
+    return _VERSION + msgspec.msgpack.encode((summary, _all_bare(kept), _all_bare(newest)))
 
 
 def size_of(message: StoredMessage) -> int:
@@ -92,7 +88,7 @@ def size_of(message: StoredMessage) -> int:
 
 def read_compaction(payload: bytes) -> Compaction:
     """The compaction of a payload. Raises Unsealable for one of a later release."""
-    return _read(payload, _compaction, (_VERSION, _WITH_NEWEST))
+    return _read(payload, _compaction)
 
 
 def open_reasoning(text: str, opener: Opener) -> StoredMessage | str:
@@ -112,8 +108,8 @@ def _opened(text: str, wanted: str, opener: Opener) -> bytes:
     return payload
 
 
-def _read(payload: bytes, decoder: msgspec.msgpack.Decoder[T], versions: Sequence[bytes] = (_VERSION,)) -> T:
-    if payload[:1] not in versions:
+def _read(payload: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
+    if payload[:1] != _VERSION:
         raise Unsealable("it was sealed by a later release than the one that answers")
     return decoder.decode(payload[1:])
 

@@ -61,7 +61,7 @@ from store.history.notes.idempotency import KeyedRequests
 from store.jobs.jobs import Jobs
 from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
-from store.layout import ARCHIVE_LAYOUT, FIRST, LAYOUT, Layout, Terms
+from store.layout import Layout, Terms
 from store.limits.limits import Limits as TenantLimits
 from store.listening import Listening
 from store.redis.client import Client
@@ -184,7 +184,6 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
     store = open_store(settings, client)
     metrics = make_metrics(settings.workers)
     layout = open_layout(settings, store.server)
-    layout.recorded = store.follow_layout
     _watch(store.server.health, layout, metrics, str(display(settings)["redis_url"]))
     containers = open_containers(settings, store, sandbox)
     loans = Loans(settings.store_timeout_seconds)
@@ -370,8 +369,6 @@ def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> L
             release=f"harmonium {build.version} (commit {build.commit})",
             limits=settings.store_limits,
             decides=settings.change_limits or alone,
-            raises_to=LAYOUT if alone else settings.store_layout,
-            needs=ARCHIVE_LAYOUT if settings.has_archive else FIRST,
         ),
     )
 

@@ -241,9 +241,6 @@ class CoreSettings(BaseSettings):
     second."""
     store_cache_bytes: int = Field(64 * MIB, ge=0, le=64 * 1024 * MIB)
     """Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none."""
-    store_layout: int = Field(1, ge=1)
-    """The layout that the store is raised to, where it has an earlier one. Set it once no older release uses the store
-    any more, as none can from then on. A new store has the latest; an embedded server's is raised by itself."""
 
     max_responses: int = Field(1_000_000, ge=0)
     """The most responses kept in a shard; the least recently used of the tenant that has most are evicted for new ones.

@@ -79,7 +79,7 @@ class Backup:
         there, ValueError for a tenant that can't be, NewerFormat, LayoutMismatch where a release like this one can't
         read the store, or not with so few shards, StoreUnavailable.
         """
-        record = await self._layout.examine()
+        record = await self._layout.check()
         trees = await self._found(asked) if asked.tree else None
         secret = await self._secret() if asked.secret else None
         header = await self._header(asked, release, secret is not None, record.layout if record else None)

@@ -4,8 +4,8 @@
     v1/store/id        hex digits that the archive alone has, made when a store first joins it
 
 What has left memory is in one archive alone. Another one, such as an empty folder where a volume was not mounted, would
-say of all that that it is not there. So an archive has to have both. A store that knows of none takes what is there: an
-empty server, and one from before archives had ids.
+say of all that that it is not there. So an archive has to have both. A store that knows of none, as an
+empty server, takes what is there.
 """
 
 import secrets

@@ -133,8 +133,6 @@ class Restore:
         self._server = patient(redis, timeout_seconds)
         first = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
         self._layout = Layout(first, prefix, Terms(shards, release))
-        self._layout.recorded = self._follow_layout
-        self._dictionary = codec.NO_DICTIONARY
         self._bounds = bounds or Bounds()
         self._turns_per_second = turns_per_second
         self._words: Counter[bytes] = Counter()
@@ -162,7 +160,7 @@ class Restore:
             checked = _checked(contents)
             if tenant is not None and not checked.trees:
                 raise ValueError(f"it has nothing of tenant {tenant!r}")
-            await self._layout.examine()
+            await self._layout.check()
             await self._fits(file, contents, wanted)
             await self._layout.agree()
             ages = Ages(contents.tally, await self._now(), self._bounds.idle_us)
@@ -183,9 +181,6 @@ class Restore:
             secret=secret,
             seconds=monotonic() - began,
         )
-
-    def _follow_layout(self, layout: int) -> None:
-        self._dictionary = codec.dictionary_of(layout)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -282,7 +277,7 @@ class Restore:
                     max_responses=self._bounds.responses,
                     max_trees=self._bounds.trees,
                     max_bytes=self._bounds.bytes,
-                    **arguments_of(turn, self._dictionary),
+                    **arguments_of(turn),
                 )
             except OutOfMemoryError as error:
                 raise StoreFull("the server has no memory left, or its disk is nearly full") from error
@@ -334,11 +329,11 @@ class Ages:
         return self._now - (age * self._part // self._whole if self._whole else age)
 
 
-def arguments_of(turn: Saved, dictionary: int) -> dict[str, Any]:
+def arguments_of(turn: Saved) -> dict[str, Any]:
     """What the turn itself gives to the script, its response with a dictionary, by its number."""
     response = b""
     if turn.response is not None and turn.items is not None:
-        response = codec.encode_response(turn.response, turn.items, dictionary)
+        response = codec.encode_response(turn.response, turn.items)
     return {
         "status": turn.status,
         "continuable": "1" if turn.status in CONTINUABLE else "0",

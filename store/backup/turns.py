@@ -113,8 +113,7 @@ async def bring_back(
     keys = history.keyspace.turn(tenant, turn.id)
     parent = "" if turn.parent is None else history.keyspace.digits(turn.parent)
     large = turn.payload > codec.THREAD_FROM_BYTES
-    arguments = partial(arguments_of, turn, history.dictionary)
-    told = await asyncio.to_thread(arguments) if large else arguments()
+    told = await asyncio.to_thread(arguments_of, turn) if large else arguments_of(turn)
     packed = codec.Packed(told["messages_blob"], told["response_blob"], turn.digest)
     addition = Addition(keys, parent, turn, packed, "")
     restore = partial(

@@ -11,7 +11,6 @@ from enum import StrEnum
 
 from store.doctor.examine import Examined, Node
 from store.guard import CLOSED
-from store.layout import LAYOUT
 from store.redis.address import Kind
 
 OLDEST_REDIS = (7, 0)
@@ -124,7 +123,7 @@ def finding(what: str, why: str, verdict: Verdict, node: str = "") -> Finding:
 def _overall(expected: Expected, examined: Examined) -> Iterator[Finding]:
     """Findings about all nodes together."""
     if examined.record is not None or examined.mismatch is not None:
-        yield _layout(expected, examined)
+        yield _layout(examined)
     primaries = len(examined.nodes) + len(examined.silent)
     if expected.kind is Kind.CLUSTER:
         enough = expected.shards >= max(2, primaries)
@@ -139,17 +138,15 @@ def _overall(expected: Expected, examined: Examined) -> Iterator[Finding]:
         yield finding("password", why, (Level.OK if expected.password else Level.UNSAFE, now, remedy))
 
 
-def _layout(expected: Expected, examined: Examined) -> Finding:
+def _layout(examined: Examined) -> Finding:
     """The finding about the layout record: a store without one gets it at the next start."""
-    why = "with other settings, or an older release, a process loses sight of conversations or deletes those of others"
+    why = "with other settings, or another layout, a process loses sight of conversations or deletes those of others"
     found, record = examined.mismatch, examined.record
     if found is not None:
         return finding("layout", why, (Level.UNSAFE, found.reason, found.remedy))
     assert record is not None
     shards = "1 shard" if record.shards == 1 else f"{record.shards} shards"
     now = f"{record.layout}, {shards}, written by {record.release}"
-    if record.layout < LAYOUT and not expected.embedded:
-        now += f"; HARMONIUM_STORE_LAYOUT={LAYOUT} raises it, once no older release uses the store"
     return finding("layout", why, (Level.OK, now, ""))
 
 

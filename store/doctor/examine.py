@@ -88,7 +88,7 @@ async def _recorded(layout: Layout) -> tuple[Record | None, LayoutMismatch | Non
     """The layout record as far as it can be read, and what it says against the settings."""
     with suppress(StoreUnavailable):  # the node that has it is silent, or this user may not read it
         try:
-            return await layout.examine(), None
+            return await layout.check(), None
         except LayoutMismatch as mismatch:
             return None, mismatch
     return None, None

@@ -109,7 +109,7 @@ class Fsck:
         StoreUnavailable.
         """
         began = time.monotonic()
-        await self._layout.examine()
+        await self._layout.check()
         first = last = _Round(0, repairs=False)
         async for step in self._go(first):
             yield step

@@ -8,7 +8,6 @@ so several appends at once don't each evict for all.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from redis.exceptions import OutOfMemoryError
@@ -18,7 +17,6 @@ from store.errors import ChainTooLong, Conflict, DiskFull, NotContinuable, Paren
 from store.history.caps import EVICT_BATCH, UNBOUNDED, Caps, room
 from store.keys import TurnKeys
 from store.redis import scripts
-from store.redis.clocks import Clocks
 from store.redis.connection import Operation
 from store.turn import CONTINUABLE, Expense, Messages, Status
 
@@ -89,22 +87,6 @@ def spending(expense: Expense | None, caps: Caps) -> str:
         return ""
     tokens = f"{expense.input_tokens} {expense.cached_tokens} {expense.output_tokens} {expense.reasoning_tokens}"
     return f"{caps.spent_seconds} {tokens} {expense.key}/{expense.model}"
-
-
-async def append(
-    operation: Operation,
-    addition: Addition,
-    expense: Expense | None,
-    caps: Caps,
-    max_depth: int,
-    clocks: Clocks,
-    until: float,
-) -> Evicted:
-    """Store a turn, not after the moment `until` by the loop's clock. Raises what `with_room` does."""
-    spent = spending(expense, caps)
-    script = partial(scripts.append, **addition.arguments(caps, max_depth), spent=spent)
-    _, evicted = await with_room(operation, addition, caps, clocks.bound(until, script))
-    return evicted
 
 
 def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:

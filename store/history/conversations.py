@@ -72,7 +72,7 @@ class Conversations:
         """Begin a conversation with a turn of `first_turn_id`: a root, or of a fork one that continues the tip of
         `branch`, whose `pin` is released. `shown` is JSON that the store never reads. Raises what `append` does.
         """
-        await self._advance(tenant, id, first, shown=self._encoded(shown), hold=pin)
+        await self._advance(tenant, id, first, shown=codec.encode_response(shown, b"[]"), hold=pin)
 
     async def branch(self, tenant: str, source: str, pin: str) -> Chain:
         """The chain that a fork of a conversation or of a response begins with, whose tip gets this `pin`; pass it to
@@ -105,7 +105,7 @@ class Conversations:
     async def amend(self, tenant: str, id: str, shown: bytes) -> None:
         """Change what is shown of a conversation. Raises ConversationNotFound, StoreFull, StoreUnavailable."""
         keys, caps = self._keys(tenant, id), self.history.caps
-        blob = self._encoded(shown)
+        blob = codec.encode_response(shown, b"[]")
         itself = Turn(id_of(keys.digits), id_of(keys.digits), Status.COMPLETED, (), shown)
         addition = Addition(keys, keys.digits, itself, codec.Packed(codec.NO_MESSAGES, blob, ""), "")
         change = partial(
@@ -188,12 +188,9 @@ class Conversations:
         """The keys of what a fork is made of: a conversation, or a response. Raises ConversationNotFound, NotFound."""
         return self._keys(tenant, id) if _is_of_a_conversation(id) else self._keyspace.response(tenant, id)
 
-    def _encoded(self, shown: bytes) -> bytes:
-        return codec.encode_response(shown, b"[]", self.history.dictionary)
-
     async def _advance(self, tenant: str, id: str, turn: Turn, *, shown: bytes = b"", hold: str = "") -> None:
         history, conversation = self.history, self._keys(tenant, id)
-        addition = Addition(*history.keys_of(tenant, turn), turn, await history.pack(turn), hold, shown)
+        addition = Addition(*history.keys_of(tenant, turn), turn, await codec.pack(turn), hold, shown)
         script = partial(
             scripts.advance,
             **addition.arguments(history.caps, history.max_depth),

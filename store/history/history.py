@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from store import codec
 from store.errors import ChainTooLong, DiskFull, NotFound, NotTerminal, ParentNotFound, StoreUnavailable
-from store.history.append import Addition, append, refuse_continuation
+from store.history.append import Addition, refuse_continuation, spending, with_room
 from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
 from store.history.elsewhere import NOWHERE, Elsewhere, Kept
@@ -119,8 +119,6 @@ class ConversationHistoryStore:
         self.max_chain_bytes = max_chain_bytes
         self._reader = TurnReader(cache_bytes)
         self._entropy, self._clock = entropy, clock
-        self.dictionary = codec.NO_DICTIONARY
-        """What responses are written with: none, until somebody has looked at the store's layout (`follow_layout`)."""
         self.elsewhere: Elsewhere = NOWHERE
         """What is asked for turns that left the store."""
         self.full = False
@@ -128,14 +126,6 @@ class ConversationHistoryStore:
         self.removed: Callable[[str, int], None] = lambda reason, turns: None
         """Called with how many turns went that nobody deleted, by the reason: what there was too much of (`responses`,
         `trees`, `bytes`, or the `memory` of the server), or `idle`."""
-
-    def follow_layout(self, layout: int) -> None:
-        """Write from now on what all may read that may use a store of this layout (store/layout.py)."""
-        self.dictionary = codec.dictionary_of(layout)
-
-    async def pack(self, turn: Turn) -> codec.Packed:
-        """A turn's blobs, as this store is written."""
-        return await codec.pack(turn, self.dictionary)
 
     def new_id(self, parent: str | None = None) -> str:
         """A new id, in the parent's tree, or for a root in any shard. Raises ParentNotFound."""
@@ -261,14 +251,15 @@ class ConversationHistoryStore:
         """
         if turn.status not in TERMINAL:
             raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
-        addition = Addition(*self.keys_of(tenant, turn), turn, await self.pack(turn), pin or "")
+        addition = Addition(*self.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "")
+        shared = addition.arguments(self.caps, self.max_depth)
+        script = partial(scripts.append, **shared, spent=spending(turn.expense, self.caps))
 
         async def store() -> None:
-            until = self.clocks.until
+            bound = self.clocks.bound(self.clocks.until, script)
             async with self.server.operation() as operation:
-                self.note_removed(
-                    await append(operation, addition, turn.expense, self.caps, self.max_depth, self.clocks, until)
-                )
+                _, evicted = await with_room(operation, addition, self.caps, bound)
+            self.note_removed(evicted)
 
         await self.stored(store, addition.keys, addition.packed.digest)
         self.note_written(tenant, turn)
@@ -493,7 +484,7 @@ class ConversationHistoryStore:
                     redactions=(redactions or b"").decode(),
                     idle_us=self.caps.idle_us,
                     messages_blob=codec.encode_messages(messages),
-                    response_blob=codec.encode_response(response, items, self.dictionary),
+                    response_blob=codec.encode_response(response, items),
                 )
             if word == b"ok":
                 return

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import msgspec
 
 from store.codec import StoredTurns
-from store.errors import ItemsUntold
 from store.keys import OMISSION_MARK, mark_of
 from store.turn import Messages, Status, StoredMessage, Turn
 
@@ -32,11 +31,7 @@ _omits = msgspec.json.Decoder(_Omits)
 
 
 def omitting(turn: str, messages: Messages, item: int) -> StoredMessage:
-    """The note that leaves out what shows the item with this number among a turn's messages.
-
-    Raises ItemsUntold for a turn of a release that noted no numbers.
-    """
-    _refuse_untold(turn, messages)
+    """The note that leaves out what shows the item with this number among a turn's messages."""
     places = [place for place, message in enumerate(messages) if message.item == item]
     return StoredMessage(ROLE, b"", name=msgspec.json.encode(_Omits(turn, places)).decode())
 
@@ -48,9 +43,8 @@ def omission(id: str, tip: str, note: StoredMessage, shown: bytes) -> Turn:
     return Turn(id, tip, Status.COMPLETED, (note,), shown)
 
 
-def without_text(turn: str, messages: Messages, item: int) -> Messages:
-    """A turn's messages with nothing in the places of those that show the item with this number. Raises ItemsUntold."""
-    _refuse_untold(turn, messages)
+def without_text(messages: Messages, item: int) -> Messages:
+    """A turn's messages with nothing in the places of those that show the item with this number."""
     return tuple(ERASED if message.item == item else message for message in messages)
 
 
@@ -74,9 +68,3 @@ def without_omitted(path: Sequence[str], turns: StoredTurns) -> StoredTurns:
                 omits = _omits.decode(note.name or "")
                 omitted.setdefault(at_place[omits.turn[5:]], set()).update(omits.messages)
     return turns.without(omitted)
-
-
-def _refuse_untold(turn: str, messages: Messages) -> None:
-    said = [message for message in messages if message.tokens]
-    if said and all(message.item is None for message in said):
-        raise ItemsUntold(turn)

@@ -136,7 +136,7 @@ class Jobs:
         if turn.status is not Status.QUEUED:
             raise ValueError(f"{turn.id} is {turn.status}: only what is queued can be submitted")
         history = self.history
-        addition = Addition(*history.keys_of(tenant, turn), turn, await history.pack(turn), pin or "", spec)
+        addition = Addition(*history.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "", spec)
         script = partial(
             scripts.submit,
             **addition.arguments(history.caps, history.max_depth),
@@ -355,7 +355,7 @@ class Jobs:
         impossible end: states.py has no such move, or the log has its last event already.
         """
         check_end(lease, turn)
-        keys, packed = self._keys(lease), await self.history.pack(turn)
+        keys, packed = self._keys(lease), await codec.pack(turn)
 
         async def store() -> Finished:
             async with self._server.operation() as operation:
@@ -404,9 +404,9 @@ class Jobs:
         check_end(lease, turn)
         if turn.status not in CONTINUABLE or successor.turn.parent != turn.id:
             raise ValueError(f"{successor.turn.id} can't go on from {turn.id}, which is {turn.status}")
-        history, packed = self.history, await self.history.pack(turn)
+        history, packed = self.history, await codec.pack(turn)
         keys, parent = history.keys_of(lease.tenant, successor.turn)
-        addition = Addition(keys, parent, successor.turn, await history.pack(successor.turn), "", successor.spec)
+        addition = Addition(keys, parent, successor.turn, await codec.pack(successor.turn), "", successor.spec)
         shared = addition.arguments(history.caps, history.max_depth)
         for unasked in ("pin", "idle_us"):
             del shared[unasked]

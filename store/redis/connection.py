@@ -7,7 +7,7 @@ command through it that does harm when it is carried out twice.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -132,37 +132,26 @@ class Operation:
         self.wrote = False
         """Whether the server took a script that may write."""
 
-    async def command(self, *args: Argument, at: Argument | None = None) -> Any:
+    def command(self, *args: Argument, at: Argument | None = None) -> Coroutine[Any, Any, Any]:
         """The reply to one command, which must be harmless to retry. Raises redis-py's errors.
 
         On a cluster the node that has the command's first key answers; `at` is a key that names the node for a command
         without keys, like INFO. Without any key, it is one node that stays the same.
         """
-        for failures in range(self._attempts - 1):
-            try:
-                return await self._attempt(args, at)
-            except (redis_errors.ConnectionError, redis_errors.TimeoutError):
-                await asyncio.sleep(self.backoff.compute(failures))
-        return await self._attempt(args, at)
+        return self._tried(lambda: self._link.ask(args, at))
 
-    async def row(self, *commands: tuple[Argument, ...], at: Argument, ahead: bool = False) -> list[Any]:
+    def row(self, *commands: tuple[Argument, ...], at: Argument, ahead: bool = False) -> Coroutine[Any, Any, list[Any]]:
         """The replies to commands that go over one connection, one after the other, to the node that has the key `at`.
 
         With `ahead` all are sent at once, and one that is refused doesn't keep the others from being carried out. All
         of it is sent again over another one where that breaks, so all of it must be harmless to retry. Raises
         redis-py's errors.
         """
-        for failures in range(self._attempts - 1):
-            try:
-                return await self._in_room(lambda: self._link.row(commands, at, ahead=ahead))
-            except (redis_errors.ConnectionError, redis_errors.TimeoutError):
-                await asyncio.sleep(self.backoff.compute(failures))
-        return await self._in_room(lambda: self._link.row(commands, at, ahead=ahead))
+        return self._tried(lambda: self._link.row(commands, at, ahead=ahead))
 
-    async def _attempt(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
-        return await self._in_room(lambda: self._link.ask(args, at))
-
-    async def _in_room(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _tried(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What `ask` returns, which is asked again where its connection broke, and from a place in the room."""
+        failures = 0
         while True:
             if not self._entered:
                 await self._room.enter()
@@ -172,10 +161,14 @@ class Operation:
                 self._refusal = None
                 return reply
             except TooManyClients as error:
-                self._refusal = error
-            self._entered = False
-            if not self._room.shrink():  # not one connection: others have them all, so only time may help
-                await asyncio.sleep(self.backoff.compute(self._attempts))
+                self._refusal, self._entered = error, False
+                if not self._room.shrink():  # not one connection: others have them all, so only time may help
+                    await asyncio.sleep(self.backoff.compute(self._attempts))
+            except (redis_errors.ConnectionError, redis_errors.TimeoutError):
+                failures += 1
+                if failures == self._attempts:
+                    raise
+                await asyncio.sleep(self.backoff.compute(failures - 1))
 
     async def __aenter__(self) -> Self:
         await self._deadline.__aenter__()

@@ -13,7 +13,7 @@ from service.commands.command_line import app
 from service.commands.joining import join
 from service.settings.settings import Settings
 from store.errors import LayoutMismatch
-from store.layout import FIRST, LAYOUT
+from store.layout import LAYOUT
 from tests.support.service.process import HARMONIUM, ServiceProcess
 
 REFUSED_SECONDS = 20.0
@@ -66,37 +66,9 @@ def layout_on_record(settings: Settings) -> int:
         return int(redis.hget(f"{settings.key_prefix}:{{00}}:store", "layout"))
 
 
-def used_by_a_release_that_knows_only_the_first_layout(settings: Settings) -> None:
-    with Redis.from_url(settings.redis_url) as redis:
-        redis.hset(f"{settings.key_prefix}:{{00}}:store", mapping={"layout": FIRST, "shards": 1, "revision": 1})
-
-
-def test_a_store_keeps_its_layout_until_the_setting_raises_it(settings: Settings) -> None:
-    used_by_a_release_that_knows_only_the_first_layout(settings)
-    join(settings)
-    assert layout_on_record(settings) == FIRST
-    assert f"HARMONIUM_STORE_LAYOUT={LAYOUT} raises it" in " ".join(command(settings, "doctor").output.split())
-    join(other(settings, store_layout=LAYOUT))
-    assert layout_on_record(settings) == LAYOUT
+def test_a_store_that_nobody_has_used_begins_with_this_release_s_layout(settings: Settings) -> None:
     join(settings)
     assert layout_on_record(settings) == LAYOUT
-    assert "raises it" not in command(settings, "doctor").output
-
-
-def test_a_store_that_nobody_has_used_begins_with_the_latest_layout(settings: Settings) -> None:
-    join(settings)
-    assert layout_on_record(settings) == LAYOUT
-
-
-def test_an_embedded_store_is_raised_at_its_start(settings: Settings) -> None:
-    used_by_a_release_that_knows_only_the_first_layout(settings)
-    join(settings, alone=True)
-    assert layout_on_record(settings) == LAYOUT
-
-
-def test_a_layout_that_this_release_does_not_know_is_refused(settings: Settings) -> None:
-    with pytest.raises(LayoutMismatch, match=f"HARMONIUM_STORE_LAYOUT={LAYOUT + 1}, and this release knows layout"):
-        join(other(settings, store_layout=LAYOUT + 1))
 
 
 def test_other_limits_are_refused_until_they_are_meant(settings: Settings) -> None:

@@ -61,4 +61,4 @@ def test_the_bytes_of_a_payload_stay_what_they_are() -> None:
 
     assert sealed.reasoning("so") == b"\x01\xa2so"
     assert sealed.reasoning(message) == b"\x01\x97\xa9assistant\xc4\x04\x01\x00\x00\x00\xa8analysis\xc0\xc0\xc0\xc0"
-    assert sealed.compaction("so", [message]) == b"\x01\x92\xa2so\x91" + sealed.reasoning(message)[1:]
+    assert sealed.compaction("so", [message]) == b"\x01\x93\xa2so\x91" + sealed.reasoning(message)[1:] + b"\x90"

@@ -1,6 +1,5 @@
 """What a queued response is made of: it comes back as it went, and any worker asks the engine the same of it."""
 
-import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,22 +21,6 @@ from tests.support.responses import event_samples, samples
 from tests.support.responses.samples import NOW, harmony, run
 
 PROMPT = [200006, 1, 2, 3]
-
-
-QUEUED_BY_0_1_0 = (
-    "AgEotS/9YDwFjRoA1vKaOlBP0wEwZYtSJYitU0UdWbNughQGj8dMqIh0UbMylbSUctVGkr2TyElvJz0I9Q06SLX/gMYs1TTxGDuWAIcAgACZ"
-    "zrS/3vZ8NvudRMclseUUH6fTmB0Do3v3LLlPVAzytMAtmaj+LWS5mEF2bllihVzQUZmHIgECAYyHRQdvzjnPiwcr5JLxM4+LByu452+zpPg9"
-    "mkOmxF8XlurIMEH3JLXOeZ4H43meAM/zAHgwCEQokOIlFVtqUDTu+K7pPOReqZGsgwYMFihIgOBARmRJ51bQorkQGwI8+9+ytR6/t73y52qk"
-    "zFycsEVhQqT+Yvy1fEanwS0Vem/CSB1GBzVShdSde4qtkfr8fVcowiAj0t/V+JebKaTNKaTsMErn1kifcQVJVEuLACrYV4LZcAanxIEgAjkA"
-    "yYBEIhweHTgw2/6MBMS/9cUTtqxjQVTvoJOk5USKG8Q9Ql5OIx63SAUU5xKJNBLpkrHxk6y7ppEug7NfIf03V+Kmv5g5jeYGZ+yJwlby3D63"
-    "xc9PUpFBF7uZp/VZMWU1O8k95OZW9Sytc8eLJdL9bftMKXSp3nmUNGsodImUZfVqoTpKf4FfoUvVS1HTFVJqusZUR0litUQ6QQejL7dcMmIg"
-    "I9Kf8mdUKE/1rqNryem03gqMmo3GrnvZ5mOC7tl2fFQwUr2TzYaM75jO5qPxW3ZNZ0SnueJwNa0S39tN/LkYzceE/coMCiq+T6bhjxBDNRPR"
-    "oJMwclJifJqPxlJuVzYPI9t0mK10Dk6DjoJpnvxyZT1PHkwtxGDw4MwbDc5vdobCxTJBQAqn+F2mMyBFs0/MBw7uHFqoARlhSBlDipVIUEkK"
-    "rQEgAmKYIjMPEoDVYEgikZJIWUZlFaoDgwDCb928mba2kEsIWSWJx4bhj6g6OFlAC83sqtyOgXV3kkHcgqD4w7BNrrxCJvRoKb4rGxAR9JIL"
-    "MMWi7tV1/aGV/mkY/rt+sbieGYECkQz1yfdzmY7ImL8piclE++jC9EzyiOfS4NQeK4PkK85vmw5mKLIURT445ppjGrxa7MbqrIuTmB14AhYO"
-    "d/FMOA2FEhMEfIr6bOKpbcUBmqqG7hzESq3LH91XloN/T/IsUWIIgzcTkMGdh+tVP+yo"
-)
-"""The bytes of `spec()` as the first release that had a queue wrote them."""
 
 
 def spec(max_tokens: int = 100, rules: Rules = samples.RULES, **members: Any) -> Plan:
@@ -161,9 +144,3 @@ async def test_the_engine_is_asked_what_the_job_says() -> None:
 
     assert (list(back.generation.prompt), back.generation.sampling) == (PROMPT, job.generation.sampling)
     assert back.generation == generation
-
-
-async def test_a_job_that_waits_since_before_an_upgrade_is_read_as_ever() -> None:
-    back = await decode(base64.b64decode(QUEUED_BY_0_1_0))
-
-    assert back == spec()

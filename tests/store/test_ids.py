@@ -104,15 +104,3 @@ def test_ids_without_a_secret_have_the_same_form_and_fail_the_check(one: bytes, 
     assert tree_of(child) == tree_of(parent)
     assert len(child) == HEX_DIGITS
     assert not unproven.made(child)
-
-
-def older(entropy: bytes) -> str:
-    """The digits of a root as releases made them whose ids had no tree."""
-    return f"00{entropy.hex()}"[:HEX_DIGITS]
-
-
-@given(ENTROPY, ENTROPY)
-def test_a_child_of_an_older_releases_turn_has_a_tree_of_its_own(one: bytes, other: bytes) -> None:
-    child = (ids := maker(other)).new(older(one))
-    assert tree_of(child) == tree_of(older(one))
-    assert ids.made(child)

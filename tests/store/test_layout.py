@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 from store.errors import LayoutMismatch, LimitsDiffer
 from store.fsck.check import Fsck
 from store.history.history import ConversationHistoryStore
-from store.layout import ARCHIVE_LAYOUT, FIRST, LAYOUT, Layout, Record, Terms, changes, mismatch
+from store.layout import LAYOUT, Layout, Record, Terms, changes, mismatch
 from store.redis.connection import Server, connect
-from tests.support.store.sample import TENANT, grow, turn
+from tests.support.store.sample import grow
 from tests.support.store.servers import PLAIN, server
 
 LIMITS = {"max_bytes": "1000", "idle_days": "30"}
@@ -30,14 +30,6 @@ def test_who_brings_what_the_record_says_may_use_the_store_and_changes_nothing()
     [
         (replace(TERMS, shards=3), "the store has 4 shards, and HARMONIUM_SHARDS=3.*set HARMONIUM_SHARDS=4, or more"),
         (
-            replace(TERMS, layout=LAYOUT - 1),
-            f"the store has layout {LAYOUT}, written by harmonium 1.*upgrade this process",
-        ),
-        (
-            replace(TERMS, raises_to=LAYOUT + 1),
-            f"^HARMONIUM_STORE_LAYOUT={LAYOUT + 1}, and this release knows layout {LAYOUT} at most",
-        ),
-        (
             replace(TERMS, limits={**LIMITS, "idle_days": "1"}),
             "^HARMONIUM_IDLE_DAYS=1 here, and HARMONIUM_IDLE_DAYS=30 for the others.*HARMONIUM_CHANGE_LIMITS=true",
         ),
@@ -50,50 +42,24 @@ def test_a_refusal_names_the_value_the_setting_and_what_to_do(terms: Terms, said
         raise found
 
 
-def test_a_later_release_keeps_the_layout_until_it_is_to_be_raised() -> None:
-    newer = replace(TERMS, layout=LAYOUT + 1)
-    assert mismatch(newer, RECORD) is None
-    assert changes(newer, RECORD) == {}
-    assert changes(replace(newer, raises_to=LAYOUT + 1), RECORD) == {"layout": str(LAYOUT + 1)}
-    assert changes(TERMS, replace(RECORD, layout=LAYOUT + 1)) == {}
-
-
-@pytest.mark.parametrize(("unused", "layout"), [(True, LAYOUT), (False, FIRST)])
-def test_a_store_without_a_record_has_the_latest_layout_if_it_was_never_used(unused: bool, layout: int) -> None:
-    assert changes(TERMS, Record.of({}), unused=unused)["layout"] == str(layout)
-
-
-def test_who_needs_a_later_layout_waits_until_the_store_is_raised_to_it() -> None:
-    older, archiving = replace(RECORD, layout=ARCHIVE_LAYOUT - 1), replace(TERMS, needs=ARCHIVE_LAYOUT)
-    found = mismatch(archiving, older)
+@pytest.mark.parametrize("layout", [LAYOUT - 1, LAYOUT + 1])
+def test_a_store_of_another_layout_is_refused_and_who_wrote_it_is_named(layout: int) -> None:
+    found = mismatch(TERMS, replace(RECORD, layout=layout))
     assert found is not None
-    assert "needs layout 3, and the store has layout 2" in found.reason
-    assert "set HARMONIUM_STORE_LAYOUT=3 once no older release uses the store" in str(found)
-    assert mismatch(archiving, RECORD) is None
-    raising = replace(archiving, raises_to=ARCHIVE_LAYOUT)
-    assert mismatch(raising, older) is None
-    assert changes(raising, older) == {"layout": "3"}
+    assert found.reason == f"the store has layout {layout}, written by harmonium 1, and this release knows layout 3"
+    assert "upgrade this process" in found.remedy
 
 
-async def test_who_needs_the_latest_layout_may_use_a_store_that_was_never_used_and_no_other_without_a_record(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    archiving = layout_of(store, Terms(1, needs=ARCHIVE_LAYOUT))
-    await archiving.agree()
-    assert await archiving.check() == Record(LAYOUT, 1, {}, "unknown", "1")
-    await redis.delete(f"{prefix}:{{00}}:store")
-    await grow(store, "one")
-    with pytest.raises(LayoutMismatch, match="and the store has layout 1; set HARMONIUM_STORE_LAYOUT=3 once no older"):
-        await layout_of(store, Terms(1, needs=ARCHIVE_LAYOUT)).agree()
-    assert not await redis.exists(f"{prefix}:{{00}}:store")
-    await archiving.agree()  # it knows what the server has lost
-    assert await archiving.check() == Record(LAYOUT, 1, {}, "unknown", "1")
+def test_a_store_without_a_record_gets_one() -> None:
+    assert mismatch(TERMS, Record.of({})) is None
+    own = {"limit:max_bytes": "1000", "limit:idle_days": "30"}
+    assert changes(TERMS, Record.of({})) == {"layout": str(LAYOUT), "shards": "4", **own}
 
 
-def test_more_shards_a_later_layout_and_limits_that_are_new_are_written() -> None:
-    newer = Terms(8, "harmonium 2", {**LIMITS, "max_trees": "5"}, layout=LAYOUT + 1, raises_to=LAYOUT + 1)
+def test_more_shards_and_limits_that_are_new_are_written() -> None:
+    newer = Terms(8, "harmonium 2", {**LIMITS, "max_trees": "5"})
     assert mismatch(newer, RECORD) is None
-    assert changes(newer, RECORD) == {"shards": "8", "layout": str(LAYOUT + 1), "limit:max_trees": "5"}
+    assert changes(newer, RECORD) == {"shards": "8", "limit:max_trees": "5"}
     assert mismatch(replace(TERMS, limits=None), RECORD) is None
 
 
@@ -144,63 +110,6 @@ async def test_a_record_whose_reply_was_lost_is_written_once(store: Conversation
     assert record.revision == "1"
 
 
-@pytest.mark.parametrize("number", [1, 200, 255])
-async def test_a_store_of_the_release_before_is_recorded_with_all_its_shards_or_not_at_all(
-    store: ConversationHistoryStore, redis: Redis, prefix: str, number: int
-) -> None:
-    clock = f"{prefix}:{{{number:02x}}}:clock"
-    await redis.set(clock, 1)
-    with pytest.raises(
-        LayoutMismatch, match=f"turns in shard {number:02x}.*set HARMONIUM_SHARDS={number + 1}, or more"
-    ):
-        await layout_of(store, Terms(number)).agree()
-    assert not await redis.exists(f"{prefix}:{{00}}:store")
-    await layout_of(store, Terms(number + 1)).agree()
-    assert await redis.hget(f"{prefix}:{{00}}:store", "shards") == str(number + 1).encode()
-    await redis.delete(clock)
-
-
-async def test_a_store_that_was_used_is_raised_when_it_is_to_be_and_all_who_look_hear_of_it(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    await grow(store, "one")
-    heard: list[int] = []
-    one = layout_of(store, Terms(1))
-    one.recorded = heard.append
-    await one.agree()
-    assert heard == [FIRST]
-    await layout_of(store, Terms(1, raises_to=LAYOUT)).agree()
-    assert await redis.hget(f"{prefix}:{{00}}:store", "layout") == str(LAYOUT).encode()
-    await one.check()
-    await one.agree()
-    assert heard == [FIRST, LAYOUT, LAYOUT]
-    with pytest.raises(LayoutMismatch, match=f"has layout {LAYOUT}.*and this release knows layout {FIRST} at most"):
-        await layout_of(store, Terms(1, layout=FIRST)).agree()
-
-
-async def test_a_store_that_has_lost_its_record_is_written_by_the_first_layout(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    heard: list[int] = []
-    one = layout_of(store, Terms(1))
-    one.recorded = heard.append
-    await one.agree()
-    await redis.delete(f"{prefix}:{{00}}:store")
-    assert await one.check() is None
-    assert heard == [LAYOUT, FIRST]
-
-
-@pytest.mark.parametrize("number", [0, 3])
-async def test_a_store_is_used_once_any_shard_of_it_was(
-    store: ConversationHistoryStore, redis: Redis, prefix: str, number: int
-) -> None:
-    clock = f"{prefix}:{{{number:02x}}}:clock"
-    await redis.set(clock, 1)
-    await layout_of(store, TERMS).agree()
-    assert await redis.hget(f"{prefix}:{{00}}:store", "layout") == str(FIRST).encode()
-    await redis.delete(clock)
-
-
 async def test_a_mismatch_that_comes_while_a_process_runs_is_told_once(store: ConversationHistoryStore) -> None:
     told: list[str] = []
     one, other = layout_of(store, TERMS), layout_of(store, replace(TERMS, shards=5))
@@ -236,27 +145,23 @@ async def test_what_is_no_number_in_a_record_is_written_anew(
     await layout_of(store, TERMS).agree()
     record = await layout_of(store, TERMS).check()
     assert record is not None
-    assert (record.layout, record.shards) == (FIRST, 4)
+    assert (record.layout, record.shards) == (LAYOUT, 4)
 
 
+@pytest.mark.parametrize("fields", [{"shards": 2}, {"shards": 1, "layout": LAYOUT + 1}])
 async def test_fsck_judges_no_store_that_has_more_shards_or_a_later_layout(
-    store: ConversationHistoryStore, server_url: str, prefix: str
+    store: ConversationHistoryStore, redis: Redis, server_url: str, prefix: str, fields: dict[str, int]
 ) -> None:
-    for terms in (replace(TERMS, shards=2), replace(TERMS, layout=LAYOUT + 1, raises_to=LAYOUT + 1)):
-        await layout_of(store, terms).agree()
-        fsck = Fsck(connect(server_url), prefix=prefix)
-        with pytest.raises(LayoutMismatch):
-            async for _ in fsck.run():
-                pass
-        await fsck.close()
+    await redis.hset(f"{prefix}:{{00}}:store", mapping=fields)
+    fsck = Fsck(connect(server_url), prefix=prefix)
+    with pytest.raises(LayoutMismatch):
+        async for _ in fsck.run():
+            pass
+    await fsck.close()
 
 
-async def test_a_cluster_has_one_record_and_is_looked_through_on_all_nodes(cluster_url: str, prefix: str) -> None:
+async def test_a_cluster_has_one_record(cluster_url: str, prefix: str) -> None:
     store = ConversationHistoryStore(connect(cluster_url), prefix=prefix, shards=16)
-    for _ in range(64):
-        await store.append(TENANT, turn(store.new_id()))
-    with pytest.raises(LayoutMismatch, match="turns in shard"):
-        await layout_of(store, Terms(2)).agree()
     await layout_of(store, Terms(16)).agree()
     with pytest.raises(LayoutMismatch, match="the store has 16 shards"):
         await layout_of(store, Terms(2)).agree()

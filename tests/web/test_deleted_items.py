@@ -10,10 +10,6 @@ from openai import OpenAI
 from service.harmony.tokens import decode, encode, pack
 from service.settings.settings import Settings
 from store.codec import decode_response
-from store.history.conversations import Conversations
-from store.history.history import ConversationHistoryStore
-from store.redis.connection import connect
-from store.turn import Status, StoredMessage, Turn
 from tests.responses.test_in_conversation import ask, kinds, pausing
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.service.inside import answer, called, scripted, serving
@@ -336,23 +332,3 @@ async def test_what_is_left_keeps_its_tokens_so_that_the_engine_has_it_cached(se
     second, third = (list(generation.prompt) for generation in engine.generations[1:])
     common = next(at for at, (one, other) in enumerate(zip(second, third, strict=False)) if one != other)
     assert common > len(second) - 4
-
-
-async def test_an_item_of_an_older_release_is_not_deleted_half(settings: Settings) -> None:
-    async with serving(settings) as inside, inside.client() as client:
-        id = (await client.conversations.create()).id
-        store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
-        conversations = Conversations(store)
-        chain = await conversations.chain("default", id)
-        made = store.new_id(chain.tip)
-        item = f"msg_{made[5:]}8000"
-        said = b'[{"id":"%s","type":"message","role":"user","status":"completed","content":[]}]' % item.encode()
-        turn = Turn(made, chain.tip, Status.COMPLETED, (StoredMessage("user", b"abcd"),), b'{"output":[]}', said)
-        await conversations.hold("default", id, "one", 5.0)
-        await conversations.advance("default", id, turn, hold="one")
-        await store.close()
-        with pytest.raises(openai.BadRequestError) as refusal:
-            await client.conversations.items.delete(item, conversation_id=id)
-        assert refusal.value.param == "item_id"
-        assert "older release" in refusal.value.message
-        await client.conversations.items.create(id, items=[user("It is not held either.")])

@@ -32,7 +32,7 @@ from service.responses.rules import Rules
 from service.responses.service import Service
 from service.responses.templated import READ
 from service.steps import in_steps
-from store.errors import ItemsUntold, NotContinuable, NotFound, StoreUnconfirmed, TurnTooLarge
+from store.errors import NotContinuable, NotFound, StoreUnconfirmed, TurnTooLarge
 from store.history.conversations import by_hand
 from store.history.omissions import ERASED, omission, omitting, without_text
 from store.keys import OMISSION_MARK
@@ -122,33 +122,27 @@ async def add_items(
 async def omit_item(service: Service, joined: Joining, tenant: str, turns: Sequence[str], item_id: str) -> None:
     """Have a conversation, whose turns these are, go on without an item that one of them has.
 
-    Raises InvalidRequest for an item of a release that didn't note what it added, StoreError.
+    Raises StoreError.
     """
     conversations, place = service.conversations, _place_of(item_id)
     shown = msgspec.json.encode(Omitted(item_id))
     messages = await service.store.messages(tenant, place.response_id)
-    try:
-        note = omitting(place.response_id, messages, place.number)
-    except ItemsUntold:
-        raise _untold(item_id) from None
+    note = omitting(place.response_id, messages, place.number)
     turn = omission(conversations.new_turn_id(joined.id, OMISSION_MARK), turns[-1], note, shown)
     with _told_by_the_log(joined.id):
         await joined.add(turn)
 
 
 async def erase_item(service: Service, tenant: str, item_id: str) -> None:
-    """Take an item out of its turn, for all that continue that. Raises InvalidRequest, StoreError."""
+    """Take an item out of its turn, for all that continue that. Raises StoreError."""
     place = _place_of(item_id)
 
     def edit(messages: Messages, response: bytes, items: bytes) -> tuple[Messages, bytes, bytes]:
-        left = without_text(place.response_id, messages, place.number)
+        left = without_text(messages, place.number)
         left = tuple(ERASED if each.role == READ else each for each in left)  # its own has the item's text, too
         return left, *without_item(response, items, item_id)
 
-    try:
-        await service.store.redact(tenant, place.response_id, edit)
-    except ItemsUntold:
-        raise _untold(item_id) from None
+    await service.store.redact(tenant, place.response_id, edit)
 
 
 def _place_of(item_id: str) -> ids.Place:
@@ -156,15 +150,6 @@ def _place_of(item_id: str) -> ids.Place:
     if place is None:
         raise ValueError(f"{item_id} is no id of an item")
     return place
-
-
-def _untold(item_id: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"Item '{item_id}' was made by an older release, which did not note what it added, so it can't be deleted "
-        f"alone. Delete its response with 'erase', or begin a new conversation.",
-        code="invalid_value",
-        param="item_id",
-    )
 
 
 @contextmanager

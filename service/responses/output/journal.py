@@ -7,9 +7,8 @@
 Nearly all events are deltas of one item, which differ in their text and their number alone. The numbers of a log have
 no gaps, so whoever knows the last one knows all. Other events stay JSON: tools hold numbers that msgpack can't.
 The tokens that made the events stand beside them, so that another process can go on where this one died: whoever
-appends a batch has made both of them last, or neither. So do the outcomes of calls that the service ran, which no
-version before 3 has, and the text of what a model said that doesn't speak Harmony, which none before 4 has; a batch
-without any is one of version 2. Never change what a version means: add the next one.
+appends a batch has made both of them last, or neither. So do the outcomes of calls that the service ran, and the text
+of what a model said that doesn't speak Harmony. From 0.1.0 on never change what a version means: add the next one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +27,7 @@ from service.responses.output.usage import Cached
 from store.codec import check_version, squeeze, unsqueeze
 
 FORMAT = 4
-_WITH_PIECES, _WITH_OUTCOMES, _WITHOUT = bytes([FORMAT]), bytes([3]), bytes([2])
+"""The version of a batch's bytes."""
 
 ITEM_IDS_CACHED = 1024
 """Ids of items are written as bytes and read again and again."""
@@ -76,9 +75,9 @@ class _Written(msgspec.Struct, array_like=True, gc=False):
     tokens: bytes
     cached_tokens: Cached
     runs: list[_Deltas | bytes]
-    logprobs: list[TokenLogprobs] = []
-    outcomes: list[Outcome] = []
-    pieces: list[Piece] = []
+    logprobs: list[TokenLogprobs]
+    outcomes: list[Outcome]
+    pieces: list[Piece]
 
 
 _Maker = Callable[[str, int, str, int], Event]
@@ -127,8 +126,8 @@ def encode_batch(batch: Batch) -> bytes:
     if written and written[-1].sequence_number - written[0].sequence_number != len(written) - 1:
         raise ValueError(f"{len(written)} events that don't end with number {written[-1].sequence_number}")
     runs, logprobs, outcomes, pieces = _runs(written), list(batch.logprobs), list(batch.outcomes), list(batch.pieces)
-    version = _WITH_PIECES if pieces else _WITH_OUTCOMES if outcomes else _WITHOUT
-    return version + squeeze(_pack(_Written(batch.tokens, batch.cached_tokens, runs, logprobs, outcomes, pieces)))
+    made = _Written(batch.tokens, batch.cached_tokens, runs, logprobs, outcomes, pieces)
+    return bytes([FORMAT]) + squeeze(_pack(made))
 
 
 def _runs(batch: Iterable[Event]) -> list[_Deltas | bytes]:

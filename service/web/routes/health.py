@@ -37,7 +37,7 @@ async def health() -> HttpResponse:
 @router.get("/ready", summary="Can it serve?", operation_id="ready")
 async def ready(request: Request) -> HttpResponse:
     """Asks the store and the engine; 503 says which of them does not answer, that the store takes no writes, or that it
-    has more shards or a later layout than this process knows. A worker that is paused, as the engine was away, is no
+    has more shards or another layout than this process knows. A worker that is paused, as the engine was away, is no
     reason to send requests elsewhere."""
     service, worker = service_of(request), background_of(request).state
     store, engine = await asyncio.gather(_state(_check_store(service)), _state(service.engine.check()))

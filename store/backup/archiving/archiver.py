@@ -5,7 +5,7 @@ by a crash. An archiver reads what is noted, then the parts, then the turns, and
 it is there. Any number of archivers may do the same tree: one of them is late and begins again, or does it twice.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from store.archive.archive import Archive
@@ -17,8 +17,6 @@ from store.backup.archiving.passes import PASS_BYTES, Pass, Taken
 from store.backup.archiving.shards import begin_archive
 from store.backup.deletions import Deletions
 from store.backup.reading import ShardReader
-from store.backup.records import Saved
-from store.ids import tree_of
 from store.keys import Keyspace, ShardKeys, digits_of, id_of, shard_of
 from store.redis import scripts
 from store.redis.connection import Server
@@ -130,20 +128,7 @@ class Archiver:
             return news
 
         await self._keeping.change(tree.tenant, tree.root, news)
-        await self._lead_there(tree, taken.turns)
         return taken
-
-    async def _lead_there(self, tree: Due, turns: Sequence[Saved]) -> None:
-        """Have the ids of older releases, which say nothing of their tree, lead to it."""
-        own = tree_of(tree.root)
-        for place in {
-            tree_of(digits): digits for turn in turns if tree_of(digits := digits_of(turn.id)) != own
-        }.values():
-
-            async def news(index: Index) -> News:
-                return News(elsewhere=(id_of(tree.root),))
-
-            await self._keeping.change(tree.tenant, place, news)
 
 
 def _here(changes: Iterable[str]) -> list[str]:

@@ -22,13 +22,12 @@ NOWHERE = -1
 
 class News(msgspec.Struct, frozen=True):
     """What is new of a tree: turns as they are now, tombstones included; ids of those that were deleted, and whether
-    their messages were erased; the roots of trees that were deleted; and those of older trees whose turns lead here.
+    their messages were erased; and the roots of trees that were deleted.
     """
 
     turns: Sequence[Saved] = ()
     gone: Mapping[str, bool] = {}
     gone_trees: Sequence[str] = ()
-    elsewhere: Sequence[str] = ()
 
     @property
     def takes_away(self) -> bool:
@@ -52,15 +51,14 @@ class Merge:
         for id, erased in (*tombstones.items(), *news.gone.items()):
             self._gone[id] = erased or self._gone.get(id, False)
         gone_trees = tuple(dict.fromkeys((*index.gone_trees, *news.gone_trees)))
-        elsewhere = tuple(dict.fromkeys((*index.elsewhere, *news.elsewhere)))
         self._drop(_of_trees(self._entries, gone_trees))
         self._delete()
         self._drop(_unneeded(self._entries))
         self._new = self._places(index.filled or [0], part_bytes)
         stored = len(index.filled)
         parts = max(stored, 1, *(number + 1 for number in self._new))
-        self._head = Part((), parts, self._gone, gone_trees, elsewhere)
-        is_first_new = not stored or self._head != Part((), index.parts, index.gone, index.gone_trees, index.elsewhere)
+        self._head = Part((), parts, self._gone, gone_trees)
+        is_first_new = not stored or self._head != Part((), index.parts, index.gone, index.gone_trees)
         changed = (self._changed | self._new.keys()) - {NOWHERE}
         added = range(stored or 1, parts)
         first = [0] if is_first_new or 0 in changed else []

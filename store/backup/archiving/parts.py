@@ -24,6 +24,7 @@ import zstandard
 
 from store import codec
 from store.backup.records import Saved
+from store.dictionaries.shipped import NEWEST
 from store.errors import ArchiveDamaged, NewerFormat
 from store.ids import tree_of
 from store.keys import SHARD_DIGITS, checked_tenant
@@ -38,9 +39,6 @@ PART_BYTES = 1 << 20
 MOST_PART_BYTES = 256 << 20
 """How many bytes a value may come to: one turn alone may have more than PART_BYTES."""
 
-_DICTIONARY = codec.dictionary_of(codec.DICTIONARY_LAYOUT)
-"""Whoever reads an archive has it: no release without it knows what a part is."""
-
 _HEAD = MAGIC + bytes([VERSION])
 
 
@@ -49,15 +47,13 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
     The first part alone has the rest. `parts` is how many there are. `gone` has the ids of turns that were deleted, and
     whether their messages were erased: one that others continue is still there then, without its response.
-    `gone_trees` has the roots of trees that were deleted as a whole. `elsewhere` has the digits of roots of trees in
-    which turns may be that lead here.
+    `gone_trees` has the roots of trees that were deleted as a whole.
     """
 
     turns: tuple[Saved, ...] = ()
     parts: int = 1
     gone: dict[str, bool] = {}
     gone_trees: tuple[str, ...] = ()
-    elsewhere: tuple[str, ...] = ()
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
@@ -83,7 +79,6 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
     parts: int = 1
     gone: dict[str, bool] = {}
     gone_trees: tuple[str, ...] = ()
-    elsewhere: tuple[str, ...] = ()
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -106,7 +101,7 @@ def key_of(tenant: str, digits: str, number: int = 0) -> str:
 
 def encoded(part: Part) -> bytes:
     """The bytes of a part."""
-    return _HEAD + codec.squeeze(_encoder.encode(part), _DICTIONARY)
+    return _HEAD + codec.squeeze(_encoder.encode(part), NEWEST)
 
 
 def decoded(value: bytes) -> Part:
@@ -174,7 +169,6 @@ class Index:
         self.parts = 1
         self.gone: dict[str, bool] = {}
         self.gone_trees: tuple[str, ...] = ()
-        self.elsewhere: tuple[str, ...] = ()
 
     @property
     def held(self) -> int:
@@ -185,8 +179,7 @@ class Index:
         """Read the next part."""
         number = len(self.filled)
         if number == 0:
-            self.parts, self.gone = outline.parts, outline.gone
-            self.gone_trees, self.elsewhere = outline.gone_trees, outline.elsewhere
+            self.parts, self.gone, self.gone_trees = outline.parts, outline.gone, outline.gone_trees
         filled = 0
         for turn in outline.turns:
             if turn.id in self.entries:

@@ -20,10 +20,6 @@ from store.history.history import MAX_CHAIN_BYTES, MAX_DEPTH
 from store.keys import Keyspace, TurnKeys, digits_of, id_of
 from store.redis.connection import Server
 
-ELSEWHERE = 3
-"""In how many trees a turn of an older release is looked for: two lead to the same place by accident alone."""
-
-
 ASKED_AT_ONCE = 250
 """Of how many turns of a way it is asked at once whether they were deleted: less than a millisecond."""
 
@@ -47,13 +43,10 @@ class Way(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What a look at a tree found: the id of the root and the turns that were asked for, if they are there; else where
-    they may be.
-    """
+    """What a look at a tree found: the id of the root and the turns that were asked for, if they are there."""
 
     root: str
     turns: Sequence[Saved]
-    elsewhere: Sequence[str]
 
 
 class Retriever:
@@ -137,14 +130,10 @@ class Retriever:
         async def look(scan: Scan) -> _Look:
             path = await scan.path(id_of(digits), remains=remains)
             if path is None:
-                return _Look("", (), scan.index.elsewhere)
-            return _Look(path[0], await turns(scan, path), ())
+                return _Look("", ())
+            return _Look(path[0], await turns(scan, path))
 
-        found = await self._keeping.look(tenant, digits, look)
-        for root in found.elsewhere[:ELSEWHERE]:
-            if not found.turns:
-                found = await self._keeping.look(tenant, digits_of(root), look)
-        return found
+        return await self._keeping.look(tenant, digits, look)
 
     async def _way(self, scan: Scan, path: Sequence[str]) -> Sequence[Saved]:
         entries = [scan.index.entries[id] for id in path]

@@ -96,7 +96,7 @@ class Returner:
         commands: list[tuple[Argument, ...]] = []
         for turn in turns:
             keys = history.keyspace.turn(tenant, turn.id)
-            told = arguments_of(turn, history.dictionary) | {
+            told = arguments_of(turn) | {
                 "archived": archived.asked_ms,
                 "fence_ms": archived.fence_ms,
             }

@@ -77,7 +77,7 @@ async def _clear(archive: Archive, marks: Marks, old: float) -> None:
 
 
 async def _expire(archive: Archive, memory: Memory, tree: Listed, done: Expired) -> None:
-    first, etag = Part(), None
+    etag = None
     turns: list[str] = []
     tops: list[str] = []
     for number in sorted(tree.parts):
@@ -90,15 +90,14 @@ async def _expire(archive: Archive, memory: Memory, tree: Listed, done: Expired)
             done.unreadable += 1
             return
         if number == 0:
-            first, etag = part, stored.etag
+            etag = stored.etag
         turns += [digits_of(turn.id) for turn in part.turns]
         tops += [digits_of(turn.id) for turn in part.turns if turn.parent is None]
     tops = tops or turns[:1]
-    roots = [*tops, *(digits_of(id) for id in first.elsewhere)]
-    if await memory.has_any(tree.tenant, roots):
+    if await memory.has_any(tree.tenant, tops):
         done.in_memory += 1
         return
-    if etag is not None and (turns or first.elsewhere):
+    if etag is not None and turns:
         emptied = await archive.put(f"{tree.folder}0", encoded(Part()), only_if=etag)
         if emptied is None:  # somebody has it archived just now
             return

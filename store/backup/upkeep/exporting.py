@@ -13,11 +13,9 @@ import msgspec
 from store.archive.archive import Archive
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.parts import Part, decoded, folder_of
-from store.backup.archiving.retrieving import ELSEWHERE
 from store.backup.records import Saved
 from store.backup.upkeep.walking import Listed, listed_at, trees_of
 from store.errors import ArchiveDamaged, NewerFormat
-from store.keys import digits_of
 from store.turn import StoredMessage
 
 TOKEN_BYTES = 4
@@ -54,16 +52,10 @@ class Export:
                     yield _line(tree, turn)
 
     async def _around(self, digits: str) -> AsyncGenerator[Listed]:
-        """The tree with a turn; of an older release's, those to which its digits lead."""
+        """The tree with a turn."""
         tree = await listed_at(self._archive, folder_of(self._tenant, digits))
-        if tree is None:
-            return
-        yield tree
-        first = await self._part(tree, 0)
-        for root in first.elsewhere[:ELSEWHERE] if first else ():
-            other = await listed_at(self._archive, folder_of(self._tenant, digits_of(root)))
-            if other is not None:
-                yield other
+        if tree is not None:
+            yield tree
 
     async def _turns(self, tree: Listed) -> AsyncGenerator[Saved]:
         first = await self._part(tree, 0)

@@ -17,6 +17,7 @@ from store.embedded import EmbeddedServer
 from store.errors import BadBackup, DoesNotFit, LayoutMismatch, NewerFormat, NotFound, StoreFull
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 from store.jobs.jobs import Jobs
+from store.layout import Layout, Terms
 from store.redis.connection import connect
 from store.secret import shared_secret
 from tests.support.store.audit import dump, scores
@@ -72,32 +73,6 @@ async def test_what_is_restored_is_what_there_was(
     assert await second.items(TENANT, [ids["tombstone"], ids["tip"]]) == [NOTHING_LISTED, (b'{"text":"d"}', b'["d"]')]
     again = await back_up(server_url, f"{prefix}-2", file.with_suffix(".2"))
     assert (again.content, again.turns) == (end.content, end.turns)
-
-
-@pytest.mark.parametrize("layout", [1, 2])
-async def test_a_backup_outlives_packings_and_is_restored_as_the_store_is_written(
-    history: ConversationHistoryStore,
-    second: ConversationHistoryStore,
-    server_url: str,
-    prefix: str,
-    redis: Redis,
-    file: Path,
-    layout: int,
-) -> None:
-    ids: list[str] = []
-    for before in (1, 2):
-        history.follow_layout(before)
-        ids.append(history.new_id())
-        items = b'["%b"]' % (b"again " * 50)
-        await history.append(TENANT, msgspec.structs.replace(turn(ids[-1]), items=items))
-    end = await back_up(server_url, prefix, file)
-    if layout == 1:
-        await redis.hset(f"{prefix}-2:{{00}}:store", mapping={"layout": 1, "shards": 1})
-    await bring_back(server_url, f"{prefix}-2", file)
-    for id in ids:
-        blob = await redis.get(second.keyspace.turn(TENANT, id).key("response"))
-        assert (blob[0], await second.get(TENANT, id)) == (layout, b'{"text":"hello"}')
-    assert (await back_up(server_url, f"{prefix}-2", file.with_suffix(".2"))).content == end.content
 
 
 async def test_a_backup_changes_nothing_in_the_store(
@@ -409,8 +384,7 @@ async def test_a_store_with_more_shards_than_are_set_is_not_saved_in_part(
     server_url: str, prefix: str, file: Path
 ) -> None:
     store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=3)
-    for name in map(str, range(40)):
-        await grow(store, name)
+    await Layout(store.server, prefix, Terms(3)).agree()
     await store.close()
     with pytest.raises(LayoutMismatch):
         await back_up(server_url, prefix, file, shards=2)

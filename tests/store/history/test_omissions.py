@@ -5,14 +5,14 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from store.errors import ItemsUntold, NotFound
+from store.errors import NotFound
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.history.omissions import omission, omitting, without_text
 from store.keys import OMISSION_MARK
 from store.turn import Messages, Status, StoredMessage, Turn
 from tests.support.store.audit import dump
-from tests.support.store.sample import TENANT, turn
+from tests.support.store.sample import TENANT
 
 HELD_SECONDS = 60.0
 
@@ -91,14 +91,6 @@ async def test_an_item_without_messages_is_omitted_from_none(conversations: Conv
     assert await words(conversations, id) == ["a"]
 
 
-async def test_what_notes_no_items_is_not_cut(conversations: Conversations) -> None:
-    id = conversations.new_id()
-    await conversations.create(TENANT, id, turn(conversations.new_turn_id(id)), b"{}")
-    root = (await conversations.lineage(TENANT, id))[0]
-    with pytest.raises(ItemsUntold):
-        omitting(root, await conversations.history.messages(TENANT, root), 0)
-
-
 async def test_what_is_erased_is_gone_for_all_and_all_else_keeps_its_place(
     conversations: Conversations,
 ) -> None:
@@ -106,7 +98,7 @@ async def test_what_is_erased_is_gone_for_all_and_all_else_keeps_its_place(
     later = await add(conversations, id, "d")
     root = (await conversations.lineage(TENANT, id))[0]
     await omit(conversations, id, root, 2)
-    await conversations.history.redact(TENANT, root, lambda m, r, i: (without_text(root, m, 0), r, i))
+    await conversations.history.redact(TENANT, root, lambda m, r, i: (without_text(m, 0), r, i))
     assert await words(conversations, id) == ["b", "d"]
     aside = await conversations.history.chain(TENANT, later)
     assert [message.tokens.rstrip(b"\0") for message in aside.messages()] == [b"b", b"c", b"d"]
@@ -115,7 +107,7 @@ async def test_what_is_erased_is_gone_for_all_and_all_else_keeps_its_place(
 async def test_redactions_at_once_lose_none(conversations: Conversations) -> None:
     id = await begun(conversations, *map(str, range(6)))
     root = (await conversations.lineage(TENANT, id))[0]
-    edits = [lambda m, r, i, item=item: (without_text(root, m, item), r, i) for item in range(5)]
+    edits = [lambda m, r, i, item=item: (without_text(m, item), r, i) for item in range(5)]
     await asyncio.gather(*(conversations.history.redact(TENANT, root, edit) for edit in edits))
     assert await words(conversations, id) == ["5"]
 
@@ -127,7 +119,7 @@ async def test_what_was_redacted_can_be_deleted_and_erased_whole(
     made = await add(conversations, id, "a", "b")
     await add(conversations, id, "c")
     history = conversations.history
-    await history.redact(TENANT, made, lambda m, r, i: (without_text(made, m, 0), r, i))
+    await history.redact(TENANT, made, lambda m, r, i: (without_text(m, 0), r, i))
     await history.forget(TENANT, made)
     assert await words(conversations, id) == ["b", "c"]
     with pytest.raises(NotFound):

@@ -101,8 +101,6 @@ def test_the_operations_that_are_tried_are_all_there_are() -> None:
         "stored",
         "settle",
         "refuse_long",
-        "follow_layout",
-        "pack",
     }
     parts = {"chain_by", "find_by", "forget_by", "lineage_by", "redact_here", "at_hand"}  # of what the others are made
     assert public(ConversationHistoryStore) == HISTORY_OPERATIONS.keys() | pure | parts | {"close"}

@@ -29,12 +29,12 @@ ServerCommandsMixin.memory_usage = memory_usage
 class FlaglessOperation(Operation):
     """Sends scripts without their flags. They have other names then, so they are sent whole each time."""
 
-    async def _attempt(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
+    async def command(self, *args: Argument, at: Argument | None = None) -> Any:
         if args[0] == "EVAL":
             source = str(args[1])
             flags, _, rest = source.partition("\n")
             args = ("EVAL", rest if flags.startswith("#!") else source, *args[2:])
-        return await super()._attempt(args, at)
+        return await super().command(*args, at=at)
 
 
 def fake_server() -> Iterator[str]:

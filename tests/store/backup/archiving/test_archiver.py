@@ -13,10 +13,9 @@ from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
-from store.turn import Status, Turn
 from tests.support.archive.stored import Archived, lose, opened
 from tests.support.store.audit import complaints
-from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.sample import TENANT, grow, said
 
 FEW = Caps(responses=3)
 
@@ -178,17 +177,6 @@ async def test_a_conversation_is_archived_where_it_stands(archived: Archived) ->
     await conversations.create(TENANT, id, by_hand(first, None, ()), b"{}")
     await archived.archive_all()
     assert await archived.ids(id.replace("conv_", "resp_")) == [first, id.replace("conv_", "resp_")]
-
-
-async def test_ids_of_older_releases_lead_to_their_tree(archived: Archived) -> None:
-    ids = [f"resp_00{digit * 46}" for digit in "abc"]
-    for at, id in enumerate(ids):
-        await archived.store.append(TENANT, turn(id, ids[at - 1] if at else None, text=f"{at}"))
-    await archived.archive_all()
-    child = archived.store.new_id(ids[2])
-    await archived.store.append(TENANT, Turn(child, ids[2], Status.COMPLETED, (), b"{}"))
-    await archived.archive_all()
-    assert await archived.ids(child) == [*ids, child]
 
 
 async def test_turns_from_before_there_was_an_archive_go_with_their_descendants(

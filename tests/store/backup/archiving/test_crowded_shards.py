@@ -84,7 +84,7 @@ async def test_no_conversation_keeps_others_from_the_archive(archive: StoreArchi
     failures: list[str] = []
     archive.failed = lambda root, reason: failures.append(root)
     ids = [(await grow(archive.history, str(number)))[0] for number in range(8)]
-    no_text = encoded(Part(elsewhere=("resp_1",)))[:3] + codec.squeeze(packed(Part(elsewhere=("resp_1",))))
+    no_text = encoded(Part(gone_trees=("resp_1",)))[:3] + codec.squeeze(packed(Part(gone_trees=("resp_1",))))
     await archive.archive.put(key_of(TENANT, digits_of(ids[0])), no_text.replace(b"resp_1", b"resp\xff1"), only_if=None)
     large = Turn(archive.history.new_id(), None, Status.COMPLETED, (), b"{}", random.Random(1).randbytes(TOO_LARGE))
     await archive.history.append(TENANT, large)

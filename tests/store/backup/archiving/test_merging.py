@@ -208,7 +208,7 @@ def test_a_damaged_part_is_refused(value: bytes) -> None:
 
 
 def test_a_part_is_refused_by_name_whichever_of_its_bytes_is_damaged() -> None:
-    whole = encoded(Part(gone={"resp_1": True}, gone_trees=("resp_2",), elsewhere=("resp_3",)))
+    whole = encoded(Part(gone={"resp_1": True}, gone_trees=("resp_2",)))
     packed = codec.unsqueeze(whole[3:])
     damaged = [changed(whole, place) for place in range(3, len(whole))]
     damaged += [whole[:3] + codec.squeeze(changed(packed, place)) for place in range(len(packed))]
