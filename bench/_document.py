@@ -1,9 +1,9 @@
-"""docs/performance.md with the figures of now: below each command what it prints, and in front the table of `peers`.
+"""docs/performance.md with the figures of now: below each command its verdicts, and in front the table of `peers`.
 
     scripts/bench document [NAME ...]
 
 Runs the commands of the document one after the other, or those of the sections that are named, and writes each one's
-output into it as soon as it has ended. What people say of the figures stays theirs. All of it takes some hours, an hour
+verdicts into it as soon as it has ended. All other text and tables stay as people wrote them. All of it takes some hours, an hour
 of them `soak` and half of one `archive`, and wants a machine on which nothing else runs.
 """
 
@@ -23,10 +23,10 @@ DOCUMENT = ROOT / "docs/performance.md"
 
 _COMMAND = re.compile(
     r"```console\n\$ scripts/bench (?P<command>[^\n]+)\n```\n"
-    r"(\n<details>\n<summary>[^\n]*</summary>\n\n```text\n.*?\n```\n\n</details>\n)?",
+    r"(\n```text\n.*?\n```\n)?",
     re.DOTALL,
 )
-"""A command in the document, and what it printed when it ran for it the last time."""
+"""A command in the document, and its verdicts from the last time that it ran for it."""
 
 _SHORT = re.compile(r"(?<=<!-- of peers -->\n\n)(\|[^\n]*\n)+")
 """The table in front."""
@@ -38,17 +38,19 @@ def commands(text: str) -> list[str]:
 
 
 def written(text: str, command: str, told: str, where: str) -> str:
-    """The document with what a command told, and `where`: when, of what, and on which machine."""
+    """The document with the verdicts of a command's output, below `where`: when, of what, and on which machine."""
+    name = command.split()[0]
+    verdicts = [line for line in told.splitlines() if line.startswith(f"{name}: ") or "(target" in line]
 
     def one(found: re.Match[str]) -> str:
         if found["command"] != command:
             return found[0]
         fence = f"```console\n$ scripts/bench {command}\n```\n"
-        return f"{fence}\n<details>\n<summary>{where}</summary>\n\n```text\n{told.strip()}\n```\n\n</details>\n"
+        return f"{fence}\n```text\n" + "\n".join([where, *verdicts]) + "\n```\n"
 
     text = _COMMAND.sub(one, text)
     rows = [line for line in told.splitlines() if line.startswith("| ")]
-    if command.split()[0] == "peers" and rows:
+    if name == "peers" and rows:
         text = _SHORT.sub(lambda _: "".join(f"{row}\n" for row in rows), text)
     return text
 
