@@ -3,8 +3,8 @@
     scripts/bench document [NAME ...]
 
 Runs the commands of the document one after the other, or those of the sections that are named, and writes each one's
-verdicts into it as soon as it has ended. All other text and tables stay as people wrote them. All of it takes some hours, an hour
-of them `soak` and half of one `archive`, and wants a machine on which nothing else runs.
+verdicts into it as soon as it has ended. All other text and tables stay as people wrote them. All of it takes some
+hours, an hour of them `soak` and half of one `archive`, and wants a machine on which nothing else runs.
 """
 
 import argparse

@@ -40,6 +40,7 @@ ADDRESS = "http://localhost:8000"
 NEXT = "----- next block -----"
 TOUR = "docs/tour.md"
 LIFECYCLE = "docs/lifecycle.md"
+TOOLS = "docs/tools.md"
 MODEL = "gpt-oss-20b"
 DATE = "2026-11-20"
 WORDS = ("My name is Ada.", "What is my name?")
@@ -149,26 +150,26 @@ def test_every_kind_of_route_has_its_row_in_readme(service: str) -> None:
 
 @pytest.fixture(scope="module")
 def equipped(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """The address of a service with tools, started as README says, in a folder with what a checkout has."""
+    """The address of a service with tools, started as its page says, in a folder with what a checkout has."""
     folder = tmp_path_factory.mktemp("equipped")
-    first = blocks(section(read("docs/mcp.md"), "A first server"))
+    first = blocks(section(read(TOOLS), "A first server"))
     for name, label in (("maths.py", "python"), ("mcp.toml", "toml")):
         (folder / name).write_text(next(each.text for each in first if each.label == label))
     (folder / ".venv").symlink_to(sys.prefix)
     (folder / "docs").symlink_to(ROOT / "docs")
-    command = next(each.text for each in blocks(tools_in_readme()) if each.label == "console")
+    command = next(each.text for each in blocks(hosted_tools()) if each.label == "console")
     told = dict(word.split("=") for word in command.removeprefix("$ ").removesuffix(" scripts/serve").split())
     with serving(folder, told) as url:
         yield url
 
 
-def tools_in_readme() -> str:
-    """What README says of tools that the service runs."""
-    return section(read("README.md"), "Tools that the service runs")
+def hosted_tools() -> str:
+    """The example of tools that the service runs."""
+    return section(read(TOOLS), "Tools that the service runs")
 
 
-def test_the_tools_of_readme_run(equipped: str) -> None:
-    ((code, printed),) = shown(tools_in_readme(), "python")
+def test_the_tools_of_the_example_run(equipped: str) -> None:
+    ((code, printed),) = shown(hosted_tools(), "python")
     (made, _), *_ = shown(quick_start(), "python")
     before = made.partition("\n\nfirst = ")[0]
     assert shows(printed, run([sys.executable, "-c", f"{before}\n{code}"], equipped).rstrip("\n"))
