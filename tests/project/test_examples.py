@@ -129,7 +129,7 @@ def test_the_shell_parts_print_what_is_shown(service: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "count"), [("README.md", 5), (TOUR, 10), ("docs/conversations.md", 5), ("docs/websocket.md", 2)]
+    ("document", "count"), [("README.md", 1), (TOUR, 10), ("docs/conversations.md", 5), ("docs/websocket.md", 2)]
 )
 def test_the_python_parts_print_what_is_shown(service: str, document: str, count: int) -> None:
     pasted = shown(quick_start() if document == "README.md" else read(document), "python")
