@@ -1,4 +1,4 @@
-"""docs/performance.md with the figures of now: below each command its verdicts, and in front the table of `peers`.
+"""docs/performance.md with the figures of now: behind each command its verdicts, and in front the table of `peers`.
 
     scripts/bench document [NAME ...]
 
@@ -21,11 +21,7 @@ from platform import machine, python_version
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs/performance.md"
 
-_COMMAND = re.compile(
-    r"```console\n\$ scripts/bench (?P<command>[^\n]+)\n```\n"
-    r"(\n```text\n.*?\n```\n)?",
-    re.DOTALL,
-)
+_COMMAND = re.compile(r"^```console\n\$ scripts/bench (?P<command>[^\n]+)\n.*?^```\n", re.DOTALL | re.MULTILINE)
 """A command in the document, and its verdicts from the last time that it ran for it."""
 
 _SHORT = re.compile(r"(?<=<!-- of peers -->\n\n)(\|[^\n]*\n)+")
@@ -45,8 +41,7 @@ def written(text: str, command: str, told: str, where: str) -> str:
     def one(found: re.Match[str]) -> str:
         if found["command"] != command:
             return found[0]
-        fence = f"```console\n$ scripts/bench {command}\n```\n"
-        return f"{fence}\n```text\n" + "\n".join([where, *verdicts]) + "\n```\n"
+        return "\n".join(["```console", f"$ scripts/bench {command}", where, *verdicts, "```\n"])
 
     text = _COMMAND.sub(one, text)
     rows = [line for line in told.splitlines() if line.startswith("| ")]

@@ -32,11 +32,10 @@ $ scripts/bench start --check
 
 def with_verdicts(when: str, *verdicts: str) -> str:
     """The document with verdicts of `peers`."""
-    block = "```text\n" + "\n".join([when, *verdicts]) + "\n```\n"
-    return DOCUMENT.replace("peers --check\n```\n", f"peers --check\n```\n\n{block}")
+    return DOCUMENT.replace("peers --check\n", "".join(f"{line}\n" for line in ("peers --check", when, *verdicts)))
 
 
-def test_the_verdicts_of_a_command_are_written_below_it_and_the_table_in_front() -> None:
+def test_the_verdicts_of_a_command_are_written_behind_it_and_the_table_in_front() -> None:
     assert commands(DOCUMENT) == ["peers --check", "start --check"]
     met, table = "met: a: 1 (target <= 2)", "| What | ours |\n| --- | --- |\n| creates | 2 |"
     once = written(DOCUMENT, "peers --check", f"{table}\n\n  1.0 ms\n{met}\n", "today")
@@ -51,7 +50,7 @@ def test_the_document_is_one_that_can_be_written() -> None:
     assert text.count("$ scripts/bench ") == len(commands(text))
     for command in commands(text):
         again = written(text, command, "met: all (target 1)\n| a | b |", "on a day")
-        assert f"$ scripts/bench {command}\n```\n\n```text\non a day\nmet: all (target 1)\n```\n" in again
+        assert f"```console\n$ scripts/bench {command}\non a day\nmet: all (target 1)\n```\n" in again
         assert ("| a | b |\n\n## peers" in again) == command.startswith("peers")
 
 
