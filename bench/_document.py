@@ -1,10 +1,10 @@
-"""docs/performance.md with the figures of now: below each command what it prints, and in front the table of `peers`.
+"""docs/performance.md with the figures of now: behind each command its verdicts, and in front the table of `peers`.
 
     scripts/bench document [NAME ...]
 
 Runs the commands of the document one after the other, or those of the sections that are named, and writes each one's
-output into it as soon as it has ended. What people say of the figures stays theirs. All of it takes some hours, an hour
-of them `soak` and half of one `archive`, and wants a machine on which nothing else runs.
+verdicts into it as soon as it has ended. All other text and tables stay as people wrote them. All of it takes some
+hours, an hour of them `soak` and half of one `archive`, and wants a machine on which nothing else runs.
 """
 
 import argparse
@@ -21,12 +21,8 @@ from platform import machine, python_version
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs/performance.md"
 
-_COMMAND = re.compile(
-    r"```console\n\$ scripts/bench (?P<command>[^\n]+)\n```\n"
-    r"(\n<details>\n<summary>[^\n]*</summary>\n\n```text\n.*?\n```\n\n</details>\n)?",
-    re.DOTALL,
-)
-"""A command in the document, and what it printed when it ran for it the last time."""
+_COMMAND = re.compile(r"^```console\n\$ scripts/bench (?P<command>[^\n]+)\n.*?^```\n", re.DOTALL | re.MULTILINE)
+"""A command in the document, and its verdicts from the last time that it ran for it."""
 
 _SHORT = re.compile(r"(?<=<!-- of peers -->\n\n)(\|[^\n]*\n)+")
 """The table in front."""
@@ -38,17 +34,18 @@ def commands(text: str) -> list[str]:
 
 
 def written(text: str, command: str, told: str, where: str) -> str:
-    """The document with what a command told, and `where`: when, of what, and on which machine."""
+    """The document with the verdicts of a command's output, below `where`: when, of what, and on which machine."""
+    name = command.split()[0]
+    verdicts = [line for line in told.splitlines() if line.startswith(f"{name}: ") or "(target" in line]
 
     def one(found: re.Match[str]) -> str:
         if found["command"] != command:
             return found[0]
-        fence = f"```console\n$ scripts/bench {command}\n```\n"
-        return f"{fence}\n<details>\n<summary>{where}</summary>\n\n```text\n{told.strip()}\n```\n\n</details>\n"
+        return "\n".join(["```console", f"$ scripts/bench {command}", where, *verdicts, "```\n"])
 
     text = _COMMAND.sub(one, text)
     rows = [line for line in told.splitlines() if line.startswith("| ")]
-    if command.split()[0] == "peers" and rows:
+    if name == "peers" and rows:
         text = _SHORT.sub(lambda _: "".join(f"{row}\n" for row in rows), text)
     return text
 

@@ -37,14 +37,14 @@ from tests.support.deploy.manifests import (
     secret_keys,
     with_component,
 )
-from tests.support.documents import blocks, read
+from tests.support.documents import blocks, read, section
 from tests.support.ports import free_port
 from tests.support.service.process import HARMONIUM, MODEL
 from tests.support.waiting import wait_until
 
 OVERLAYS = ("base", "demo", "vllm", "scaled")
 VERSIONS = ("1.30", "1.33", "1.37")
-"""Releases of Kubernetes whose schemas the manifests have to fit, the oldest named in docs/kubernetes.md."""
+"""Releases of Kubernetes whose schemas the manifests have to fit, the oldest named in docs/deploy.md."""
 
 SECRET = {"api-keys": "acme:sk-acme-0123456789", "metrics-key": "sk-metrics-0123456789", "redis-password": "marmalade"}
 START_SECONDS = 30.0
@@ -207,12 +207,13 @@ def test_harmonium_asks_each_vllm_by_its_own_name() -> None:
 
 def test_the_document_makes_the_secret_that_the_manifests_ask_for() -> None:
     asked = set().union(*map(secret_keys, pods(manifest for _, manifest in plain_files())))
-    shown = "\n".join(text for label, text in blocks(read("docs/kubernetes.md")) if label == "console")
+    page = section(read("docs/deploy.md"), "Kubernetes")
+    shown = "\n".join(text for label, text in blocks(page) if label == "console")
     assert set(re.findall(r"--from-literal=([\w-]+)=", shown)) == asked
 
 
 def test_the_document_has_every_file() -> None:
-    text = read("docs/kubernetes.md")
+    text = section(read("docs/deploy.md"), "Kubernetes")
     names = {str(path.relative_to(ROOT)) for path in FOLDER.rglob("*.yaml") if path.name != "kustomization.yaml"}
     assert {name for name in names if name not in text} == set()
 

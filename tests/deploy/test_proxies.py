@@ -1,4 +1,4 @@
-"""docs/proxies.md: each block in the real server, before a real service: what it streams, lets through and stops."""
+"""docs/deploy.md: each block in the real server, before a real service: what it streams, lets through and stops."""
 
 import json
 import re

@@ -98,12 +98,6 @@ def test_every_setting_has_its_row_as_its_description_says() -> None:
     assert [line for line in text.splitlines() if line.startswith("| `HARMONIUM_")] == settings_table()
 
 
-def test_the_settings_that_readme_shows_are_the_same_rows() -> None:
-    shown = [line for line in read("README.md").splitlines() if line.startswith("| `HARMONIUM_")]
-    assert len(shown) > 5
-    assert set(shown) <= set(settings_table())
-
-
 def test_writing_the_rows_of_settings_anew_changes_nothing_else() -> None:
     for document in DOCUMENTS:
         assert with_settings(document) == document.read_text(), f"{document}: run: python -m tests.support.documents"
@@ -112,7 +106,7 @@ def test_writing_the_rows_of_settings_anew_changes_nothing_else() -> None:
 
 
 def test_readme_is_short() -> None:
-    assert len(read("README.md").splitlines()) <= 250
+    assert len(read("README.md").splitlines()) < 150
 
 
 def test_every_setting_that_a_document_names_exists() -> None:

@@ -1,4 +1,4 @@
-"""`scripts/bench document`: what the benchmarks print, in the document that has their commands."""
+"""`scripts/bench document`: the verdicts of the benchmarks, in the document that has their commands."""
 
 from pathlib import Path
 from subprocess import CalledProcessError, check_call
@@ -30,19 +30,18 @@ $ scripts/bench start --check
 """
 
 
-def with_output(told: str, when: str) -> str:
-    """The document with what `peers` told."""
-    fold = f"<details>\n<summary>{when}</summary>\n\n```text\n{told}\n```\n\n</details>\n"
-    return DOCUMENT.replace("peers --check\n```\n", f"peers --check\n```\n\n{fold}")
+def with_verdicts(when: str, *verdicts: str) -> str:
+    """The document with verdicts of `peers`."""
+    return DOCUMENT.replace("peers --check\n", "".join(f"{line}\n" for line in ("peers --check", when, *verdicts)))
 
 
-def test_what_a_command_prints_is_written_below_it_and_the_table_in_front() -> None:
+def test_the_verdicts_of_a_command_are_written_behind_it_and_the_table_in_front() -> None:
     assert commands(DOCUMENT) == ["peers --check", "start --check"]
-    table = "| What | ours |\n| --- | --- |\n| creates | 2 |"
-    once = written(DOCUMENT, "peers --check", f"{table}\n\nmet: a\n", "today")
-    assert once == with_output(f"{table}\n\nmet: a", "today").replace("| creates | 1 |", "| creates | 2 |", 1)
-    twice = written(once, "peers --check", "met: b", "tomorrow")
-    assert twice == with_output("met: b", "tomorrow").replace("| creates | 1 |", "| creates | 2 |", 1)
+    met, table = "met: a: 1 (target <= 2)", "| What | ours |\n| --- | --- |\n| creates | 2 |"
+    once = written(DOCUMENT, "peers --check", f"{table}\n\n  1.0 ms\n{met}\n", "today")
+    assert once == with_verdicts("today", met).replace("| creates | 1 |", "| creates | 2 |", 1)
+    twice = written(once, "peers --check", "peers: all met", "tomorrow")
+    assert twice == with_verdicts("tomorrow", "peers: all met").replace("| creates | 1 |", "| creates | 2 |", 1)
     assert commands(twice) == commands(DOCUMENT)
 
 
@@ -50,8 +49,8 @@ def test_the_document_is_one_that_can_be_written() -> None:
     text = PERFORMANCE.read_text()
     assert text.count("$ scripts/bench ") == len(commands(text))
     for command in commands(text):
-        again = written(text, command, "met: all\n| a | b |", "on a day")
-        assert "<summary>on a day</summary>\n\n```text\nmet: all" in again
+        again = written(text, command, "met: all (target 1)\n| a | b |", "on a day")
+        assert f"```console\n$ scripts/bench {command}\non a day\nmet: all (target 1)\n```\n" in again
         assert ("| a | b |\n\n## peers" in again) == command.startswith("peers")
 
 
@@ -62,12 +61,12 @@ def test_a_command_that_fails_is_told_and_the_others_are_written(tmp_path: Path)
     def run(command: str) -> str:
         if command.startswith("peers"):
             raise CalledProcessError(2, command)
-        return "missed: a start\n"
+        return "start: 2 s\n"
 
     assert rewrite([], run, document) == ["peers --check"]
-    assert "missed: a start" in document.read_text()
-    assert rewrite(["start"], lambda _: "met: a start", document) == []
-    assert "missed" not in document.read_text()
+    assert "start: 2 s" in document.read_text()
+    assert rewrite(["start"], lambda _: "start: 1 s", document) == []
+    assert "start: 2 s" not in document.read_text()
 
 
 def test_a_commit_is_dirty_by_what_is_measured_and_not_by_what_was_written(tmp_path: Path) -> None:

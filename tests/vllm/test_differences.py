@@ -1,7 +1,5 @@
 """The differences from vLLM's prompts: each is documented, shown by a request, and does what it says. Needs no vLLM."""
 
-from collections.abc import Iterable
-
 import pytest
 
 from service.api.request import read_create
@@ -11,17 +9,10 @@ from service.steps import in_one_go
 from tests.support.documents import block, read, rows, section
 from tests.support.responses.requests import DATE, ENVELOPES, IDENTITY, LIMITS
 from tests.support.responses.samples import harmony
-from tests.support.vllm.corpus import CONTINUED, CORPUS, REFUSED_BY_US, REFUSED_BY_VLLM
+from tests.support.vllm.corpus import CONTINUED, CORPUS
 from tests.support.vllm.differences import DIFFERENCES, READ, WRITTEN, messages, spelled, written
 
 DOCUMENT = "docs/harmony.md"
-TABLES = {
-    "Differences from vLLM's own prompts": DIFFERENCES,
-    "What vLLM doesn't render": REFUSED_BY_VLLM,
-    "What is refused here": REFUSED_BY_US,
-}
-"""The names that stand first in the rows under each heading."""
-
 FUNCTION = "<|start|>developer<|message|># Tools\n\ntype f = (_: {\n"
 CALLS = "<|start|>assistant to=functions.f<|message|>{}<|call|><|start|>assistant to=functions.g<|message|>{}<|call|>"
 WRITINGS = {
@@ -50,11 +41,9 @@ WRITINGS = {
 """A message as vLLM writes it, and as we do."""
 
 
-@pytest.mark.parametrize(("heading", "names"), TABLES.items(), ids=TABLES.keys())
-def test_the_document_has_a_row_for_each_and_no_other(heading: str, names: Iterable[str]) -> None:
-    assert [row[0] for row in rows(section(read(DOCUMENT), heading)) if row[0] not in ("Difference", "Request")] == [
-        *names
-    ]
+def test_the_document_has_a_row_for_each_difference_and_no_other() -> None:
+    shown = rows(section(read(DOCUMENT), "Differences from vLLM's own prompts"))
+    assert [row[0] for row in shown] == [*DIFFERENCES]
 
 
 def test_the_document_shows_a_real_prompt() -> None:

@@ -3,8 +3,8 @@ tool is given, and what of its answer is shown and told.
 
     queries of the model, options of the request ─▶ the server's tool ─▶ results ─▶ outcome
 
-docs/mcp.md has the contract. The model chooses its queries and nothing else: which stores are searched is the request's
-to say. A search only reads, so it is made again where nobody knows whether it was.
+docs/tools.md has the contract. The model chooses its queries and nothing else: the request says which stores are
+searched. A search only reads, so it is made again where nobody knows whether it was.
 """
 
 import logging

@@ -395,8 +395,8 @@ async def test_a_client_that_keeps_its_conversation_sends_the_call_back(searchin
 
 
 def library_in_the_document() -> str:
-    """The example of a server that docs/mcp.md has."""
-    return next(each.text for each in blocks(section(read("docs/mcp.md"), "file_search")) if each.label == "python")
+    """The example of a server that docs/tools.md has."""
+    return next(each.text for each in blocks(section(read("docs/tools.md"), "file_search")) if each.label == "python")
 
 
 async def test_the_server_of_the_document_searches_folders(settings: Settings, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from store.errors import ArchiveRefused, ArchiveUnavailable, Unsupported
 from tests.support import ROOT
 from tests.support.archive import servers
 from tests.support.archive.opened import Place, new_name, opened
-from tests.support.documents import block
 
 SECRET = "hunter2"
 HASTY = Bounds(total_seconds=1.5, request_seconds=0.6, connect_seconds=0.4)
@@ -132,9 +131,3 @@ async def test_a_server_that_is_gone_is_unavailable(url: str) -> None:
         with pytest.raises(ArchiveUnavailable) as told:
             await archive.get("v1/x")
     assert told.value.reason
-
-
-def test_the_example_of_the_document_runs_as_it_stands(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", "-c", block("docs/archive.md", "python")]
-    told = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
-    assert (told.stdout, told.stderr) == ("['v1/0a/default/00ff/0']\n", "")

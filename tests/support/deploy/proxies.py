@@ -1,4 +1,4 @@
-"""Real proxies with the blocks of docs/proxies.md, each in front of one service and of an address where nobody is.
+"""Real proxies with the blocks of docs/deploy.md, each in front of one service and of an address where nobody is.
 
 What is put into a block are its addresses and its certificate; around it goes what keeps the server in its folder.
 Never repair a block here: repair the page.
@@ -21,7 +21,7 @@ from tests.support.documents import block
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
-PAGE = "docs/proxies.md"
+PAGE = "docs/deploy.md"
 NAME = "localhost"
 START_SECONDS = 15.0
 STOP_SECONDS = 15.0

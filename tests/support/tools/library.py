@@ -1,5 +1,5 @@
 """An MCP server whose tools stand for `file_search`, in a process of its own: one that keeps to the contract of
-docs/mcp.md, but for what a query asks of it, and others that don't.
+docs/tools.md, but for what a query asks of it, and others that don't.
 
 What each call was given is noted, for tests to read.
 """
