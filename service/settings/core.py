@@ -57,7 +57,7 @@ ENGINE_NAMES = {
 """What such an engine is called."""
 
 LIMITS = (
-    *(f"max_{what}_per_1_{window}" for window in ("minute", "day", "month") for what in ("requests", "tokens")),
+    *(f"max_{what}_per_1_{window}" for window in ("minute", "month") for what in ("requests", "tokens")),
     "max_parallel_responses",
 )
 """What may be limited of a tenant: OpenAI's names of rate limits, and others like them."""
@@ -124,7 +124,7 @@ class CoreSettings(BaseSettings):
     """The most keys, and the most service accounts, of a project."""
     tenant_limits: Annotated[dict[str, int], NoDecode] = {}
     """What each tenant may have that no administrator has given another limit, comma-separated, such as
-    max_requests_per_1_minute=60,max_tokens_per_1_day=1000000. docs/tenants.md names all. Empty is no limit."""
+    max_requests_per_1_minute=60,max_tokens_per_1_month=1000000. docs/tenants.md names all. Empty is no limit."""
     audit_entries: int = Field(100_000, ge=2, le=10_000_000)
     """How many entries the audit log has, some 700 bytes each: half of them of administrators, half of tenants. Where a
     half is full the oldest goes, of the tenant that has the most."""

@@ -10,10 +10,10 @@ import msgspec
 
 from service.commands.doctor import server_url
 from service.responses.service import open_directory, open_store
-from service.settings.core import LIMITS
 from service.settings.settings import Settings
 from service.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, Wanted, page_of_entries
 from service.tenants.directory import ChangedProject, Directory, Listed, Wish
+from service.tenants.limits import Limit
 from service.tenants.models import ALL, ModelPermissions
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, Asked, usage_of
@@ -103,24 +103,14 @@ async def permit_models(directory: Directory, id: str, permissions: ModelPermiss
     return _models(await directory.permit_models(ACTOR, id, permissions))
 
 
-async def limits(directory: Directory, id: str) -> list[Row]:
-    """What limits a project, by model."""
+async def limits(directory: Directory, id: str) -> Row:
+    """What limits a project."""
     return _limits(await directory.project(id))
 
 
-async def limit(directory: Directory, id: str, model: str, wished: Mapping[str, int | None] | None) -> list[Row]:
-    """What limits a project from now on, with what is `wished` of a model; with None it has none of that."""
-    return _limits(await directory.limit(ACTOR, id, model, wished))
-
-
-def each_limit(rows: list[Row]) -> list[Row]:
-    """A row for each limit that there is."""
-    return [
-        {"model": row["model"], "limit": name, "most": row[name]}
-        for row in rows
-        for name in LIMITS
-        if row[name] is not None
-    ]
+async def limit(directory: Directory, id: str, wished: Mapping[str, int | None] | None) -> Row:
+    """What limits a project from now on, with what is `wished`; with None it has no limit of its own."""
+    return _limits(await directory.limit(ACTOR, id, wished))
 
 
 async def keys(directory: Directory, project: str) -> list[Row]:
@@ -255,8 +245,8 @@ def _project(project: Project) -> Row:
     }
 
 
-def _limits(project: Project) -> list[Row]:
-    return [{"model": model, **msgspec.structs.asdict(limit)} for model, limit in sorted(project.limits.items())]
+def _limits(project: Project) -> Row:
+    return msgspec.structs.asdict(project.limit or Limit())
 
 
 def _models(project: Project) -> Row:
