@@ -29,7 +29,7 @@ from service.responses.prepare import prepared_below
 from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.service import Caller, Service
 from service.tenants.limiter import Reservation
-from service.tenants.limits import NO_LIMITS, Allowance
+from service.tenants.limits import Allowance
 from store.errors import StoreError, StoreUnavailable
 from store.jobs.model import Steer, Successor
 from store.turn import Chain
@@ -81,9 +81,9 @@ async def _reserved(service: Service, caller: Caller, plan: Plan) -> AsyncGenera
     """What a successor may take of the limits of its project, and of the key that asked for the first response, as they
     are now. Raises ApiError 429, StoreUnavailable.
     """
-    limits = NO_LIMITS if caller.project is None else caller.project.limits
+    own = None if caller.project is None else caller.project.limit
     key = await service.directory.find_key(caller.tenant, caller.key) if caller.key else None
-    allowance = Allowance(caller.tenant, limits, caller.key, None if key is None else key.limit)
+    allowance = Allowance(caller.tenant, own, caller.key, None if key is None else key.limit)
     asked = plan.generation
     async with service.limiter.reserved(
         allowance, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens, succeeds=True

@@ -143,25 +143,22 @@ def permit_models(
 @projects.command("limits")
 def limit_project(
     project: Project,
-    model: Annotated[
-        str, typer.Option("--model", metavar="MODEL", help="Of which model, by its first name; `all` is all together.")
-    ] = "all",
     wished: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="LIMIT=N",
-            help="Change one, such as max_tokens_per_1_day=100000, or =none for no limit; several times for several.",
+            help="Change one, such as max_tokens_per_1_month=100000, or =none for no limit; several times for several.",
         ),
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", metavar="", help="Take away all of the model's limits.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", metavar="", help="Take away all of its limits.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what limits a project, or change that: requests and tokens in a minute, a day and a month, and how many
+    """Show what limits a project, or change that: requests and tokens in a minute and in a month, and how many
     responses at once. What isn't set stays as it is.
 
-    Limits are max_requests_per_1_minute, max_tokens_per_1_minute, the same of 1_day and 1_month, and
-    max_parallel_responses. Where a project has none of its own, HARMONIUM_TENANT_LIMITS holds, which isn't shown here.
+    Limits are max_requests_per_1_minute, max_tokens_per_1_minute, the same of 1_month, and max_parallel_responses.
+    Where a project has none of its own, HARMONIUM_TENANT_LIMITS holds, which isn't shown here.
     """
     if wished and clear:
         _fail("only one of --set and --clear makes sense", EXIT_FAILURE)
@@ -170,12 +167,11 @@ def limit_project(
     def limit(directory: Directory) -> Awaitable[Any]:
         if limits == {}:
             return directory.project(project)
-        return directory.limit(work.ACTOR, project, _name(model), limits)
+        return directory.limit(work.ACTOR, project, limits)
 
-    rows = work.limit_rows(_run(limit))
-    if not as_json:
-        rows = work.each_limit(rows)
-    _print(rows, ("model", "limit", "most"), as_json)
+    found = work.limit_row(_run(limit))
+    rows = [found] if as_json else [{"limit": name, "most": most} for name, most in found.items() if most is not None]
+    _print(rows, ("limit", "most"), as_json)
 
 
 @keys.command("list")

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from service.settings.core import LIMITS
 from service.settings.settings import Settings
 from service.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, Wanted, page_of_entries
 from service.tenants.directory import Directory, Listed, Wish
+from service.tenants.limits import Limit
 from service.tenants.models import ALL
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, Asked, usage_of
@@ -69,16 +69,6 @@ async def projects(directory: Directory, *, archived: bool) -> list[Row]:
     """All projects."""
     found = await _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
     return [project_row(each) for each in found]
-
-
-def each_limit(rows: list[Row]) -> list[Row]:
-    """A row for each limit that there is."""
-    return [
-        {"model": row["model"], "limit": name, "most": row[name]}
-        for row in rows
-        for name in LIMITS
-        if row[name] is not None
-    ]
 
 
 async def keys(directory: Directory, project: str) -> list[Row]:
@@ -202,9 +192,9 @@ def project_row(project: Project) -> Row:
     }
 
 
-def limit_rows(project: Project) -> list[Row]:
-    """What limits a project, by model."""
-    return [{"model": model, **msgspec.structs.asdict(limit)} for model, limit in sorted(project.limits.items())]
+def limit_row(project: Project) -> Row:
+    """What limits a project."""
+    return msgspec.structs.asdict(project.limit or Limit())
 
 
 def models_row(project: Project) -> Row:

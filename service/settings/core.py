@@ -58,7 +58,7 @@ ENGINE_NAMES = {
 """What such an engine is called."""
 
 LIMITS = (
-    *(f"max_{what}_per_1_{window}" for window in ("minute", "day", "month") for what in ("requests", "tokens")),
+    *(f"max_{what}_per_1_{window}" for window in ("minute", "month") for what in ("requests", "tokens")),
     "max_parallel_responses",
 )
 """What may be limited of a tenant: OpenAI's names of rate limits, and others like them."""
@@ -169,7 +169,7 @@ class CoreSettings(BaseSettings):
     """The most projects in the store, archived ones among them, and the most keys of administrators."""
     tenant_limits: Annotated[dict[str, int], NoDecode] = {}
     """What each tenant may have that no administrator has given another limit, comma-separated, such as
-    max_requests_per_1_minute=60,max_tokens_per_1_day=1000000. docs/tenants.md names all. Empty is no limit."""
+    max_requests_per_1_minute=60,max_tokens_per_1_month=1000000. docs/tenants.md names all. Empty is no limit."""
     usage_days: int = Field(90, ge=0, le=3_660)
     """For how many days it is known what each project, key and model used in each hour; 0 counts nothing. An hour takes
     some 200 bytes for each project, key and model in it, in each shard, and at most 200 KB."""

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from service.errors import ApiError, InvalidRequest, shown
 from service.settings.settings import variable
 from service.tenants.audit import Actor, AuditEvent
-from service.tenants.limits import MAX_MODELS, Limit
+from service.tenants.limits import WHOLE_PROJECT, Limit
 from service.tenants.models import ALL, ModelPermissions
 from service.tenants.records import (
     ADMIN_KEYS,
@@ -204,24 +204,17 @@ class Directory:
             actor, id, permit, {"model_permissions": {"mode": wished.mode, "model_ids": list(wished.ids)}}
         )
 
-    async def limit(self, actor: Actor, id: str, model: str, wished: Mapping[str, int | None] | None) -> Project:
-        """The project with other limits of a model, or of ALL_MODELS: those that are `wished`, by their names, the
-        others as they were; with None it has none of its own, as where each is taken away. Raises ApiError.
+    async def limit(self, actor: Actor, id: str, wished: Mapping[str, int | None] | None) -> Project:
+        """The project with other limits: those that are `wished`, by their names, the others as they were; with None it
+        has none of its own, as where each is taken away. Raises ApiError.
         """
 
         def change(project: Project) -> Project:
-            limits = {each: limit for each, limit in project.limits.items() if each != model}
-            after = msgspec.structs.replace(project.limits.get(model, Limit()), **wished) if wished else Limit()
-            if after != Limit():
-                limits[model] = after
-            if len(limits) > MAX_MODELS:
-                raise InvalidRequest(
-                    f"The project has limits of {MAX_MODELS} models already. Delete one.", code="limit_reached"
-                )
-            return msgspec.structs.replace(project, limits=limits)
+            after = msgspec.structs.replace(project.limit or Limit(), **wished) if wished else Limit()
+            return msgspec.structs.replace(project, limit=None if after == Limit() else after)
 
-        type = "rate_limit.deleted" if wished is None else "rate_limit.updated"
-        return await self.change_project(actor, id, change, dict(wished or {}) or None, type=type, about=f"rl-{model}")
+        type, about = "rate_limit.deleted" if wished is None else "rate_limit.updated", f"rl-{WHOLE_PROJECT}"
+        return await self.change_project(actor, id, change, dict(wished or {}) or None, type=type, about=about)
 
     async def change_project(
         self,

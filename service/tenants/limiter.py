@@ -11,7 +11,7 @@ settles it by the response that is stored (service/background/settling.py).
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from service.api.response import Response
 from service.loans import Loans
 from service.settings.background import RENEWALS
-from service.tenants.limits import Allowance, Limit, Shown, filled, refusal_of
+from service.tenants.limits import Allowance, Limit, Shown, refusal_of
 from store.errors import StoreError, StoreUnavailable
 from store.limits.limits import MOST_SETTLED, Check, Limits, Over, Spent, Unspent
 
@@ -30,7 +30,7 @@ SETTLE_SECONDS = 0.05
 """For how long what is over waits to be settled together with what begins, unless it keeps others from beginning."""
 
 MOST_REMEMBERED = 20_000
-"""Of so many keys and models a process remembers the limits, some 2 KB each where there are four."""
+"""Of so many keys a process remembers the limits, some 2 KB each where there are four."""
 
 
 def spent_in(response: Response) -> Spent:
@@ -96,13 +96,13 @@ class Reservation:
 
 
 class _Known(NamedTuple):
-    """All limits of what is asked of a model, what answers say of them, and what they were made of."""
+    """All limits of a key, what answers say of them, and what they were made of."""
 
     checks: list[Check]
     shown: Shown
     parallel: bool
     """Whether some are of how many there are at once."""
-    limits: Mapping[str, Limit]
+    own: Limit | None
     of_key: Limit | None
 
 
@@ -123,8 +123,8 @@ class Limiter:
         self._loans = loans
         self._clock = clock
         self._settle_seconds = settle_seconds
-        self._known: dict[tuple[str, str, str], _Known] = {}
-        """By tenant, key and model."""
+        self._known: dict[tuple[str, str], _Known] = {}
+        """By tenant and key."""
         self._held: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By tenant, the ids of what is under way by the tokens of their reservations."""
         self._over: defaultdict[str, list[Over]] = defaultdict(list)
@@ -139,7 +139,7 @@ class Limiter:
         None where nothing limits it. One that `succeeds` another has the place of that, which ends as it begins. Raises
         ApiError 429, StoreUnavailable.
         """
-        checks, shown, parallel, *_ = self._known_of(allowance, model)
+        checks, shown, parallel, *_ = self._known_of(allowance)
         if not checks:
             yield None
             return
@@ -163,17 +163,17 @@ class Limiter:
         finally:
             reservation.settle()
 
-    def _known_of(self, allowance: Allowance, model: str) -> _Known:
-        """All limits of what is asked of a model, remembered as long as what they are made of is."""
-        tenant, limits, key, of_key = allowance
-        known = self._known.get((tenant, key, model))
-        if known is not None and known.limits is limits and known.of_key is of_key:
+    def _known_of(self, allowance: Allowance) -> _Known:
+        """All limits of a key, remembered as long as what they are made of is."""
+        tenant, own, key, of_key = allowance
+        known = self._known.get((tenant, key))
+        if known is not None and known.own is own and known.of_key is of_key:
             return known
-        checks = allowance._replace(limits=filled(limits, self.default)).checks(model)
+        checks = allowance.checks(self.default)
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
         parallel = any(check.what == "parallel" for check in checks)
-        known = self._known[tenant, key, model] = _Known(checks, Shown(checks), parallel, limits, of_key)
+        known = self._known[tenant, key] = _Known(checks, Shown(checks), parallel, own, of_key)
         return known
 
     def settle(self, tenant: str, over: Over, *, at_once: bool = True) -> None:

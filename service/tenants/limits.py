@@ -1,14 +1,12 @@
-"""What limits a project and its keys: requests and tokens in a minute, a day and a month, and how many at once.
+"""What limits a project and its keys: requests and tokens in a minute and in a month, and how many at once.
 
-A limit is of a whole project, of one model in it, or of one key. Fields have the names of OpenAI's rate limits; those
-that OpenAI doesn't have are named alike. Days and months are of the calendar, in UTC. Pure.
+A limit is of a whole project or of one key. Fields have the names of OpenAI's rate limits; those that OpenAI doesn't
+have are named alike. Months are of the calendar, in UTC. Pure.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from hashlib import blake2b
-from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -17,11 +15,8 @@ from service.errors import ApiError
 from service.settings.core import LIMITS
 from store.limits.limits import Admission, Check, Left, Refused, What, Window
 
-ALL_MODELS = "all"
-"""In the place of a model: what holds for all of them together. It is the scope of a project as well."""
-
-MAX_MODELS = 64
-"""Of so many models a project may have limits."""
+WHOLE_PROJECT = "all"
+"""The scope in which a project's limits are counted."""
 
 PATIENCE_SECONDS = 60.0
 """Who has to wait longer is told not to try again: it would only ask for more."""
@@ -32,8 +27,6 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     max_requests_per_1_minute: int | None = None
     max_tokens_per_1_minute: int | None = None
-    max_requests_per_1_day: int | None = None
-    max_tokens_per_1_day: int | None = None
     max_requests_per_1_month: int | None = None
     max_tokens_per_1_month: int | None = None
     max_parallel_responses: int | None = None
@@ -42,8 +35,6 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _WORDS: dict[tuple[What, Window], str] = {
     ("requests", "minute"): "requests per min (RPM)",
     ("tokens", "minute"): "tokens per min (TPM)",
-    ("requests", "day"): "requests per day (RPD)",
-    ("tokens", "day"): "tokens per day (TPD)",
     ("requests", "month"): "requests per month",
     ("tokens", "month"): "tokens per month",
     ("parallel", ""): "responses at once",
@@ -59,44 +50,34 @@ _KINDS: dict[str, tuple[What, Window]] = dict(zip(LIMITS, _WORDS, strict=True))
 """By the field of a limit, what it counts in which window."""
 
 
-NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
-"""Those of a project that has none of its own: always the same, by which a limiter knows them again."""
-
-
 class Allowance(NamedTuple):
-    """What limits whoever enters: the tenant's, by model or ALL_MODELS, and those of its key."""
+    """What limits whoever enters: the tenant's own limits, and those of its key; None are none."""
 
     tenant: str
-    limits: Mapping[str, Limit]
+    limit: Limit | None = None
     key: str = ""
     of_key: Limit | None = None
 
-    def checks(self, model: str) -> list[Check]:
-        """All limits of what is asked of a model."""
-        found = _checks(ALL_MODELS, self.limits.get(ALL_MODELS))
-        found += _checks(_scope_of(model), self.limits.get(model)) if model != ALL_MODELS else []
-        return found + _checks(self.key, self.of_key)
-
-
-def _scope_of(model: str) -> str:
-    """What a model's limits are counted in: names of models may have any characters."""
-    return f"model-{blake2b(model.encode(), digest_size=8).hexdigest()}"
+    def checks(self, default: Limit) -> list[Check]:
+        """All limits that hold, with the `default` of all projects where the project has none of its own."""
+        return _checks(WHOLE_PROJECT, filled(self.limit, default)) + _checks(self.key, self.of_key)
 
 
 def _checks(scope: str, limit: Limit | None) -> list[Check]:
-    found = list[Check]()
-    for field, (what, window) in _KINDS.items():
-        most = getattr(limit, field, None)
-        if most is not None:
-            found.append(Check(scope, what, window, most))
-    return found
+    return [
+        Check(scope, what, window, most)
+        for field, (what, window) in _KINDS.items()
+        if (most := getattr(limit, field, None)) is not None
+    ]
 
 
-def filled(limits: Mapping[str, Limit], default: Limit) -> Mapping[str, Limit]:
+def filled(own: Limit | None, default: Limit) -> Limit:
     """The limits of a project, with the `default` of all projects where it has none of its own."""
-    own = limits.get(ALL_MODELS, Limit())
-    whole = {field: getattr(default, field) if getattr(own, field) is None else getattr(own, field) for field in LIMITS}
-    return {**limits, ALL_MODELS: Limit(**whole)} if any(each is not None for each in whole.values()) else limits
+    if own is None:
+        return default
+    return Limit(
+        **{field: getattr(default, field) if getattr(own, field) is None else getattr(own, field) for field in LIMITS}
+    )
 
 
 class Shown:

@@ -25,7 +25,7 @@ PROJECTS, ADMIN_KEYS = "projects", "admin-keys"
 
 class Project(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tenant. The keys of a `static` one are in the settings, and of it the registry has only what was changed.
-    Without `models` it may use all; without `weight` that is what the settings say. Times are in seconds.
+    Without `models` it may use all; without `limit` or `weight` those are what the settings say. Times are in seconds.
     """
 
     id: str
@@ -34,8 +34,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     archived_at: int | None = None
     static: bool = False
     models: ModelPermissions | None = None
-    limits: dict[str, Limit] = {}
-    """By model, or ALL_MODELS."""
+    limit: Limit | None = None
     weight: float | None = None
 
     def may_use(self, names: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from service.settings.core import DEFAULT_TENANT
 from service.settings.keys import Keys
 from service.tenants.audit import Actor
 from service.tenants.keyring import KeyRing
-from service.tenants.limits import NO_LIMITS, Allowance
+from service.tenants.limits import Allowance
 from service.tenants.records import Key, Project
 from service.tenants.scopes import check_scope, scope_of
 
@@ -60,12 +60,10 @@ class Entry(NamedTuple):
     @property
     def allowance(self) -> Allowance:
         """What limits it, the limits of all tenants aside."""
-        limits = NO_LIMITS if self.project is None else self.project.limits
-        return (
-            Allowance(self.tenant, limits)
-            if self.key is None
-            else Allowance(self.tenant, limits, self.key.id, self.key.limit)
-        )
+        own = None if self.project is None else self.project.limit
+        if self.key is None:
+            return Allowance(self.tenant, own)
+        return Allowance(self.tenant, own, self.key.id, self.key.limit)
 
 
 class Entrance:

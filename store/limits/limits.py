@@ -20,7 +20,7 @@ from store.keys import ShardKeys, checked_tenant, id_of
 from store.redis import scripts
 
 What = Literal["requests", "tokens", "parallel"]
-Window = Literal["minute", "day", "month", ""]
+Window = Literal["minute", "month", ""]
 
 MOST_DUE = 100
 """How many reservations of a shard are looked at once."""

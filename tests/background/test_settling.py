@@ -20,14 +20,14 @@ from tests.support.store.audit import scores
 from tests.support.store.sample import turn
 
 TENANT = "acme"
-TODAY = Check("all", "tokens", "day", 1_000_000)
+MONTH = Check("all", "tokens", "month", 1_000_000)
 
 
 async def reserved(service: Service, many: int) -> list[str]:
     """The ids of so many pieces of work, of which it is long ago that anybody said anything."""
     limits, ids = service.limiter.limits, [service.store.new_id() for _ in range(many)]
     for id in ids:
-        await limits.admit(TENANT, id, [TODAY], reads=1, writes=0)
+        await limits.admit(TENANT, id, [MONTH], reads=1, writes=0)
     (shard,) = service.store.keyspace.all_shards()
     async with service.store.server.operation() as operation:
         for at, id in enumerate(ids):
@@ -38,7 +38,7 @@ async def reserved(service: Service, many: int) -> list[str]:
 
 @pytest.fixture
 def limited(settings: Settings) -> Settings:
-    return changed(settings, tenant_limits={"max_tokens_per_1_day": TODAY.limit})
+    return changed(settings, tenant_limits={"max_tokens_per_1_month": MONTH.limit})
 
 
 async def test_all_that_is_due_is_looked_at_however_much_it_is(limited: Settings) -> None:
@@ -81,7 +81,7 @@ async def test_work_that_is_cut_off_while_it_is_handed_over_counts_if_it_was_acc
     limited: Settings, accepted: bool
 ) -> None:
     async with opened(limited) as service:
-        allowance = Allowance(TENANT, {"all": Limit(max_tokens_per_1_day=TODAY.limit)})
+        allowance = Allowance(TENANT, Limit(max_tokens_per_1_month=MONTH.limit))
         began, asked = asyncio.Event(), asyncio.Event()
 
         async def is_there() -> bool:
@@ -103,8 +103,8 @@ async def test_work_that_is_cut_off_while_it_is_handed_over_counts_if_it_was_acc
         await asyncio.wait([task])
         await asked.wait()
         await service.loans.close()
-        found = await service.limiter.limits.admit(TENANT, service.store.new_id(), [TODAY], reads=0, writes=0)
-        assert found.left[0].amount == TODAY.limit - (100 if accepted else 0)
+        found = await service.limiter.limits.admit(TENANT, service.store.new_id(), [MONTH], reads=0, writes=0)
+        assert found.left[0].amount == MONTH.limit - (100 if accepted else 0)
 
 
 async def test_to_settle_a_response_is_not_to_use_it(settings: Settings) -> None:
@@ -113,7 +113,7 @@ async def test_to_settle_a_response_is_not_to_use_it(settings: Settings) -> None
         redis, prefix = connect(settings.redis_url), settings.key_prefix
         try:
             limits, (shard,) = service.limiter.limits, service.store.keyspace.all_shards()
-            await limits.admit(DEFAULT_TENANT, first.id, [TODAY], reads=10, writes=50_000)  # more than it took
+            await limits.admit(DEFAULT_TENANT, first.id, [MONTH], reads=10, writes=50_000)  # more than it took
             await redis.zadd(shard.reservations, {f"{DEFAULT_TENANT}/{first.id[5:]}": 0})
             before = await order(redis, prefix)
             assert before == [first.id, second.id] * 2
@@ -121,9 +121,9 @@ async def test_to_settle_a_response_is_not_to_use_it(settings: Settings) -> None
             assert await order(redis, prefix) == before
             assert await redis.zcard(shard.reservations) == 0
             another = service.store.new_id()
-            found = await limits.admit(DEFAULT_TENANT, another, [TODAY], reads=0, writes=0)
+            found = await limits.admit(DEFAULT_TENANT, another, [MONTH], reads=0, writes=0)
             assert first.usage is not None
-            assert TODAY.limit - found.left[0].amount == first.usage.total_tokens
+            assert MONTH.limit - found.left[0].amount == first.usage.total_tokens
         finally:
             await redis.aclose()
 

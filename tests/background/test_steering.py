@@ -165,7 +165,7 @@ async def test_a_successor_can_be_steered_too(settings: Settings) -> None:
 
 
 async def test_a_successor_is_counted_and_takes_the_place_of_the_one_before(settings: Settings) -> None:
-    limits = {"max_requests_per_1_day": 2, "max_tokens_per_1_day": 5000, "max_parallel_responses": 1}
+    limits = {"max_requests_per_1_month": 2, "max_tokens_per_1_month": 5000, "max_parallel_responses": 1}
     limited = changed(settings, tenant_limits=limits)
     first, second = Paused(opened("One")), Paused(opened("Two"))
     async with serving(limited, scripted(first, second)) as inside, inside.client() as client:
@@ -178,10 +178,10 @@ async def test_a_successor_is_counted_and_takes_the_place_of_the_one_before(sett
         ((_, code, _),) = await given_back(client, last)
         assert code == "successor_creation_failed"
         took = [(await client.responses.retrieve(each)).usage for each in (id, last)]
-        limiter, today = Limits(inside.store, held_seconds=30, usual_tokens=0), Check("all", "tokens", "day", 5000)
+        limiter, month = Limits(inside.store, held_seconds=30, usual_tokens=0), Check("all", "tokens", "month", 5000)
 
         async def used() -> int:
-            found = await limiter.admit("default", inside.store.new_id(), [today], reads=0, writes=0)
+            found = await limiter.admit("default", inside.store.new_id(), [month], reads=0, writes=0)
             return 5000 - found.left[0].amount
 
         assert await until(used, wanted=lambda tokens: tokens == sum(each.total_tokens for each in took if each))

@@ -32,10 +32,10 @@ from tests.support.service.process import MODEL
 from tests.support.waiting import until
 
 TENANT = "default"
-TODAY = Check("all", "tokens", "day", 1_000_000)
+MONTH = Check("all", "tokens", "month", 1_000_000)
 TOKENS_PER_SECOND = 400
 SECONDS = 60.0
-LIMITS = {"max_tokens_per_1_day": TODAY.limit, "max_parallel_responses": 5}
+LIMITS = {"max_tokens_per_1_month": MONTH.limit, "max_parallel_responses": 5}
 PATIENT = {"lease_seconds": 30.0, "store_timeout_seconds": 10.0, "demo_tokens_per_second": TOKENS_PER_SECOND}
 """Nobody gives up while a store starts on a busy machine."""
 
@@ -72,12 +72,12 @@ async def asked(program: Mortals, settings: Settings, step: str, *, background: 
     await until(lambda: dead(pid), SECONDS, f"it doesn't die {step}")
 
 
-async def used_today(service: Service) -> int:
+async def used_this_month(service: Service) -> int:
     """How many tokens of the day are used, of which nothing is taken by looking."""
     limits, id = service.limiter.limits, service.store.new_id()
-    found = await limits.admit(TENANT, id, [TODAY], reads=0, writes=0)
+    found = await limits.admit(TENANT, id, [MONTH], reads=0, writes=0)
     await limits.settle(TENANT, id, Unspent.NEVER_BEGAN)
-    return TODAY.limit - found.left[0].amount
+    return MONTH.limit - found.left[0].amount
 
 
 async def later(service: Service) -> None:
@@ -99,13 +99,13 @@ async def die_at(program: Mortals, settings: Settings, step: str, *, background:
     aftermath = Aftermath(settings)
     try:
         async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
-            reserved = await used_today(service)
+            reserved = await used_this_month(service)
             if background and step != "submitting":
                 async with at_work(service):
                     await until(aftermath.used, SECONDS, wanted=lambda used: bool(used))
             await later(service)
             sums = (await aftermath.used()).get(TENANT)
-            counted = await used_today(service)
+            counted = await used_this_month(service)
             if sums is not None:
                 assert counted == sums.input_tokens + sums.output_tokens, step
             elif step == "admitting":
@@ -113,7 +113,7 @@ async def die_at(program: Mortals, settings: Settings, step: str, *, background:
             else:  # nobody knows how much of it was sampled
                 assert counted == reserved > USUAL_TOKENS, step
             await later(service)
-            assert await used_today(service) == counted
+            assert await used_this_month(service) == counted
     finally:
         await aftermath.close()
 
@@ -145,6 +145,6 @@ async def test_what_a_response_took_is_counted_once_wherever_the_store_dies(
                 await outages.over()
         async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
             await later(service)
-            assert await used_today(service) == took
+            assert await used_this_month(service) == took
     finally:
         store.kill()

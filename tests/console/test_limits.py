@@ -1,4 +1,4 @@
-"""What an administrator changes in the console: limits of projects, models and keys, names and weights."""
+"""What an administrator changes in the console: limits of projects and keys, names and weights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,76 +36,72 @@ def fill(page: Page, button: str, *fields: tuple[str, str]) -> Any:
 
 
 def shown(page: Page, text: str) -> list[str]:
-    """The limits of a model, as the table has them once no form is open."""
+    """The limits of a row, as the table has them once no form is open."""
     expect(page.get_by_role("dialog")).to_have_count(0)
-    return row(page, "Limits", text).locator("td").all_inner_texts()[:7]
+    return row(page, "Limits", text).locator("td").all_inner_texts()[:5]
 
 
-def test_limits_of_all_models_and_of_one_are_changed_and_taken_away(limited: ServiceProcess, visit: Open) -> None:
+def test_limits_of_a_project_are_changed_and_taken_away(limited: ServiceProcess, visit: Open) -> None:
     with admin(limited) as client:
         project, _ = with_key(client, "Letters")
         limits = client.admin.organization.projects.rate_limits
         page = entered(visit, limited, f"#/projects/{project}")
         expect(row(page, "Limits", "all together").locator("td").first).to_have_text("600")
-        fill(page, ALL, ("Tokens a day", "200000"), ("At a time", "8"))
+        fill(page, ALL, ("Tokens a month", "200000"), ("At a time", "8"))
         expect(page.locator("[aria-live=polite]")).to_have_text("The limits are changed.")
         expect(page.get_by_role("button", name=ALL)).to_be_focused()
         expect(row(page, "Limits", "all together")).to_contain_text("200,000")
-        assert shown(page, "all together") == ["600", NONE, NONE, "200,000", NONE, NONE, "8"]
-        fill(page, f"Change the limits of {MODEL}", ("Requests a minute", "60"))
-        expect(row(page, "Limits", MODEL)).to_contain_text("60")
+        assert shown(page, "all together") == ["600", NONE, NONE, "200,000", "8"]
         limits.update_rate_limit(
-            f"rl-{MODEL}", project_id=project, extra_body={"max_parallel_responses": 3}
+            "rl-all", project_id=project, extra_body={"max_parallel_responses": 3}
         )  # somebody else
-        fill(page, f"Change the limits of {MODEL}", ("Requests a minute", "50"))
-        expect(row(page, "Limits", MODEL)).to_contain_text("50")
-        assert shown(page, MODEL) == ["50", *[NONE] * 5, "3"], "what wasn't changed here stays"
-        fill(page, ALL, ("Tokens a day", ""))
+        fill(page, ALL, ("Requests a minute", "50"))
+        expect(row(page, "Limits", "all together")).to_contain_text("50")
+        assert shown(page, "all together") == ["50", NONE, NONE, "200,000", "3"], "what wasn't changed here stays"
+        fill(page, ALL, ("Tokens a month", ""))
         expect(row(page, "Limits", "all together").locator("td").nth(3)).to_have_text(NONE)
-        assert shown(page, "all together") == ["600", *[NONE] * 5, "8"]
-        told = {each.model: each.to_dict() for each in limits.list_rate_limits(project).data}
-        assert told[MODEL]["max_requests_per_1_minute"] == 50
-        assert told["all"]["max_parallel_responses"] == 8
+        (told,) = limits.list_rate_limits(project).data
+        assert told.to_dict()["max_parallel_responses"] == 3
         fill(page, ALL, ("Requests a minute", ""), ("At a time", ""))
-        expect(row(page, "Limits", "all together").locator("td").nth(6)).to_have_text(NONE)
-        assert shown(page, "all together") == ["600", *[NONE] * 6], "that of the settings"
+        expect(row(page, "Limits", "all together").locator("td").nth(4)).to_have_text(NONE)
+        assert shown(page, "all together") == ["600", *[NONE] * 4], "that of the settings"
         changes = [each.type for each in client.admin.organization.audit_logs.list(project_ids=[project]).data]
-        assert changes.count("rate_limit.updated") == 6
+        assert changes.count("rate_limit.updated") == 5
 
 
 def test_who_takes_away_all_that_is_seen_leaves_what_somebody_else_added(limited: ServiceProcess, visit: Open) -> None:
     with admin(limited) as client:
         project, _ = with_key(client, "Letters")
         limits = client.admin.organization.projects.rate_limits
-        limits.update_rate_limit(f"rl-{MODEL}", project_id=project, max_requests_per_1_minute=60)
+        limits.update_rate_limit("rl-all", project_id=project, max_requests_per_1_minute=60)
         page = entered(visit, limited, f"#/projects/{project}")
-        page.get_by_role("button", name=f"Change the limits of {MODEL}").click()
+        page.get_by_role("button", name=ALL).click()
         expect(page.get_by_role("dialog")).to_be_visible()
-        limits.update_rate_limit(f"rl-{MODEL}", project_id=project, max_tokens_per_1_minute=5000)
+        limits.update_rate_limit("rl-all", project_id=project, max_tokens_per_1_minute=5000)
         page.get_by_role("dialog").get_by_label("Requests a minute").fill("")
         page.get_by_role("dialog").get_by_role("button", name="Change", exact=True).click()
-        expect(row(page, "Limits", MODEL)).to_contain_text("5,000")
-        assert shown(page, MODEL) == [NONE, "5,000", *[NONE] * 5]
+        expect(row(page, "Limits", "all together")).to_contain_text("5,000")
+        assert shown(page, "all together") == ["600", "5,000", *[NONE] * 3]
 
 
 def test_a_key_is_limited_and_let_go(limited: ServiceProcess, visit: Open) -> None:
     with admin(limited) as client:
         project, value = with_key(client, "Letters")
     page = entered(visit, limited, f"#/projects/{project}")
-    fill(page, "Limit the key", ("Requests a day", "0"))
+    fill(page, "Limit the key", ("Requests a minute", "0"))
     expect(page.get_by_role("dialog")).to_have_count(0)
 
     def asks() -> str:
         return limited.client(value).responses.create(model=MODEL, input="Hi").status or ""
 
-    with pytest.raises(RateLimitError, match="requests per day"):
+    with pytest.raises(RateLimitError, match="requests per min"):
         asks()
     page.get_by_role("button", name="Limit the key").click()
-    expect(page.get_by_label("Requests a day")).to_have_value("0")
+    expect(page.get_by_label("Requests a minute")).to_have_value("0")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    fill(page, "Limit the key", ("Requests a day", ""))
+    fill(page, "Limit the key", ("Requests a minute", ""))
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert asks() == "completed"
 

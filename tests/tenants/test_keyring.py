@@ -372,6 +372,6 @@ async def test_what_was_read_of_a_project_before_a_change_is_not_remembered_behi
 
 async def test_of_limits_that_are_taken_away_one_by_one_nothing_is_left_that_counts(room: Room) -> None:
     for wished in {"max_tokens_per_1_minute": 5, "max_parallel_responses": 2}, {"max_tokens_per_1_minute": None}:
-        project = await room.directory.limit(OPS, room.project, "small", wished)
-        assert list(project.limits) == ["small"]
-    assert (await room.directory.limit(OPS, room.project, "small", {"max_parallel_responses": None})).limits == {}
+        project = await room.directory.limit(OPS, room.project, wished)
+        assert project.limit is not None
+    assert (await room.directory.limit(OPS, room.project, {"max_parallel_responses": None})).limit is None

@@ -7,30 +7,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.settings.core import LIMITS, parse_limits
-from service.tenants.limits import ALL_MODELS, Allowance, Limit, Shown, duration, filled, refusal_of, spoken
+from service.tenants.limits import Allowance, Limit, Shown, duration, filled, refusal_of, spoken
 from store.limits.limits import Admission, Check, Left, Refused
 
 NOW = 1_790_000_000.0  # 2026-09-21T13:33:20Z
 TPM = Check("all", "tokens", "minute", 10_000)
 
 
-def test_limits_of_project_model_and_key_all_hold() -> None:
-    limits = {ALL_MODELS: Limit(max_requests_per_1_minute=5), "m": Limit(max_tokens_per_1_day=7)}
-    allowance = Allowance("acme", limits, "key_1", Limit(max_parallel_responses=2))
-    of_model, other = allowance.checks("m"), allowance.checks("other/model")
-    assert [check[1:] for check in of_model] == [("requests", "minute", 5), ("tokens", "day", 7), ("parallel", "", 2)]
-    assert [check.scope for check in of_model][::2] == ["all", "key_1"]
-    assert [check.what for check in other] == ["requests", "parallel"]
-    assert all(re.fullmatch(r"[A-Za-z0-9_-]+", check.scope) for check in of_model)
-    assert Allowance("acme", {}).checks("m") == []
+def test_limits_of_project_and_key_all_hold() -> None:
+    allowance = Allowance("acme", Limit(max_requests_per_1_minute=5), "key_1", Limit(max_parallel_responses=2))
+    default = Limit(max_tokens_per_1_month=7)
+    assert allowance.checks(default) == [
+        Check("all", "requests", "minute", 5),
+        Check("all", "tokens", "month", 7),
+        Check("key_1", "parallel", "", 2),
+    ]
+    assert Allowance("acme").checks(Limit()) == []
 
 
 def test_a_projects_own_limit_takes_the_place_of_the_default() -> None:
-    default = Limit(max_requests_per_1_minute=5, max_tokens_per_1_day=100)
-    assert filled({}, default)[ALL_MODELS] == default
-    own = filled({ALL_MODELS: Limit(max_requests_per_1_minute=9)}, default)[ALL_MODELS]
-    assert (own.max_requests_per_1_minute, own.max_tokens_per_1_day) == (9, 100)
-    assert filled({}, Limit()) == {}
+    default = Limit(max_requests_per_1_minute=5, max_tokens_per_1_month=100)
+    assert filled(None, default) == default
+    own = filled(Limit(max_requests_per_1_minute=9), default)
+    assert (own.max_requests_per_1_minute, own.max_tokens_per_1_month) == (9, 100)
+    assert filled(None, Limit()) == Limit()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_delay_is_spoken_without_exponents(seconds: float) -> None:
 
 
 def test_headers_are_of_what_has_least_left() -> None:
-    checks = [TPM, TPM._replace(limit=100), Check("all", "tokens", "month", 10), Check("k", "requests", "day", 8)]
+    checks = [TPM, TPM._replace(limit=100), Check("all", "tokens", "month", 10), Check("k", "requests", "month", 8)]
     shown = dict(Shown(checks).headers([Left(9000, 6), Left(50, 30), Left(0, 9e5), Left(3, 7200)]))
     assert shown[b"x-ratelimit-limit-tokens"] == b"100"
     assert shown[b"x-ratelimit-remaining-tokens"] == b"50"
@@ -70,7 +70,7 @@ def test_headers_are_of_what_has_least_left() -> None:
 
 
 def test_a_refusal_says_whose_limit_it_is_and_when_to_come_back() -> None:
-    allowance = Allowance("proj_x", {}, "key_1")
+    allowance = Allowance("proj_x", key="key_1")
     found = Admission([Left(1218, 5)], Refused(0, 41.7236, 8172))
     error = refusal_of(allowance, "gpt-oss-20b", [TPM], found, NOW)
     assert error.message == (
@@ -83,9 +83,9 @@ def test_a_refusal_says_whose_limit_it_is_and_when_to_come_back() -> None:
     assert "for m with API key key_1 on" in error.message
 
 
-def test_who_would_wait_for_hours_is_not_to_try_again() -> None:
-    day = Check("all", "requests", "day", 5)
-    error = refusal_of(Allowance("acme", {}), "m", [day], Admission([Left(0, 7200)], Refused(0, 7200.0, 1)), NOW)
+def test_who_would_wait_for_longer_than_a_minute_is_not_to_try_again() -> None:
+    owed = Admission([Left(0, 7260)], Refused(0, 7200.0, 1))
+    error = refusal_of(Allowance("acme"), "m", [Check("all", "requests", "minute", 5)], owed, NOW)
     assert "Please try again in 7200s." in error.message
     assert (error.type, error.retry, error.retry_after) == ("requests", False, 7200)
 
@@ -93,16 +93,16 @@ def test_who_would_wait_for_hours_is_not_to_try_again() -> None:
 def test_a_quota_that_is_gone_says_when_it_begins_anew() -> None:
     month = Check("all", "tokens", "month", 500)
     found = Admission([Left(100, 0)], Refused(0, 86_400.0, 200))
-    error = refusal_of(Allowance("acme", {}), "m", [month], found, NOW)
+    error = refusal_of(Allowance("acme"), "m", [month], found, NOW)
     assert (error.type, error.code, error.retry, error.retry_after) == ("insufficient_quota",) * 2 + (False, None)
     assert "Limit 500, Used 400, Requested 200" in error.message
     assert "begins anew at 2026-09-22T" in error.message
 
 
 def test_the_setting_names_limits_once() -> None:
-    assert parse_limits(" max_parallel_responses=3,max_tokens_per_1_day=0, ") == {
+    assert parse_limits(" max_parallel_responses=3,max_tokens_per_1_month=0, ") == {
         "max_parallel_responses": 3,
-        "max_tokens_per_1_day": 0,
+        "max_tokens_per_1_month": 0,
     }
     assert parse_limits("") == {}
     for wrong in ("rpm=3", "max_parallel_responses", "max_parallel_responses=-1", "max_parallel_responses=1e3"):

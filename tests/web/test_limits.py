@@ -16,7 +16,6 @@ from service.loans import Loans
 from service.settings.settings import Settings
 from service.tenants.limiter import Limiter
 from service.tenants.limits import Allowance, Limit
-from service.web.auth import Entry
 from store.limits.limits import Check, Limits, Unspent
 from tests.support.engine.scripted import Stall
 from tests.support.service.background import changed, reached, submitted
@@ -41,7 +40,7 @@ async def limited(settings: Settings, **limits: int) -> AsyncIterator[tuple[Insi
 async def left_today(inside: Inside, limit: int = 100_000) -> int:
     """How many tokens of the day's limit are left, of which nothing is taken by looking."""
     limits = Limits(inside.store, held_seconds=60, usual_tokens=0)
-    checks = [Check("all", "tokens", "day", limit)]
+    checks = [Check("all", "tokens", "month", limit)]
     id = inside.store.new_id()
     found = await limits.admit(TENANT, id, checks, reads=0, writes=0)
     await limits.settle(TENANT, id, Unspent.NEVER_BEGAN)
@@ -85,17 +84,13 @@ async def test_headers_say_what_is_left(settings: Settings) -> None:
         assert waiting.headers["x-ratelimit-remaining-requests"] == "7"
 
 
-def test_limits_of_whoever_has_no_project_are_known_again() -> None:
-    assert Entry(TENANT).allowance.limits is Entry(TENANT).allowance.limits
-
-
 async def test_what_is_over_is_settled_by_what_begins_next(settings: Settings) -> None:
     async with limited(settings) as (inside, _):
         limits = Limits(inside.store, held_seconds=60, usual_tokens=0)
         loans = Loans(1.0)
-        limiter = Limiter(limits, Limit(max_tokens_per_1_day=100_000), loans, time, settle_seconds=600)
+        limiter = Limiter(limits, Limit(max_tokens_per_1_month=100_000), loans, time, settle_seconds=600)
         for _ in range(3):
-            async with limiter.reserved(Allowance(TENANT, {}), MODEL, inside.store.new_id(), reads=5, writes=5):
+            async with limiter.reserved(Allowance(TENANT), MODEL, inside.store.new_id(), reads=5, writes=5):
                 pass
         assert await reserved(inside) == 1
         limiter.close()
@@ -141,7 +136,7 @@ async def test_what_can_never_fit_is_not_tried_again(settings: Settings) -> None
 
 
 async def test_what_was_reserved_is_settled_by_what_was_used(settings: Settings) -> None:
-    async with limited(settings, max_tokens_per_1_day=100_000, max_parallel_responses=2) as (inside, client):
+    async with limited(settings, max_tokens_per_1_month=100_000, max_parallel_responses=2) as (inside, client):
         used = 0
         for options in ({}, {"store": False}, {"stream": True}, {"max_output_tokens": 16}):
             made = await client.responses.create(model=MODEL, input="Hi", **options)
@@ -155,7 +150,7 @@ async def test_what_was_reserved_is_settled_by_what_was_used(settings: Settings)
 
 
 async def test_what_is_refused_later_takes_nothing(settings: Settings) -> None:
-    async with limited(settings, max_tokens_per_1_day=100_000) as (inside, client):
+    async with limited(settings, max_tokens_per_1_month=100_000) as (inside, client):
         with pytest.raises(openai.BadRequestError):
             await client.responses.create(model=MODEL, input="Hi", previous_response_id="resp_" + "0" * 48)
         await client.responses.input_tokens.count(model=MODEL, input="Hi")

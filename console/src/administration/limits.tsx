@@ -9,8 +9,6 @@ import { type Limits, type Numbers, changeLimits, limits } from "./requests";
 const LIMITS: [string, string][] = [
   ["max_requests_per_1_minute", "Requests a minute"],
   ["max_tokens_per_1_minute", "Tokens a minute"],
-  ["max_requests_per_1_day", "Requests a day"],
-  ["max_tokens_per_1_day", "Tokens a day"],
   ["max_requests_per_1_month", "Requests a month"],
   ["max_tokens_per_1_month", "Tokens a month"],
   ["max_parallel_responses", "At a time"],

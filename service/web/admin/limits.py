@@ -1,10 +1,10 @@
-"""Limits of projects over HTTP: OpenAI's rate limits, one for each model, and one for all models together.
+"""Limits of projects over HTTP: OpenAI's rate limits, of which a project has one, for all models together.
 
 A limit that is null is none; OpenAI has none without a limit, and no name for it. Its own names for what isn't served
 here (images, audio, batches) are refused.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import Request
@@ -13,10 +13,10 @@ from starlette.responses import Response as HttpResponse
 
 from service.errors import invalid_value
 from service.tenants.directory import not_found
-from service.tenants.limits import ALL_MODELS, Limit, filled
+from service.tenants.limits import Limit, filled
 from service.tenants.records import Project
 from service.web.admin.projects import MAX_PAGE, actor_of, directory_of
-from service.web.admin.shapes import ID_PREFIX, Deleted, LimitShown, Page, read_limits
+from service.web.admin.shapes import ID, Deleted, LimitShown, Page, read_limits
 from service.web.errors import JsonResponse
 from service.web.plain import PlainRouter, Query
 from service.web.routes.received import body_of, service_of
@@ -24,6 +24,7 @@ from service.web.routes.received import body_of, service_of
 router = PlainRouter()
 
 _LIMITS = "/organization/projects/{project_id}/rate_limits"
+_ONE = f"{_LIMITS}/{{rate_limit_id:path}}"
 
 
 class LimitsQuery(Query):
@@ -34,65 +35,50 @@ class LimitsQuery(Query):
     before: str | None = None
 
 
-def shown(project: Project, model: str, default: Limit) -> LimitShown:
-    """The limits of a model on the wire: its own; of all models together, the default's where it has none."""
-    limits = filled(project.limits, default) if model == ALL_MODELS else project.limits
-    values: dict[str, Any] = msgspec.structs.asdict(limits.get(model, Limit()))
-    return LimitShown(id=ID_PREFIX + model, model=model, **values)
+def shown(project: Project, default: Limit) -> LimitShown:
+    """The limits of a project on the wire: its own, and the default's where it has none."""
+    return LimitShown(**msgspec.structs.asdict(filled(project.limit, default)))
 
 
 @router.route("GET", _LIMITS, query=LimitsQuery)
 async def list_limits(request: Request, query: LimitsQuery, project_id: str) -> HttpResponse:
-    """The limits of all models together, of each that is served, and of others that have some."""
-    service, limit, after, before = service_of(request), query.limit, query.after, query.before
+    """The limits of a project: a list of one."""
+    after, before = query.after, query.before
     project = await directory_of(request).project(project_id)
-    served = [offer.names[0] for offer in service.engine.offers() if offer.names]
-    models = list(dict.fromkeys([ALL_MODELS, *served, *project.limits]))
-    ids = [ID_PREFIX + model for model in models]
     for name, cursor in (("after", after), ("before", before)):
-        if cursor is not None and cursor not in ids:
+        if cursor not in (None, ID):
             raise invalid_value(name, cursor, "Give the id of a limit in this list.")
-    first = 0 if after is None else ids.index(after) + 1
-    end = len(ids) if before is None else ids.index(before)
-    if before is not None and after is None:
-        first = max(0, end - limit)
-    page = models[first : min(end, first + limit)]
-    data = [shown(project, model, service.limiter.default) for model in page]
-    last = data[-1].id if data else None
-    return JsonResponse(Page(data, data[0].id if data else None, last, first + limit < end))
+    data = [shown(project, service_of(request).limiter.default)] if after is before is None else []
+    first = data[0].id if data else None
+    return JsonResponse(Page(data, first, first, has_more=False))
 
 
-@router.route("GET", f"{_LIMITS}/{{rate_limit_id:path}}")
+@router.route("GET", _ONE)
 async def retrieve_limit(request: Request, project_id: str, rate_limit_id: str) -> HttpResponse:
-    """The limits of one model, or of all together."""
-    model = _model(request, rate_limit_id)
+    """The limits of a project."""
+    _check(rate_limit_id)
     project = await directory_of(request).project(project_id)
-    return JsonResponse(shown(project, model, service_of(request).limiter.default))
+    return JsonResponse(shown(project, service_of(request).limiter.default))
 
 
-@router.route("POST", f"{_LIMITS}/{{rate_limit_id:path}}")
+@router.route("POST", _ONE)
 async def update_limit(request: Request, project_id: str, rate_limit_id: str) -> HttpResponse:
-    """Change limits of a model, or of all together; what isn't sent stays."""
-    model, wished = _model(request, rate_limit_id), read_limits(await body_of(request))
-    project = await directory_of(request).limit(actor_of(request), project_id, model, wished)
-    return JsonResponse(shown(project, model, service_of(request).limiter.default))
+    """Change limits of a project; what isn't sent stays."""
+    _check(rate_limit_id)
+    wished = read_limits(await body_of(request))
+    project = await directory_of(request).limit(actor_of(request), project_id, wished)
+    return JsonResponse(shown(project, service_of(request).limiter.default))
 
 
-@router.route("DELETE", f"{_LIMITS}/{{rate_limit_id:path}}")
+@router.route("DELETE", _ONE)
 async def delete_limit(request: Request, project_id: str, rate_limit_id: str) -> HttpResponse:
-    """Take away all limits that the project has of a model, or of all together."""
-    model = _model(request, rate_limit_id)
-    await directory_of(request).limit(actor_of(request), project_id, model, None)
+    """Take away all limits that a project has of its own."""
+    _check(rate_limit_id)
+    await directory_of(request).limit(actor_of(request), project_id, None)
     return JsonResponse(Deleted(rate_limit_id, "project.rate_limit.deleted"))
 
 
-def _model(request: Request, id: str) -> str:
-    """The model that a limit is of, by its first name. Raises ApiError 404 for one that isn't served."""
-    name = id.removeprefix(ID_PREFIX)
-    if id.startswith(ID_PREFIX):
-        if name == ALL_MODELS:
-            return name
-        for offer in service_of(request).engine.offers():
-            if name in offer.names:
-                return offer.names[0]
-    raise not_found("rate limit", id)
+def _check(id: str) -> None:
+    """Raise ApiError 404 for the id of no limit."""
+    if id != ID:
+        raise not_found("rate limit", id)

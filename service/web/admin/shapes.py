@@ -9,7 +9,7 @@ from service.api.decoding import ABSENT, decode, decoder_of
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.settings.core import LIMITS, MAX_LIMIT
 from service.tenants.directory import ChangedKey, ChangedProject, Made, Wish
-from service.tenants.limits import Limit
+from service.tenants.limits import WHOLE_PROJECT, Limit
 from service.tenants.models import ALL, ListMode, ModelPermissions, read_permissions
 from service.tenants.records import Account, Key, Project, checked_name, checked_weight
 from service.tenants.scopes import MAX_SCOPES, read_scopes
@@ -302,33 +302,38 @@ def _scopes(scopes: list[str] | None) -> tuple[str, ...] | None:
     return read_scopes(scopes)
 
 
-ID_PREFIX = "rl-"
+ID = f"rl-{WHOLE_PROJECT}"
+"""The id of a project's limits."""
 
 
 class LimitShown(Limit, frozen=True, kw_only=True, omit_defaults=False):
-    """The limits of a model in a project."""
+    """The limits of a project, which are of all models together."""
 
-    id: str
-    model: str
+    id: str = ID
+    model: str = WHOLE_PROJECT
     object: Literal["project.rate_limit"] = "project.rate_limit"
 
 
 class _SentLimits(msgspec.Struct, forbid_unknown_fields=True):
     max_requests_per_1_minute: int | UnsetType | None = UNSET
     max_tokens_per_1_minute: int | UnsetType | None = UNSET
-    max_requests_per_1_day: int | UnsetType | None = UNSET
-    max_tokens_per_1_day: int | UnsetType | None = UNSET
     max_requests_per_1_month: int | UnsetType | None = UNSET
     max_tokens_per_1_month: int | UnsetType | None = UNSET
     max_parallel_responses: int | UnsetType | None = UNSET
+    max_requests_per_1_day: Raw = ABSENT
     batch_1_day_max_input_tokens: Raw = ABSENT
     max_audio_megabytes_per_1_minute: Raw = ABSENT
     max_images_per_1_minute: Raw = ABSENT
 
 
 _SENT_LIMITS = decoder_of(_SentLimits)
-_LIMITED_ELSEWHERE = ("batch_1_day_max_input_tokens", "max_audio_megabytes_per_1_minute", "max_images_per_1_minute")
-"""What OpenAI limits of what isn't served here."""
+_LIMITED_ELSEWHERE = (
+    "max_requests_per_1_day",
+    "batch_1_day_max_input_tokens",
+    "max_audio_megabytes_per_1_minute",
+    "max_images_per_1_minute",
+)
+"""OpenAI's limits that aren't there here."""
 
 
 def read_limits(body: bytes | Raw, where: str = "") -> dict[str, int | None]:
@@ -336,7 +341,7 @@ def read_limits(body: bytes | Raw, where: str = "") -> dict[str, int | None]:
     sent, prefix = decode(body, _SENT_LIMITS, where), f"{where}." if where else ""
     for name in _LIMITED_ELSEWHERE:
         if getattr(sent, name) != ABSENT:
-            raise unsupported(prefix + name, "…", "Nothing of the kind is served here. Leave it out.")
+            raise unsupported(prefix + name, "…", "There is no such limit here. Leave it out.")
     found = {name: getattr(sent, name) for name in LIMITS if getattr(sent, name) is not UNSET}
     if not found:
         raise missing(prefix + LIMITS[0], f"Give it, or another one of {', '.join(LIMITS)}.")

@@ -20,7 +20,7 @@
 --            id, as its process is lost, the reservation is the newest one's.
 --
 -- What is reserved is kept by the work's digits until it is settled: `taken`, of each limit SCOPE, WHAT, WINDOW,
--- LIMIT, the amount and the period (limits.lua); `left`, the result; `token`.
+-- LIMIT, the amount and the month (limits.lua); `left`, the result; `token`.
 
 settle_work(cjson.decode(over))
 local known, mean = unpack(redis.call('HMGET', reserved, digits, 'mean'))
@@ -53,7 +53,7 @@ for i, check in ipairs(cjson.decode(checks)) do
   if wait ~= 0 and longest >= 0 and (wait < 0 or wait > longest) then
     worst, longest = i, wait
   end
-  taken[i] = { scope, what, window, limit, amount, what ~= 'parallel' and window ~= 'minute' and period_of(window) or 0 }
+  taken[i] = { scope, what, window, limit, amount, window == 'month' and present_month() or 0 }
 end
 if worst then
   write_limits()

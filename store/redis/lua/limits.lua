@@ -2,12 +2,12 @@
 -- Shared by the scripts that let work begin within limits: what was used of a limit, taking from it and giving back, and
 -- settling what was reserved.
 --
--- A limit is [SCOPE, WHAT, WINDOW, LIMIT]: WHAT is requests, tokens or parallel, and WINDOW minute, day or month; '' for
+-- A limit is [SCOPE, WHAT, WINDOW, LIMIT]: WHAT is requests, tokens or parallel, and WINDOW minute or month; '' for
 -- parallel, of which limits are by how many there are at once. By minutes it is GCRA (ITU-T I.371): the limit has a
 -- time at which all that was taken will have flown off, LIMIT a minute, and what would put that more than a minute ahead doesn't
 -- fit: TIME NOTED, which was noted at the time NOTED. Where the server's clock has stepped back behind that, as another server's
--- may be, both are taken to have been earlier by as much; else nothing would fit for as long as the step was. By days and months,
--- of UTC, it is a count: PERIOD COUNT.
+-- may be, both are taken to have been earlier by as much; else nothing would fit for as long as the step was. By months,
+-- of UTC, it is a count: MONTH COUNT.
 
 local MINUTE, DAY = 60000000, 86400000000 -- µs
 local KEPT_MS = 33 * 86400000 -- longer than any month
@@ -23,21 +23,19 @@ local function month_of(day)
   return (era * 400 + year) * 12 + math.floor((5 * of_year + 2) / 153)
 end
 
-local periods = {} -- by window: days and months do not change while a script runs
+local month, month_ends -- the same while a script runs
 
--- The number of the present day or month, and the µs until it is over.
-local function period_of(window)
-  local known = periods[window]
-  if not known then
-    local day = math.floor(now_us / DAY)
-    local last = day
-    while window == 'month' and month_of(last + 1) == month_of(day) do
+-- The number of the present month, and the µs until it is over.
+local function present_month()
+  if not month then
+    local last = math.floor(now_us / DAY)
+    month = month_of(last)
+    while month_of(last + 1) == month do
       last = last + 1
     end
-    known = { window == 'month' and month_of(day) or day, (last + 1) * DAY - now_us }
-    periods[window] = known
+    month_ends = (last + 1) * DAY - now_us
   end
-  return known[1], known[2]
+  return month, month_ends
 end
 
 local reserved = shard_key('reserved:' .. tenant)
@@ -97,9 +95,9 @@ local function used_of(scope, what, window, limit)
     return ahead * limit / MINUTE, ahead
   end
   local value = kept_of(scope, what .. ' ' .. window)
-  local period, ends = period_of(window)
+  local present, ends = present_month()
   local before, count = string.match(value or '', '^(%d+) (%d+)$')
-  count = tonumber(before) == period and tonumber(count) or 0
+  count = tonumber(before) == present and tonumber(count) or 0
   return count, count > 0 and ends or 0
 end
 
@@ -114,19 +112,19 @@ local function wait_for(window, limit, used, amount)
   elseif window == '' then
     return 1000000 -- nobody knows when one ends
   end
-  local _, ends = period_of(window)
+  local _, ends = present_month()
   return ends
 end
 
--- So much more of a limit is used, or less where `amount` is below 0; of what was counted in another `period` nothing.
-local function use_limit(scope, what, window, limit, amount, period)
+-- So much more of a limit is used, or less where `amount` is below 0; of what another month has `counted` nothing.
+local function use_limit(scope, what, window, limit, amount, counted)
   local field = what .. ' ' .. window
   if window == 'minute' then
     local ahead = math.max(0, ahead_of(scope, field) + amount * MINUTE / limit)
     keep(scope, field, exact(now_us + ahead) .. ' ' .. exact(now_us))
   else
-    local present = period_of(window)
-    if period and period ~= present then
+    local present = present_month()
+    if counted and counted ~= present then
       return
     end
     local used = used_of(scope, what, window, limit)
@@ -137,13 +135,13 @@ end
 -- Count what a piece of work took, in the place of the limits that were `taken` for it.
 local function settle_one(taken, digits, reads, writes)
   for _, each in ipairs(taken) do
-    local scope, what, window, limit, amount, period = unpack(each)
+    local scope, what, window, limit, amount, counted = unpack(each)
     if what == 'parallel' then
       redis.call('ZREM', parallel_key(scope), digits)
     elseif reads == -2 then
-      use_limit(scope, what, window, limit, -amount, period)
+      use_limit(scope, what, window, limit, -amount, counted)
     elseif reads >= 0 and what == 'tokens' then
-      use_limit(scope, what, window, limit, reads + writes - amount, period)
+      use_limit(scope, what, window, limit, reads + writes - amount, counted)
     end
   end
 end

@@ -7,7 +7,7 @@
 --                    reserved for it, '' for whoever that is; JSON. READS is -1 where nobody knows what it took, and all
 --                    that was reserved counts; -2 where it never began, and nothing does
 -- Result:    {'ok', for how many of them something was reserved, and still was}
--- Invariant: each is settled once, and by another TOKEN not at all. What was counted in a day or a month is settled in that.
+-- Invariant: each is settled once, and by another TOKEN not at all. What was counted in a month is settled in that.
 --
 -- `mean` is about how many tokens the tenant's work writes: of each piece it takes a tenth.
 

@@ -150,20 +150,20 @@ async def test_it_reserves_what_a_tenant_usually_writes_and_no_more_than_it_may(
 
 
 async def test_what_was_settled_is_settled_once(store: ConversationHistoryStore) -> None:
-    limits, day = limits_of(store), Check("all", "tokens", "day", 1000)
-    id = await admitted(limits, [day], reads=500, writes=400)
+    limits, month = limits_of(store), Check("all", "tokens", "month", 1000)
+    id = await admitted(limits, [month], reads=500, writes=400)
     assert id is not None
     assert await limits.settle(TENANT, id, Spent(500, 20))
     for spent in (Spent(500, 20), Unspent.NEVER_BEGAN, Unspent.UNKNOWN):
         assert not await limits.settle(TENANT, id, spent)
-    found = await limits.admit(TENANT, id_of(store), [day], reads=1, writes=0)
+    found = await limits.admit(TENANT, id_of(store), [month], reads=1, writes=0)
     assert found.left[0].amount == 1000 - 520 - 1
 
 
 async def test_what_never_began_counts_nothing_and_what_nobody_knows_counts_whole(
     store: ConversationHistoryStore,
 ) -> None:
-    limits, checks = limits_of(store), [REQUESTS, Check("all", "tokens", "day", 1000), PARALLEL]
+    limits, checks = limits_of(store), [REQUESTS, Check("all", "tokens", "month", 1000), PARALLEL]
     one, other = [await admitted(limits, checks, reads=100, writes=50) for _ in range(2)]
     assert one is not None
     assert other is not None
@@ -212,7 +212,7 @@ async def test_work_that_nobody_holds_gives_its_place_back(store: ConversationHi
 
 async def test_many_at_once_take_no_more_than_there_is(store: ConversationHistoryStore) -> None:
     limits = limits_of(store)
-    checks = [Check("all", "requests", "day", 10), Check("k-1", "parallel", "", 7)]
+    checks = [Check("all", "requests", "month", 10), Check("k-1", "parallel", "", 7)]
     began = await asyncio.gather(*(admitted(limits, checks) for _ in range(40)))
     assert sum(each is not None for each in began) == 7
 
@@ -223,7 +223,7 @@ async def test_a_month_is_the_calendars(store: ConversationHistoryStore, redis: 
 
     from store.redis.scripts import lua
 
-    text = lua("limits").partition("-- The number of the present")[0]
+    text = lua("limits").partition("local month,")[0]
     start = date(1970, 1, 1)
     body = f"""{text}
     local found = {{}}
@@ -237,16 +237,16 @@ async def test_a_month_is_the_calendars(store: ConversationHistoryStore, redis: 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(work=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300)), max_size=12))
-async def test_the_count_of_a_day_is_the_sum_of_what_was_spent(
+async def test_the_count_of_a_month_is_the_sum_of_what_was_spent(
     store: ConversationHistoryStore, work: list[tuple[int, int, int]]
 ) -> None:
     limits, tenant = limits_of(store), f"t{abs(hash(tuple(work)))}"
-    day, total = Check("all", "tokens", "day", 2000), 0
+    month, total = Check("all", "tokens", "month", 2000), 0
     await limits.settle(tenant, "resp_" + "0" * 48, Unspent.UNKNOWN)
     for reads, writes, written in work:
-        id = await admitted(limits, [day], reads=reads, writes=writes, tenant=tenant)
+        id = await admitted(limits, [month], reads=reads, writes=writes, tenant=tenant)
         if id is not None:
             total += reads + written
             await limits.settle(tenant, id, Spent(reads, written))
-    found = await limits.admit(tenant, id_of(store), [day], reads=0, writes=0)
+    found = await limits.admit(tenant, id_of(store), [month], reads=0, writes=0)
     assert found.left[0].amount == max(0, 2000 - total)

@@ -34,39 +34,35 @@ async def test_a_project_is_limited_and_no_other(settings: Settings) -> None:
     async with administered(settings) as (inside, client):
         projects = client.admin.organization.projects
         one, other = await projects.create(name="one"), await projects.create(name="other")
-        value = await limited(inside, client, one.id, f"rl-{MODEL}", max_requests_per_1_minute=2)
+        value = await limited(inside, client, one.id, "rl-all", max_requests_per_1_minute=2)
         _, others = await new_key(client, other.id)
         async with inside.client(value) as user, inside.client(others) as another:
             assert [await answered(user) for _ in range(3)] == [True, True, False]
             assert all([await answered(another) for _ in range(3)])
             with pytest.raises(openai.RateLimitError, match=f"in project {one.id} on requests per min"):
                 await user.responses.create(model=MODEL, input="Hi")
-            await projects.rate_limits.update_rate_limit(
-                f"rl-{MODEL}", project_id=one.id, max_requests_per_1_minute=1000
-            )
+            await projects.rate_limits.update_rate_limit("rl-all", project_id=one.id, max_requests_per_1_minute=1000)
             assert await until(lambda: answered(user))
 
 
-async def test_limits_are_listed_by_model(settings: Settings) -> None:
+async def test_a_project_has_one_limit_in_a_list(settings: Settings) -> None:
     async with administered(changed(settings, tenant_limits={"max_parallel_responses": 9})) as (inside, client):
         projects = client.admin.organization.projects
         project = await projects.create(name="one")
         made = await projects.rate_limits.update_rate_limit(
-            f"rl-{MODEL}", project_id=project.id, max_tokens_per_1_minute=5000, max_requests_per_1_day=7
+            "rl-all", project_id=project.id, max_tokens_per_1_minute=5000, extra_body={"max_tokens_per_1_month": 7}
         )
-        assert (made.id, made.model, made.object) == (f"rl-{MODEL}", MODEL, "project.rate_limit")
-        assert (made.max_tokens_per_1_minute, made.max_requests_per_1_day) == (5000, 7)
-        assert made.max_requests_per_1_minute is None
-        listed = [each async for each in projects.rate_limits.list_rate_limits(project.id, limit=1)]
-        assert [each.id for each in listed] == ["rl-all", f"rl-{MODEL}"]
-        assert listed[0].model_extra is not None
-        assert listed[0].model_extra["max_parallel_responses"] == 9
-        assert listed[1] == made
+        assert (made.id, made.model, made.object) == ("rl-all", "all", "project.rate_limit")
+        assert (made.max_tokens_per_1_minute, made.max_requests_per_1_minute) == (5000, None)
+        assert made.model_extra == {"max_tokens_per_1_month": 7, "max_requests_per_1_month": None} | {
+            "max_parallel_responses": 9
+        }
+        assert [each async for each in projects.rate_limits.list_rate_limits(project.id, limit=1)] == [made]
         async with inside.http() as http:
-            path = f"/v1/organization/projects/{project.id}/rate_limits/rl-{MODEL}"
+            path = f"/v1/organization/projects/{project.id}/rate_limits/rl-all"
             assert (await http.delete(path, headers=HEAD)).json()["deleted"] is True
-        listed = [each async for each in projects.rate_limits.list_rate_limits(project.id)]
-        assert listed[1].max_tokens_per_1_minute is None
+        (left,) = [each async for each in projects.rate_limits.list_rate_limits(project.id)]
+        assert left.max_tokens_per_1_minute is None
         types = [each.type async for each in client.admin.organization.audit_logs.list()]
         assert types[:3] == ["rate_limit.deleted", "rate_limit.updated", "project.created"]
 
@@ -75,12 +71,12 @@ async def test_a_key_is_limited_and_no_other_of_its_project(settings: Settings) 
     async with administered(settings) as (inside, client):
         projects = client.admin.organization.projects
         project = await projects.create(name="one")
-        id, value = await new_key(client, project.id, extra_body={"limits": {"max_requests_per_1_day": 1}})
+        id, value = await new_key(client, project.id, extra_body={"limits": {"max_requests_per_1_minute": 1}})
         _, other = await new_key(client, project.id)
         async with inside.client(value) as user, inside.client(other) as another:
             assert [await answered(user) for _ in range(2)] == [True, False]
             assert [await answered(another) for _ in range(2)] == [True, True]
-            with pytest.raises(openai.RateLimitError, match=f"with API key {id} on requests per day"):
+            with pytest.raises(openai.RateLimitError, match=f"with API key {id} on requests per min"):
                 await user.responses.create(model=MODEL, input="Hi")
             async with inside.http() as http:
                 path = f"/v1/organization/projects/{project.id}/api_keys/{id}"
@@ -91,7 +87,7 @@ async def test_a_key_is_limited_and_no_other_of_its_project(settings: Settings) 
 async def test_a_tenant_of_the_settings_is_limited(settings: Settings) -> None:
     async with administered(settings) as (inside, client):
         rate_limits = client.admin.organization.projects.rate_limits
-        await rate_limits.update_rate_limit("rl-all", project_id="acme", max_requests_per_1_day=1)
+        await rate_limits.update_rate_limit("rl-all", project_id="acme", max_requests_per_1_minute=1)
         async with inside.client(STATIC) as user:
             assert [await answered(user) for _ in range(2)] == [True, False]
 
@@ -100,7 +96,7 @@ async def test_a_tenant_of_the_settings_is_limited(settings: Settings) -> None:
     ("id", "body", "status", "param"),
     [
         ("rl-none", {"max_requests_per_1_minute": 1}, 404, None),
-        (MODEL, {"max_requests_per_1_minute": 1}, 404, None),
+        (f"rl-{MODEL}", {"max_requests_per_1_minute": 1}, 404, None),
         ("rl-all", {}, 400, "max_requests_per_1_minute"),
         ("rl-all", {"max_requests_per_1_minute": -1}, 400, "max_requests_per_1_minute"),
         ("rl-all", {"max_tokens_per_1_month": 10**10}, 400, "max_tokens_per_1_month"),

@@ -12,7 +12,7 @@ from service.tenants.models import MAX_LISTED
 from service.tenants.records import MAX_NAME_CHARS
 from service.tenants.scopes import SCOPES
 from service.web.admin.shapes import MAX_SECONDS
-from tests.support.service.process import ServiceProcess
+from tests.support.service.process import MODEL, ServiceProcess
 
 ADMIN = "an-administrators-key-of-the-settings"
 HERE = "/v1/organization"
@@ -297,7 +297,12 @@ def _rate_limits() -> Iterator[tuple[str, Case]]:
             ("deep", DEEP, "invalid_type"),
         ):
             yield f"limits: {name} {what}", ("POST", path, {name: value}, 400, code, name)
-    for name in ("batch_1_day_max_input_tokens", "max_images_per_1_minute", "max_audio_megabytes_per_1_minute"):
+    for name in (
+        "max_requests_per_1_day",
+        "batch_1_day_max_input_tokens",
+        "max_images_per_1_minute",
+        "max_audio_megabytes_per_1_minute",
+    ):
         yield f"limits: {name}", ("POST", path, one | {name: 5}, 400, "unsupported_parameter", name)
     yield "limits: none", ("POST", path, {}, 400, "missing_required_parameter", "max_requests_per_1_minute")
     yield "limits: nobody knows", ("POST", path, one | {"wibble": 1}, 400, "unknown_parameter", "wibble")
@@ -307,7 +312,7 @@ def _rate_limits() -> Iterator[tuple[str, Case]]:
         if b"name" not in raw:
             yield f"limits: {what}", ("POST", path, raw, 400, code, "wibble" if b"wibble" in raw else None)
     for method, sent in {"GET": None, "POST": one, "DELETE": None}.items():
-        for id in ("rl-nobody", "rl-", "all", "nobody", "rl-all/x", "rl-{key}", "rl-" + "m" * 5000):
+        for id in ("rl-nobody", f"rl-{MODEL}", "rl-", "all", "nobody", "rl-all/x", "rl-{key}", "rl-" + "m" * 5000):
             yield f"limits: {method} of {id[:20]}", (method, f"{limits}/{id}", sent, 404, "not_found", None)
         elsewhere = path.format(project="nobody")
         yield f"limits of nobody: {method}", (method, elsewhere, sent, 404, "not_found", None)

@@ -64,7 +64,7 @@ async def two(settings: Settings) -> AsyncIterator[tuple[Inside, httpx.AsyncClie
             account = (
                 await http.post(f"{path}/service_accounts", json={"name": f"{name}s"}, headers=head(ADMIN))
             ).json()
-            limit = {"max_requests_per_1_day": 4242}
+            limit = {"max_requests_per_1_month": 4242}
             await http.post(f"{path}/rate_limits/rl-all", json=limit, headers=head(ADMIN))
             async with inside.client(account["api_key"]["value"]) as client:
                 await client.responses.create(model=MODEL, input="Hi")

@@ -226,7 +226,7 @@ async def test_a_path_with_a_slash_too_many_is_told(behind: Behind) -> None:
 
 
 async def test_what_is_passed_on_is_limited_as_all_else(settings: Settings) -> None:
-    limits = {"max_requests_per_1_minute": 2, "max_tokens_per_1_day": 60_000}
+    limits = {"max_requests_per_1_minute": 2, "max_tokens_per_1_month": 60_000}
     async with standing_before(changed(settings, tenant_limits=limits)) as behind, behind.inside.client() as client:
         raw = await client.chat.completions.with_raw_response.create(
             model="talker", messages=[{"role": "user", "content": "hello you"}]
@@ -239,7 +239,7 @@ async def test_what_is_passed_on_is_limited_as_all_else(settings: Settings) -> N
 
 
 async def test_a_stream_that_says_nothing_of_its_tokens_counts_by_what_came(settings: Settings) -> None:
-    limits = {"max_tokens_per_1_day": 60_000}
+    limits = {"max_tokens_per_1_month": 60_000}
     async with standing_before(changed(settings, tenant_limits=limits)) as behind, behind.inside.client() as client:
         await chat(client, "hi")  # since when the tenant is thought to write a word
         chunks = [each async for each in await chat(client, "a " * 3000, stream=True)]
@@ -248,9 +248,9 @@ async def test_a_stream_that_says_nothing_of_its_tokens_counts_by_what_came(sett
 
 
 async def left(behind: Behind) -> int:
-    """How many tokens of the day are left."""
+    """How many tokens of the month are left."""
     store = behind.inside.store
     limits = Limits(store, held_seconds=60, usual_tokens=0)
-    day = Check("all", "tokens", "day", 60_000)
-    found = await limits.admit("default", store.new_id(), [day], reads=0, writes=0)
+    month = Check("all", "tokens", "month", 60_000)
+    found = await limits.admit("default", store.new_id(), [month], reads=0, writes=0)
     return found.left[0].amount
