@@ -15,14 +15,17 @@ from typing import Any, cast
 
 from service.errors import InvalidRequest, invalid_value
 from service.grammar.regex import MAX_SIZE, anchored, read_pattern, size
-from service.grammar.schema_kinds import COMBINED, REFUSED, Sort, disjoint, sort_of
 from service.grammar.schema_values import (
+    COMBINED,
     NAME_SHOWN,
+    REFUSED,
     References,
     Schema,
+    Sort,
     check,
     checked_alone,
     counts,
+    disjoint,
     enumerated,
     given_counts,
     kinds_of,
@@ -31,6 +34,7 @@ from service.grammar.schema_values import (
     narrowed,
     number,
     refusal,
+    sort_of,
     string,
 )
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.page import MAX_SAMPLES, MOST, mean, read_page, total
 from service.engine.servers import sglang
 from service.engine.servers.kind import Told
+from service.engine.servers.token_ids import MAX_SAMPLES, MOST, mean, read_page, total
 from service.engine.vllm import wire as vllm
 from tests.support.engine.standin_wire import metrics_page
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from service.engine.port import EngineRefused, Generation, Sampling
-from service.engine.prompts import BLOCK_IDS, block_json, prompt_json
+from service.engine.servers.token_ids import BLOCK_IDS, block_json, prompt_json
 
 
 def written(prompt: Sequence[int], salt: str | None = None) -> bytes:

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import typer
 
 from service.commands.client import asking, chatting, printing, reading
-from service.commands.client import jobs as watching
 from service.commands.client.bench import app as bench
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.commands.client.options import AsJson, Id, completion, environment, talking
@@ -298,12 +297,12 @@ def jobs(
 ) -> None:
     """List background responses that wait or run, the newest first. `harmonium tail ID` follows one."""
     if watch and sys.stdout.isatty() and not as_json:
-        watching.draw(service, watching.pause)
-    found, more = (watching.changes(service, watching.pause), False) if watch else watching.jobs_of(service)
+        reading.draw(service, reading.pause)
+    found, more = (reading.changes(service, reading.pause), False) if watch else reading.jobs_of(service)
     for job in found:
-        printing.out(json.dumps(job) if as_json else watching.line_of(job))
+        printing.out(json.dumps(job) if as_json else reading.line_of(job))
     if more:
-        printing.told(f"… and more than {watching.MOST_JOBS}")
+        printing.told(f"… and more than {reading.MOST_JOBS}")
 
 
 @app.command()

@@ -15,8 +15,7 @@ from service.engine.demo.patterns import matching
 from service.engine.demo.words import TEXT_CHARS, Words
 from service.errors import InvalidRequest
 from service.grammar.checks import is_valid
-from service.grammar.schema_kinds import KINDS
-from service.grammar.schema_values import References
+from service.grammar.schema_values import KINDS, References
 
 DEPTH = 64
 """How deep values are nested at most."""

@@ -11,8 +11,8 @@ import msgspec
 from service.engine.llama.grammar import GUIDED, constraint
 from service.engine.llama.grammar import guided as guided_by
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation
-from service.engine.prompts import prompt_json
 from service.engine.servers.kind import UNREADABLE, Count, TokenId, refusal
+from service.engine.servers.token_ids import prompt_json
 from service.grammar.tags import LAST_MARK
 from service.harmony.tokens import ENDS, FIRST_SPECIAL
 from service.markup.speech import Transcript

@@ -13,10 +13,8 @@ from typing import Any
 
 import msgspec
 
-from service.engine.page import mean, read_page, total
 from service.engine.pass_through import Passed
 from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Generation, TokenLogprobs
-from service.engine.prompts import prompt_json
 from service.engine.servers.answer import Answer
 from service.engine.servers.kind import UNREADABLE, Ask, Count, Facts, Request, Told, Wanted, refusal
 from service.engine.servers.token_ids import (
@@ -27,11 +25,15 @@ from service.engine.servers.token_ids import (
     asked,
     decoded,
     likeliest,
+    mean,
     parameters,
+    prompt_json,
     read_event,
     read_format,
+    read_page,
     served,
     stops,
+    total,
 )
 from service.harmony.tokens import LAST_LEGAL
 

@@ -15,7 +15,6 @@ import msgspec
 
 from service.engine.pass_through import Passed
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
-from service.engine.prompts import prompt_json
 from service.engine.servers.answer import Answer
 from service.engine.servers.kind import Ask, Facts, Request, Wanted
 from service.engine.servers.token_ids import (
@@ -27,6 +26,7 @@ from service.engine.servers.token_ids import (
     asked,
     decoded,
     parameters,
+    prompt_json,
     read_event,
     read_format,
     served,

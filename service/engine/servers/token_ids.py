@@ -2,15 +2,28 @@
 
 Some servers end, or say that it is their own fault, where a structural tag is malformed. So one that can't be read is
 refused here. What a server makes of one that can be read is for the server to say.
+
+A prompt of a conversation mostly begins with the one before, up to its last answer. So as JSON it is cut into blocks at
+the same places, and the text of the last blocks is kept. Without that, 100,000 ids take some milliseconds, longer than
+all that a response takes besides. As for a server's own prefix cache, nobody can tell by the time what a prompt of
+another salt began with.
+
+A page of metrics, in Prometheus' text format, may be long, cut off, or none at all. A line that can't be read is passed
+over, and never more read than that.
 """
 
+import math
 import re
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from itertools import islice
 from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
+from prometheus_client.parser import text_string_to_metric_families
 
-from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Sampling
+from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
 from service.engine.servers.kind import UNREADABLE, Ask, Count, Facts, Wanted, refusal
 from service.errors import InvalidRequest
 from service.grammar.regex import unchecked_tree
@@ -29,6 +42,18 @@ GptOssId = Annotated[int, msgspec.Meta(ge=0, le=LAST_LEGAL)]
 """An id of gpt-oss, as a server sends it."""
 
 _T = TypeVar("_T")
+
+MAX_SAMPLES = 512
+"""How many samples are read of a page: each of a few names, for each engine in a server and each model."""
+
+MOST = 1 << 40
+"""No sample counts for more."""
+
+BLOCK_IDS = 1024
+MOST_BLOCKS = 1024
+"""How many blocks are kept: of 11 KB each, as ids and as a text, so a million ids in 11 MB."""
+
+_ENCODE = msgspec.json.Encoder().encode
 
 
 class Error(msgspec.Struct):
@@ -198,3 +223,71 @@ def _check(form: Any) -> None:
         _check(each)
     if "content" in known:
         _check(known["content"])
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One line: a name, its labels and a value, from 0 to MOST."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+    def label(self, name: str) -> int:
+        """What a label says as a whole number; 0 where it says none."""
+        text = self.labels.get(name, "")
+        return min(int(text), MOST) if text.isascii() and text.isdigit() and len(text) <= 16 else 0
+
+
+def read_page(body: bytes, names: Collection[str]) -> dict[str, list[Sample]]:
+    """The samples with these names, by name."""
+    found: dict[str, list[Sample]] = {name: [] for name in names}
+    starts = tuple(name.encode() for name in names)
+    lines = body[: body.rfind(b"\n") + 1].splitlines()  # a page that is cut off ends in half a number
+    for line in islice((line for line in lines if line.startswith(starts)), MAX_SAMPLES):
+        try:
+            samples = [each for family in text_string_to_metric_families(line.decode()) for each in family.samples]
+        except (ValueError, LookupError):
+            continue
+        for name, labels, value, *_ in samples:
+            if name in found and math.isfinite(value):
+                found[name].append(Sample(name, labels, min(max(value, 0.0), MOST)))
+    return found
+
+
+def total(samples: Collection[Sample]) -> int:
+    """The sum of some, as a whole number."""
+    return min(int(sum(each.value for each in samples)), MOST)
+
+
+def mean(samples: Collection[Sample]) -> float:
+    """The mean of some; 0 of none."""
+    return sum(each.value for each in samples) / len(samples) if samples else 0.0
+
+
+def prompt_json(generation: Generation, last: int | None = None) -> msgspec.Raw:
+    """The ids of a generation's prompt as a JSON array. Raises EngineRefused for one beyond `last`, if given."""
+    prompt = generation.prompt
+    if not isinstance(prompt, array) or len(prompt) < BLOCK_IDS:
+        return msgspec.Raw(b"[%b]" % _listed(list(prompt), last))
+    whole = len(prompt) // BLOCK_IDS * BLOCK_IDS
+    packed, size = memoryview(prompt)[:whole].cast("B"), BLOCK_IDS * prompt.itemsize
+    blocks = [
+        block_json(generation.cache_salt, prompt.typecode, bytes(packed[start : start + size]), last)
+        for start in range(0, len(packed), size)
+    ]
+    if whole < len(prompt):
+        blocks.append(_listed(prompt[whole:].tolist(), last))
+    return msgspec.Raw(b"[%b]" % b",".join(blocks))
+
+
+@lru_cache(maxsize=MOST_BLOCKS)
+def block_json(salt: str | None, typecode: str, packed: bytes, last: int | None) -> bytes:
+    """The ids of one block, with commas between. Raises EngineRefused."""
+    return _listed(array(typecode, packed).tolist(), last)
+
+
+def _listed(ids: list[int], last: int | None) -> bytes:
+    """The ids with commas between. Raises EngineRefused."""
+    if last is not None and max(ids, default=0) > last:
+        raise EngineRefused(f"{max(ids)} is no token id; the last is {last}")
+    return _ENCODE(ids)[1:-1]

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from service.engine.page import MOST, mean, read_page, total
 from service.engine.port import (
     LEAST_LOGPROB,
     Defaults,
@@ -21,10 +20,9 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
-from service.engine.prompts import prompt_json
 from service.engine.servers import token_ids
 from service.engine.servers.kind import UNREADABLE, TokenId, Told
-from service.engine.servers.token_ids import Said, Usage, decoded, likeliest
+from service.engine.servers.token_ids import MOST, Said, Usage, decoded, likeliest, mean, prompt_json, read_page, total
 from service.markup.speech import Transcript
 
 NAME = "vLLM"

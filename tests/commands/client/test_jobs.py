@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from service.commands.client.errors import Unreachable
-from service.commands.client.jobs import changes, line_of
 from service.commands.client.profile import Profile
+from service.commands.client.reading import changes, line_of
 from service.commands.client.service import Service
 from tests.support.ports import free_port
 from tests.support.service.commands import id_of, run, said
