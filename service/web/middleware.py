@@ -447,14 +447,7 @@ def _end_span(scope: Scope, exchange: Exchange) -> None:
 
 
 def _endpoint(scope: Scope) -> str:
-    """The template of the path; `none` where there is none, or where the request was refused before it was looked up.
-
-    Depending on FastAPI's version the template lacks the prefix under which its router was included.
-    """
+    """The template of the path; `none` where there is none, or the request was refused before it was looked up."""
     if scope["type"] == "websocket":
         return scope["path"]  # nowhere else is one opened
-    template = getattr(scope.get("route"), "path", NO_ENDPOINT)
-    for dialect in DIALECTS:
-        if scope["path"].startswith(f"{dialect.prefix}/") and template != NO_ENDPOINT:
-            return dialect.prefix + template.removeprefix(dialect.prefix)
-    return template
+    return getattr(scope.get("route"), "path", NO_ENDPOINT)
