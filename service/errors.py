@@ -105,11 +105,6 @@ def unavailable(message: str, seconds: int = RETRY_SECONDS) -> ApiError:
     return ApiError(503, message, type="server_error", code="service_unavailable", retry_after=seconds)
 
 
-def fault() -> ApiError:
-    """500: a bug. Its reason is for the log alone."""
-    return failed("The service failed on this request. Its log has the reason under the x-request-id of this answer.")
-
-
 def failed(message: str) -> ApiError:
     """500, with a reason that its caller may know."""
     return ApiError(500, message, type="server_error", code="server_error")

@@ -31,7 +31,7 @@ from service.responses.output.journal import Batch, encode_batch, journaled
 from service.responses.output.machine import Machine
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
-from service.responses.refusals import store_refusal
+from service.responses.refusals import refusal_of
 from service.responses.run import ask, unconfirmed
 from service.responses.sampler import Step
 from store.errors import (
@@ -244,7 +244,7 @@ class LogSink:
             except NotSteered as why:
                 before, response = given_back(response, steers, why)
             except (QueueFull, StoreFull, TurnTooLarge, NotContinuable) as refusal:
-                why = NotSteered("successor_creation_failed", store_refusal(refusal).message)
+                why = NotSteered("successor_creation_failed", refusal_of(refusal).message)
                 before, response = given_back(response, steers, why)
         return await self._store(rest, plan, machine, response, before, steers)
 

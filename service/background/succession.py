@@ -26,7 +26,7 @@ from service.responses.conversations.parent import Parent
 from service.responses.output.machine import Machine
 from service.responses.plan import Plan, messages_of
 from service.responses.prepare import prepared_below
-from service.responses.refusals import engine_refusal, store_refusal
+from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
 from service.tenants.limiter import Reservation
 from service.tenants.limits import Allowance
@@ -68,7 +68,7 @@ async def succeed(
         except StoreUnavailable:
             raise
         except (ApiError, EngineError, StoreError) as error:
-            raise NotSteered("successor_creation_failed", _refusal(error).message) from error
+            raise NotSteered("successor_creation_failed", refusal_of(error).message) from error
         made = msgspec.structs.replace(made, reserved=reserved is not None)
         turn, spec, entry, _ = await accepted(made, spans.current.get().headers)
         if reserved is not None:
@@ -109,12 +109,6 @@ def _with_end(service: Service, above: Chain, plan: Plan, machine: Machine) -> C
     chain = remembered(above, plan.id, messages, stored=True).chain
     service.store.refuse_long(chain)
     return chain
-
-
-def _refusal(error: ApiError | EngineError | StoreError) -> ApiError:
-    if isinstance(error, StoreError):
-        return store_refusal(error)
-    return engine_refusal(error) if isinstance(error, EngineError) else error
 
 
 def succeeded(response: Response, successor: Successor) -> Response:

@@ -83,7 +83,18 @@ def events_gone(seconds: float) -> InvalidRequest:
     return invalid_value("stream", "true", reason)
 
 
-def store_refusal(error: StoreError) -> ApiError:
+def refusal_of(error: Exception) -> ApiError:
+    """The refusal that an exception is over HTTP. One that nobody foresaw is a bug: its reason is for the log alone."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, StoreError):
+        return _store_refusal(error)
+    if isinstance(error, EngineError):
+        return _engine_refusal(error)
+    return failed("The service failed on this request. Its log has the reason under the x-request-id of this answer.")
+
+
+def _store_refusal(error: StoreError) -> ApiError:
     """What a refusal of the store is over HTTP."""
     if isinstance(error, ParentNotFound):
         return previous_response_not_found(error.id)
@@ -200,7 +211,7 @@ def _parent_refusal(error: NotContinuable | TurnTooLarge) -> InvalidRequest:
 
 def fork_refusal(error: NotFound | NotContinuable | TurnTooLarge) -> ApiError:
     """Why nothing can be a fork of what a request names."""
-    refused = store_refusal(error)
+    refused = refusal_of(error)
     return ApiError(refused.status, refused.message, code=refused.code, param="harmonium.fork_of")
 
 
@@ -232,7 +243,7 @@ def nothing_said(message: str, failure: EngineError | None, *, timed_out: bool) 
     """
     if timed_out:
         return ApiError(504, message, type="server_error", code="timeout")
-    return engine_refusal(failure or EngineError(message), message)
+    return _engine_refusal(failure or EngineError(message), message)
 
 
 def not_compacted(response: Response) -> ApiError:
@@ -247,7 +258,7 @@ def not_compacted(response: Response) -> ApiError:
     )
 
 
-def engine_refusal(failure: EngineError, message: str = "") -> ApiError:
+def _engine_refusal(failure: EngineError, message: str = "") -> ApiError:
     """What an error of the engine is over HTTP. `message` replaces its own."""
     if isinstance(failure, PassedRefusal):
         return ApiError(failure.status, str(failure), code=failure.code or "engine_refused", param=failure.param)

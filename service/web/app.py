@@ -23,12 +23,11 @@ from service.api.input.content import MAX_PARTS
 from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
 from service.engine.port import Engine, EngineError, EngineUnavailable
-from service.errors import ApiError, fault
+from service.errors import ApiError
 from service.harmony import tokens
 from service.logs import event
 from service.metrics.counters import lag_counted
 from service.metrics.scrape import Exposition, limits_of, read_shards
-from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.service import Service, close_service, open_service, reread, start_service
 from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
@@ -240,18 +239,9 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         await close_service(service)
 
 
-async def _on_api_error(request: Request, error: ApiError) -> Response:
-    exchange_of(request).refused(error)
-    return envelope(error)
-
-
-async def _on_store_error(request: Request, error: StoreError) -> Response:
-    return await _on_api_error(request, store_refusal(error))
-
-
-async def _on_engine_error(request: Request, error: EngineError) -> Response:
-    exchange_of(request).metrics.engine_failed(error)
-    return await _on_api_error(request, engine_refusal(error))
+async def _on_error(request: Request, error: Exception) -> Response:
+    """What was refused, or has failed. After the answer to a bug Starlette raises it again, so the gate logs it."""
+    return envelope(exchange_of(request).refused(error))
 
 
 async def _on_http_error(request: Request, error: HTTPException) -> Response:
@@ -259,7 +249,7 @@ async def _on_http_error(request: Request, error: HTTPException) -> Response:
     path = request.url.path[:MAX_SHOWN_PATH]
     allow = _served(request, path) if error.status_code == 405 else []
     message = f"Invalid URL ({request.method} {path}). {_advice(request, path, allow)}"
-    return await _on_api_error(request, ApiError(error.status_code, message, allow=allow))
+    return await _on_error(request, ApiError(error.status_code, message, allow=allow))
 
 
 def _advice(request: Request, path: str, allow: Sequence[str]) -> str:
@@ -292,16 +282,11 @@ async def _on_client_gone(request: Request, error: ClientGone) -> Response:
     return Response(status_code=GONE)
 
 
-async def _on_fault(request: Request, error: Exception) -> Response:
-    """A bug. Starlette raises it again after the answer, so the gate logs it."""
-    return await _on_api_error(request, fault())
-
-
 HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
-    ApiError: _on_api_error,
-    StoreError: _on_store_error,
-    EngineError: _on_engine_error,
+    ApiError: _on_error,
+    StoreError: _on_error,
+    EngineError: _on_error,
     ClientGone: _on_client_gone,
     HTTPException: _on_http_error,
-    Exception: _on_fault,
+    Exception: _on_error,
 }

@@ -19,12 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs, spans
 from service.api.passed import Endpoint
-from service.engine.port import EngineUnavailable
-from service.errors import ApiError, fault, unavailable
+from service.engine.port import EngineError, EngineUnavailable
+from service.errors import ApiError, unavailable
 from service.metrics.counters import Metrics
 from service.pacing import Pacing, Work
 from service.responses.plan import Plan
-from service.responses.refusals import store_refusal
+from service.responses.refusals import refusal_of
 from service.spans import UNTRACED, Fact, Span, Tracer
 from service.tenants.limiter import Limiter, Reservation
 from service.tenants.logins import FailedLogins
@@ -165,11 +165,15 @@ class Exchange:
         """Say in the log how long it waited for a slot."""
         self.facts["waited_ms"] = round(seconds * 1000, 1)
 
-    def refused(self, error: ApiError) -> None:
-        """Say in the log why it was refused: not in the message's words, which may quote the request."""
-        self.facts["code"] = error.code
-        if error.param and error.code != "unknown_parameter" and (known := PARAM_START.match(error.param)):
+    def refused(self, error: Exception) -> ApiError:
+        """The refusal that it comes to. The log says why: not in the message's words, which may quote the request."""
+        if isinstance(error, EngineError):
+            self.metrics.engine_failed(error)
+        refusal = refusal_of(error)
+        self.facts["code"] = refusal.code
+        if refusal.param and refusal.code != "unknown_parameter" and (known := PARAM_START.match(refusal.param)):
             self.facts["param"] = known[0]
+        return refusal
 
     def left_out(self, tools: tuple[str, ...], items: tuple[str, ...]) -> None:
         """Say in the answer and in the log which hosted tools, and items of which kinds, the prompt leaves out."""
@@ -222,8 +226,7 @@ class Gate:
         try:
             await self._enter(exchange, scope, receive, answer)
         except ApiError as error:
-            exchange.refused(error)
-            await envelope(error)(scope, receive, answer)
+            await envelope(exchange.refused(error))(scope, receive, answer)
         except ClientGone:
             exchange.facts["client"] = "gone"
             await Response(status_code=GONE)(scope, receive, answer)
@@ -234,10 +237,10 @@ class Gate:
             elif (known := scope.get("extensions", {}).get(BREAK_OFF)) is not None:
                 known["now"]()
                 await watch(receive, lambda: None)  # uvicorn would log an error if this returned before
-        except Exception:
+        except Exception as error:
             logger.exception("request failed")
             if not exchange.status:
-                await envelope(fault())(scope, receive, answer)
+                await envelope(refusal_of(error))(scope, receive, answer)
         finally:
             self._log(scope, exchange)
             _count(scope, exchange)
@@ -286,7 +289,7 @@ class Gate:
             try:
                 exchange.entry = await self._entrance.entry(exchange.headers, method, scope["path"])
             except StoreError as error:
-                raise store_refusal(error) from error
+                raise refusal_of(error) from error
             except WrongKey:
                 if self._failed is not None:
                     self._failed.note(exchange.request_id, (scope.get("client") or ("",))[0])
@@ -444,14 +447,7 @@ def _end_span(scope: Scope, exchange: Exchange) -> None:
 
 
 def _endpoint(scope: Scope) -> str:
-    """The template of the path; `none` where there is none, or where the request was refused before it was looked up.
-
-    Depending on FastAPI's version the template lacks the prefix under which its router was included.
-    """
+    """The template of the path; `none` where there is none, or the request was refused before it was looked up."""
     if scope["type"] == "websocket":
         return scope["path"]  # nowhere else is one opened
-    template = getattr(scope.get("route"), "path", NO_ENDPOINT)
-    for dialect in DIALECTS:
-        if scope["path"].startswith(f"{dialect.prefix}/") and template != NO_ENDPOINT:
-            return dialect.prefix + template.removeprefix(dialect.prefix)
-    return template
+    return getattr(scope.get("route"), "path", NO_ENDPOINT)

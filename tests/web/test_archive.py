@@ -14,7 +14,7 @@ from openai import APIStatusError, AsyncOpenAI
 from redis.asyncio import Redis
 
 from service.commands.joining import join
-from service.responses.refusals import store_refusal
+from service.responses.refusals import refusal_of
 from service.settings.settings import Settings
 from store.errors import ArchiveForeign, ArchiveUnavailable, ArchiveUnfit, StoreError, Unsupported
 from tests.support.archive.back import gone_back, remembered
@@ -324,7 +324,7 @@ async def test_a_store_without_anything_takes_conversations_while_its_archive_is
 
 @pytest.mark.parametrize("error", [ArchiveUnavailable("down"), ArchiveUnfit("it forgets"), ArchiveForeign()])
 def test_nobody_knows_what_is_in_an_archive_that_can_not_be_asked(error: StoreError) -> None:
-    refused = store_refusal(error)
+    refused = refusal_of(error)
     assert (refused.status, refused.code, refused.retry_after) == (503, "archive_unavailable", 1)
 
 

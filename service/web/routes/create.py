@@ -25,7 +25,7 @@ from service.metrics.counters import Mode
 from service.responses.compaction.request import Compacted, read_compact, window
 from service.responses.output.fold import Fold
 from service.responses.prepare import Prepared, prepared
-from service.responses.refusals import not_compacted, nothing_said, store_refusal
+from service.responses.refusals import not_compacted, nothing_said, refusal_of
 from service.responses.run import AppendSink, Run, foreground, storable
 from service.web.body import watch
 from service.web.event_stream import EventStream, RunSource, note_outcome
@@ -230,7 +230,7 @@ async def _whole(request: Request, run: Run, sink: AppendSink, *, lasts: bool = 
     response = fold.response
     note_outcome(exchange, response)
     if isinstance(sink.unstored, StoreFull | Conflict) or (sink.unstored is not None and not response.output):
-        raise store_refusal(sink.unstored)
+        raise refusal_of(sink.unstored)
     if response.error is not None and not response.output:
         raise nothing_said(response.error.message, run.failure, timed_out=run.timed_out)
     return response

@@ -25,7 +25,7 @@ from service.errors import ApiError, invalid_value
 from service.logs import event
 from service.responses.plan import MODEL_CHARS
 from service.responses.prepare import model_of
-from service.responses.refusals import engine_refusal
+from service.responses.refusals import refusal_of
 from service.responses.service import salt_of
 from service.settings.settings import Settings
 from service.spans import Fact, Kind
@@ -249,7 +249,7 @@ class PassedAnswer(HttpResponse):
             if not self._exchange.status:
                 raise
             self._exchange.metrics.engine_failed(error)
-            failure = engine_refusal(error)
+            failure = refusal_of(error)
         if not self._exchange.status:
             raise failure
         facts["outcome"] = "failed"

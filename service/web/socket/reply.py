@@ -17,9 +17,8 @@ from service.api.request import CreateRequest, read_frame
 from service.api.response import ResponseStatus
 from service.api.steer import NotSteered, is_steerable, led_by_steers, required_input, succeeding
 from service.engine.port import EngineError
-from service.errors import ApiError, fault
+from service.errors import ApiError
 from service.responses.prepare import Prepared, Recall, prepared, standing_in
-from service.responses.refusals import engine_refusal, store_refusal
 from service.responses.run import Run, foreground
 from service.responses.service import Caller, Service
 from service.web.admission.slots import Admission
@@ -202,17 +201,9 @@ class Reply:
         nothing else is said of a successor that was not created, as its client asked for none.
         """
         exchange = self._exchange
-        if isinstance(error, StoreError):
-            refusal = store_refusal(error)
-        elif isinstance(error, EngineError):
-            exchange.metrics.engine_failed(error)
-            refusal = engine_refusal(error)
-        elif isinstance(error, ApiError):
-            refusal = error
-        else:
+        if not isinstance(error, ApiError | StoreError | EngineError):
             logger.error("request failed", exc_info=error)
-            refusal = fault()
-        exchange.refused(refusal)
+        refusal = exchange.refused(error)
         exchange.status = refusal.status
         try:
             if asked.after is None or self._leading is None:

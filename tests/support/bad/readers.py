@@ -11,7 +11,7 @@ from service.api.request import CreateRequest, read_count, read_create
 from service.errors import ApiError
 from service.responses.compaction.request import read_compact
 from service.responses.prepare import prepared
-from service.responses.refusals import store_refusal
+from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
 from service.web.body import read_body
 from store.errors import StoreError
@@ -64,7 +64,7 @@ async def refusal(service: Service, bad: Bad) -> ApiError:
     except ApiError as error:
         return error
     except StoreError as error:
-        return store_refusal(error)
+        return refusal_of(error)
 
 
 async def _read(service: Service, path: str, body: bytes) -> CreateRequest:
