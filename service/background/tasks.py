@@ -31,6 +31,9 @@ AGREE_SECONDS = 0.5
 taken for an older release's.
 """
 
+SWEEP_SECONDS = 60.0
+"""How often what is deleted, or was not used for too long, is swept: it is counted in days."""
+
 ARCHIVE_SECONDS = 5.0
 """How often it is looked for what is to be archived, at least."""
 
@@ -90,8 +93,8 @@ class Background:
         A part that a bug ends, ends alone: the others go on, this is `broken`, and `on_fault` is called.
         """
         service = self._service
-        doubted, seconds = service.metrics.expiry_doubted.labels, service.settings.sweep_seconds
-        sweeping = sweep_for_ever(service, seconds, lambda why: doubted(why).inc())
+        doubted = service.metrics.expiry_doubted.labels
+        sweeping = sweep_for_ever(service, SWEEP_SECONDS, lambda why: doubted(why).inc())
         parts = [("sweeping", sweeping)]
         if service.settings.has_limits:
             parts += [("limits", service.limiter.hold_for_ever()), ("settling", settle_for_ever(service))]

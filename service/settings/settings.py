@@ -26,6 +26,7 @@ from service.settings.core import (
     ENGINE_URLS,
     PREFIX,
     UNSAID_CONTEXT,
+    VLLM_MODEL,
     ArchiveSettings,
     CoreSettings,
     is_loopback,
@@ -101,8 +102,7 @@ UNSHOWN = frozenset(
         "api_keys",
         "redis_url",
         "engine_url",
-        "vllm_args",
-        "llama_args",
+        "local_args",
         "webhook_url",
         "seal_keys",
         "traces_url",
@@ -159,8 +159,8 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
                 f"{PREFIX}WORKERS={self.workers} would load the model {self.workers} times with "
                 f"{PREFIX}ENGINE={self.engine}; set it to 1, or run a server"
             )
-        if self.engine == "llama-local" and not self.llama_model:
-            raise ValueError(f"{PREFIX}ENGINE=llama-local needs {PREFIX}LLAMA_MODEL, a GGUF file; set it")
+        if self.engine == "llama-local" and not self.local_model:
+            raise ValueError(f"{PREFIX}ENGINE=llama-local needs {PREFIX}LOCAL_MODEL, a GGUF file; set it")
         if self.engine == UNSAID_CONTEXT and not self.context_tokens:
             raise ValueError(
                 f"{PREFIX}ENGINE={self.engine} needs {PREFIX}CONTEXT_TOKENS, as its servers don't say how long their "
@@ -207,6 +207,11 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
     def engine_urls(self) -> tuple[str, ...]:
         """Where the engine's servers are."""
         return self.engine_url or (ENGINE_URLS[self.engine],)
+
+    @property
+    def loaded_model(self) -> str:
+        """The model that an engine in this process, or beside it, loads."""
+        return self.local_model or (VLLM_MODEL if self.engine == "vllm-local" else "")
 
     @property
     def listed_engines(self) -> tuple[ListedEngine, ...]:
