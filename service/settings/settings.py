@@ -143,7 +143,7 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
         return measured(info.field_name or "", value)
 
     @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _check_doors(self) -> Self:
         if not self.has_keys and not is_loopback(self.host):
             raise ValueError(
                 f"{PREFIX}HOST={self.host} can be reached from other machines, but no API key is set, "
@@ -154,6 +154,15 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
                 f"{PREFIX}CORS_ORIGINS lets web pages call the service, but no API key is set, so each of them could "
                 f"read every conversation of whoever visits it; set {PREFIX}API_KEYS"
             )
+        if self.webhook_url and not self.webhook_secret.get_secret_value():
+            raise ValueError(
+                f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so webhooks could be forged; set "
+                "it to whsec_ and what `openssl rand -base64 32` prints"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> Self:
         if self.engine.endswith("-local") and self.workers > 1:
             raise ValueError(
                 f"{PREFIX}WORKERS={self.workers} would load the model {self.workers} times with "
@@ -166,6 +175,12 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
                 f"{PREFIX}ENGINE={self.engine} needs {PREFIX}CONTEXT_TOKENS, as its servers don't say how long their "
                 "context is; set it to their --max_seq_len"
             )
+        if len(set(self.engine_url)) < len(self.engine_url):
+            raise ValueError(f"{PREFIX}ENGINE_URL names a server twice")
+        return self
+
+    @model_validator(mode="after")
+    def _check_store(self) -> Self:
         if self.store_replicas and not self.redis_url:
             raise ValueError(
                 f"{PREFIX}STORE_REPLICAS={self.store_replicas} needs replicas, and the embedded server has none; set "
@@ -194,13 +209,6 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
                 f"timeout, {self.renewed_seconds:g} s in all, so a worker whose store is slow would lose its "
                 f"jobs; set it to more than {LEASE_TIMEOUTS:.2f} times the timeout"
             )
-        if self.webhook_url and not self.webhook_secret.get_secret_value():
-            raise ValueError(
-                f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so webhooks could be forged; set "
-                "it to whsec_ and what `openssl rand -base64 32` prints"
-            )
-        if len(set(self.engine_url)) < len(self.engine_url):
-            raise ValueError(f"{PREFIX}ENGINE_URL names a server twice")
         return self
 
     @property
