@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 AGREE_SECONDS = 0.5
 """How often a store that is away at the start is asked for its layout record."""
 
+SWEEP_SECONDS = 60.0
+"""How often what is deleted, or was not used for too long, is swept: it is counted in days."""
+
 ARCHIVE_SECONDS = 5.0
 """How often it is looked for what is to be archived, at least."""
 
@@ -88,8 +91,8 @@ class Background:
         A part that a bug ends, ends alone: the others go on, this is `broken`, and `on_fault` is called.
         """
         service = self._service
-        doubted, seconds = service.metrics.expiry_doubted.labels, service.settings.sweep_seconds
-        sweeping = sweep_for_ever(service, seconds, lambda why: doubted(why).inc())
+        doubted = service.metrics.expiry_doubted.labels
+        sweeping = sweep_for_ever(service, SWEEP_SECONDS, lambda why: doubted(why).inc())
         parts = [("sweeping", sweeping)]
         if service.settings.has_limits:
             parts += [("limits", service.limiter.hold_for_ever()), ("settling", settle_for_ever(service))]

@@ -113,7 +113,7 @@ def _json_instead(of: str) -> Any:
 
 
 EngineUrl = Annotated[str | None, _setting("engine_url", "--engine-url", "--vllm-url")]
-LlamaModel = Annotated[str | None, _setting("llama_model")]
+LocalModel = Annotated[str | None, _setting("local_model")]
 RedisUrl = Annotated[str | None, _setting("redis_url")]
 DataDir = Annotated[Path | None, _setting("data_dir")]
 Tenant = Annotated[str | None, typer.Option(metavar="NAME", help="Only what this tenant has.", show_default=False)]
@@ -152,7 +152,7 @@ def serve(
     worker: Annotated[bool | None, _setting("worker", "--worker/--no-worker")] = None,
     engine: Annotated[str | None, _setting("engine")] = None,
     engine_url: EngineUrl = None,
-    llama_model: LlamaModel = None,
+    local_model: LocalModel = None,
     model: Annotated[str | None, _setting("model")] = None,
     demo_tokens_per_second: Annotated[str | None, _setting("demo_tokens_per_second")] = None,
     redis_url: RedisUrl = None,
@@ -188,7 +188,7 @@ def worker(
     worker_port: Annotated[str | None, _setting("worker_port")] = None,
     engine: Annotated[str | None, _setting("engine")] = None,
     engine_url: EngineUrl = None,
-    llama_model: LlamaModel = None,
+    local_model: LocalModel = None,
     model: Annotated[str | None, _setting("model")] = None,
     demo_tokens_per_second: Annotated[str | None, _setting("demo_tokens_per_second")] = None,
     redis_url: RedisUrl = None,
@@ -247,7 +247,7 @@ def doctor(
     port: Annotated[str | None, _setting("port")] = None,
     engine: Annotated[str | None, _setting("engine")] = None,
     engine_url: EngineUrl = None,
-    llama_model: LlamaModel = None,
+    local_model: LocalModel = None,
     model: Annotated[str | None, _setting("model")] = None,
     redis_url: RedisUrl = None,
     data_dir: DataDir = None,
@@ -278,7 +278,7 @@ def doctor(
         "port": port,
         "engine": engine,
         "engine_url": engine_url,
-        "llama_model": llama_model,
+        "local_model": local_model,
         "model": model,
     }
     settings = _load(redis_url=redis_url, data_dir=data_dir, **given)

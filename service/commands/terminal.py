@@ -151,9 +151,9 @@ def _engine(settings: Settings) -> str:
     if settings.engine == "demo":
         return "demo, a deterministic stand-in: no real model"
     if settings.engine == "vllm-local":
-        return f"vLLM in this process, with {settings.vllm_model}"
+        return f"vLLM in this process, with {settings.loaded_model}"
     if settings.engine == "llama-local":
-        return f"llama.cpp beside this process, with {settings.llama_model}"
+        return f"llama.cpp beside this process, with {settings.loaded_model}"
     return f"{ENGINE_NAMES[settings.engine]} at {', '.join(settings.engine_urls)}"
 
 
@@ -173,8 +173,8 @@ def _line_to_paste(settings: Settings, url: str) -> str:
         or settings.model
         or {
             "demo": DEMO_MODEL,
-            "vllm-local": settings.vllm_model,
-            "llama-local": Path(settings.llama_model).stem,
+            "vllm-local": settings.loaded_model,
+            "llama-local": Path(settings.loaded_model).stem,
         }.get(settings.engine)
     )
     if model is None:

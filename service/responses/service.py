@@ -637,8 +637,8 @@ def open_engine(settings: Settings) -> Engine:
         from service.engine.vllm.local import VllmLocalEngine  # vLLM takes seconds to import, where it is at all
 
         return VllmLocalEngine(
-            settings.vllm_model,
-            settings.vllm_args,
+            settings.loaded_model,
+            settings.local_args,
             served_as=settings.model,
             context_tokens=settings.context_tokens,
         )
@@ -646,8 +646,8 @@ def open_engine(settings: Settings) -> Engine:
         from service.engine.llama.local import LlamaLocalEngine
 
         return LlamaLocalEngine(
-            Path(settings.llama_model),
-            settings.llama_args,
+            Path(settings.loaded_model),
+            settings.local_args,
             served_as=settings.model,
             context_tokens=settings.context_tokens,
             shared=settings.several_tenants,

@@ -45,6 +45,9 @@ ENGINE_URLS = {
 }
 """Where the servers of an engine are unless ENGINE_URL says otherwise."""
 
+VLLM_MODEL = "openai/gpt-oss-20b"
+"""The model that `vllm-local` loads unless LOCAL_MODEL says otherwise."""
+
 UNSAID_CONTEXT = "tensorrt"
 """The engine whose servers don't say how long their context is."""
 
@@ -182,7 +185,7 @@ class CoreSettings(BaseSettings):
     in this process; `sglang`, SGLang servers; `tensorrt`, TensorRT-LLM servers; `llama`, llama.cpp servers;
     `llama-local`, llama.cpp beside this process; `chat`, any Chat Completions."""
     model: str = Field("", max_length=256)
-    """Id of the model that is served. Empty is the first that the server lists, VLLM_MODEL for `vllm-local`, the
+    """Id of the model that is served. Empty is the first that the server lists, LOCAL_MODEL for `vllm-local`, its
     file's name for `llama-local`, and gpt-oss-20b on the demo engine."""
     model_identity: str = Field("You are ChatGPT, a large language model trained by OpenAI.", max_length=4096)
     """First line of the system message. gpt-oss was trained with the default."""
@@ -205,15 +208,13 @@ class CoreSettings(BaseSettings):
     pass_through: bool = True
     """Whether /v1/chat/completions, /v1/completions and /v1/embeddings are passed on to the engine's server. `demo` and
     `vllm-local` have none."""
-    vllm_model: str = Field("openai/gpt-oss-20b", min_length=1)
-    """The model that `vllm-local` loads: a name or a folder."""
-    vllm_args: Annotated[dict[str, Any], NoDecode] = {}
-    """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs."""
-    llama_model: str = Field("", max_length=4096)
-    """The GGUF file that `llama-local` loads, or `smol`: SmolLM2-135M."""
-    llama_args: Annotated[dict[str, Any], NoDecode] = {}
-    """Options of `llama-local`, as a JSON object with the names that xllamacpp's CommonParams has for llama.cpp's, such
-    as n_parallel, n_gpu_layers and cpuparams.n_threads."""
+    local_model: str = Field("", max_length=4096)
+    """The model that `vllm-local` loads, a name or a folder, by default openai/gpt-oss-20b; or the GGUF file that
+    `llama-local` loads, or `smol`: SmolLM2-135M."""
+    local_args: Annotated[dict[str, Any], NoDecode] = {}
+    """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs; or options of
+    `llama-local`, with the names that xllamacpp's CommonParams has for llama.cpp's, such as n_parallel, n_gpu_layers
+    and cpuparams.n_threads."""
     demo_tokens_per_second: float = Field(0, ge=0, le=1_000_000)
     """Pace of the demo engine; 0 is as fast as it can."""
 
@@ -262,8 +263,6 @@ class CoreSettings(BaseSettings):
     conversation_idle_days: float = Field(0, ge=0, le=36_500)
     """A conversation with an id, and the responses in it, are deleted once nobody used them for so many days, no fewer
     than IDLE_DAYS. 0 keeps them, until they are deleted or evicted."""
-    sweep_seconds: float = Field(60, gt=0, le=1_800)
-    """How often such conversations are searched for and deleted."""
 
     max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB)
     """The largest request body, in bytes."""
@@ -331,7 +330,7 @@ class CoreSettings(BaseSettings):
     def _check_engine_url(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(server_url(each, f"a key goes into {PREFIX}ENGINE_API_KEY") for each in value)
 
-    @field_validator("vllm_args", "llama_args", mode="before")
+    @field_validator("local_args", mode="before")
     @classmethod
     def _parse_args(cls, value: object) -> object:
         try:

@@ -26,6 +26,7 @@ from service.settings.core import (
     ENGINE_URLS,
     PREFIX,
     UNSAID_CONTEXT,
+    VLLM_MODEL,
     ArchiveSettings,
     CoreSettings,
     is_loopback,
@@ -101,8 +102,7 @@ UNSHOWN = frozenset(
         "api_keys",
         "redis_url",
         "engine_url",
-        "vllm_args",
-        "llama_args",
+        "local_args",
         "webhook_url",
         "seal_keys",
         "traces_url",
@@ -143,7 +143,7 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
         return measured(info.field_name or "", value)
 
     @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _check_doors(self) -> Self:
         if not self.has_keys and not is_loopback(self.host):
             raise ValueError(
                 f"{PREFIX}HOST={self.host} can be reached from other machines, but no API key is set, "
@@ -154,18 +154,33 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
                 f"{PREFIX}CORS_ORIGINS lets web pages call the service, but no API key is set, so each of them could "
                 f"read every conversation of whoever visits it; set {PREFIX}API_KEYS"
             )
+        if self.webhook_url and not self.webhook_secret.get_secret_value():
+            raise ValueError(
+                f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so webhooks could be forged; set "
+                "it to whsec_ and what `openssl rand -base64 32` prints"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> Self:
         if self.engine.endswith("-local") and self.workers > 1:
             raise ValueError(
                 f"{PREFIX}WORKERS={self.workers} would load the model {self.workers} times with "
                 f"{PREFIX}ENGINE={self.engine}; set it to 1, or run a server"
             )
-        if self.engine == "llama-local" and not self.llama_model:
-            raise ValueError(f"{PREFIX}ENGINE=llama-local needs {PREFIX}LLAMA_MODEL, a GGUF file; set it")
+        if self.engine == "llama-local" and not self.local_model:
+            raise ValueError(f"{PREFIX}ENGINE=llama-local needs {PREFIX}LOCAL_MODEL, a GGUF file; set it")
         if self.engine == UNSAID_CONTEXT and not self.context_tokens:
             raise ValueError(
                 f"{PREFIX}ENGINE={self.engine} needs {PREFIX}CONTEXT_TOKENS, as its servers don't say how long their "
                 "context is; set it to their --max_seq_len"
             )
+        if len(set(self.engine_url)) < len(self.engine_url):
+            raise ValueError(f"{PREFIX}ENGINE_URL names a server twice")
+        return self
+
+    @model_validator(mode="after")
+    def _check_store(self) -> Self:
         if self.store_replicas and not self.redis_url:
             raise ValueError(
                 f"{PREFIX}STORE_REPLICAS={self.store_replicas} needs replicas, and the embedded server has none; set "
@@ -194,19 +209,17 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
                 f"timeout, {self.renewed_seconds:g} s in all, so a worker whose store is slow would lose its "
                 f"jobs; set it to more than {LEASE_TIMEOUTS:.2f} times the timeout"
             )
-        if self.webhook_url and not self.webhook_secret.get_secret_value():
-            raise ValueError(
-                f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so webhooks could be forged; set "
-                "it to whsec_ and what `openssl rand -base64 32` prints"
-            )
-        if len(set(self.engine_url)) < len(self.engine_url):
-            raise ValueError(f"{PREFIX}ENGINE_URL names a server twice")
         return self
 
     @property
     def engine_urls(self) -> tuple[str, ...]:
         """Where the engine's servers are."""
         return self.engine_url or (ENGINE_URLS[self.engine],)
+
+    @property
+    def loaded_model(self) -> str:
+        """The model that an engine in this process, or beside it, loads."""
+        return self.local_model or (VLLM_MODEL if self.engine == "vllm-local" else "")
 
     @property
     def listed_engines(self) -> tuple[ListedEngine, ...]:

@@ -167,8 +167,8 @@ async def test_a_store_that_is_away_at_the_start_has_its_record_as_soon_as_it_is
         await agree(self)
 
     monkeypatch.setattr(Layout, "agree", away_at_first)
-    seldom = settings.model_copy(update={"sweep_seconds": 3600})
-    async with serving(seldom, scripted([])) as inside:
+    monkeypatch.setattr("service.background.tasks.SWEEP_SECONDS", 3600)
+    async with serving(settings, scripted([])) as inside:
         record = inside.store.keyspace.all_shards()[0].store
 
         async def recorded() -> bool:

@@ -216,8 +216,11 @@ async def test_whoever_asks_for_what_is_still_to_come_waits_for_it(settings: Set
     assert [event.delta for event in events if event.type.endswith(".delta")] == [" three"]
 
 
-async def test_once_its_events_are_gone_the_last_one_tells_all(settings: Settings) -> None:
-    forgetful = changed(settings, stream_retention_seconds=0.3, sweep_seconds=0.05)
+async def test_once_its_events_are_gone_the_last_one_tells_all(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.background.tasks.SWEEP_SECONDS", 0.05)
+    forgetful = changed(settings, stream_retention_seconds=0.3)
     async with serving(forgetful, scripted(WHOLE)) as inside, inside.client() as client:
         final = parsed(await posted(inside))[-1]["response"]
         told = await until(

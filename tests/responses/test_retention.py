@@ -10,12 +10,15 @@ import openai
 import pytest
 from httpx import Response as HttpResponse
 from openai import OpenAI
+from redis.asyncio import Redis
 
+from service.settings.settings import Settings
 from store.guard import CLOSED
+from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.scraped import Scraped
 from tests.support.service.streams import parsed
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 Start = Callable[..., ServiceProcess]
 
@@ -110,9 +113,9 @@ def test_a_service_whose_disk_is_nearly_full_stores_nothing_and_says_why(start: 
         client.responses.delete(deleted)
         assert known(client, [kept, deleted]) == [kept]
         redis.config_set("maxmemory", 0)
-    for answer in (refused, queued, known_by_now):
-        assert (answer.status_code, answer.json()["error"]["code"]) == (507, "disk_full")
-        assert answer.headers["x-should-retry"] == "false"
+    for refusal in (refused, queued, known_by_now):
+        assert (refusal.status_code, refusal.json()["error"]["code"]) == (507, "disk_full")
+        assert refusal.headers["x-should-retry"] == "false"
     assert known(client, [created(client, "three"), kept])
 
 
@@ -130,17 +133,27 @@ def test_a_conversation_that_alone_takes_up_a_cap_is_refused_in_words(start: Sta
     assert client.responses.retrieve(id).id == id
 
 
-def test_a_conversation_that_nobody_uses_is_deleted(start: Start) -> None:
-    service = start(archive_url="none", idle_days=1, sweep_seconds=0.1)
-    client = service.client()
-    ids = [created(client, text) for text in ("used long ago", "used now")]
-    now = round(time.time() * 1e6)
-    two_days_ago = now - 2 * 86_400_000_000
-    with service.redis() as redis:
-        redis.hset("harmonium:{00}:sweeps", mapping={"last": now, "began": two_days_ago})
-        redis.zadd("harmonium:{00}:trees", {f"default/{ids[0].removeprefix('resp_')}": two_days_ago})
-    wait_until(lambda: known(client, ids) == ids[1:])
-    wait_until(lambda: not any(ids[0].removeprefix("resp_").encode() in key for key in service.keys()))  # noqa: SIM118 (no dict)
+async def test_a_conversation_that_nobody_uses_is_deleted(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.background.tasks.SWEEP_SECONDS", 0.1)
+    aged = settings.model_copy(update={"idle_days": 1})
+    engine = scripted([answer("Hello.")], [answer("Hello.")])
+    async with serving(aged, engine) as inside, inside.client() as client, Redis.from_url(aged.redis_url) as redis:
+        made = [await client.responses.create(model=MODEL, input=text) for text in ("used long ago", "used now")]
+        old, new = [each.id.removeprefix("resp_") for each in made]
+        now = round(time.time() * 1e6)
+        two_days_ago = now - 2 * 86_400_000_000
+        shard = f"{aged.key_prefix}:{{00}}"
+        await redis.hset(f"{shard}:sweeps", mapping={"last": now, "began": two_days_ago})
+        await redis.zadd(f"{shard}:trees", {f"default/{old}": two_days_ago})
+
+        async def left() -> list[bool]:
+            keys = [key async for key in redis.scan_iter(f"{shard}:*")]
+            return [any(id.encode() in key for key in keys) for id in (old, new)]
+
+        await until(left, wanted=lambda found: found == [False, True])
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(made[0].id)
+        assert (await client.responses.retrieve(made[1].id)).id == made[1].id
 
 
 def test_a_response_is_erased_and_its_descendants_go_on_without_it(start: Start) -> None:

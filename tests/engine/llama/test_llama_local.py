@@ -84,7 +84,7 @@ async def _serves(engine: LlamaLocalEngine) -> bool:
 @pytest.mark.parametrize(
     ("file", "options", "reason"),
     [
-        ("nothing.gguf", {}, "there is no file .*nothing.gguf; set HARMONIUM_LLAMA_MODEL"),
+        ("nothing.gguf", {}, "there is no file .*nothing.gguf; set HARMONIUM_LOCAL_MODEL"),
         ("README.md", {}, "llama.cpp does not start: RuntimeError: "),
         ("", {"n_gpu_layer": 1}, "llama.cpp does not start: ValueError: llama.cpp has no option 'n_gpu_layer'"),
         ("", {"cpuparams.cores": 1}, "llama.cpp has no option 'cpuparams.cores'"),

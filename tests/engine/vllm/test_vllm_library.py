@@ -188,7 +188,7 @@ async def test_arguments_of_the_caller_win_over_ours(start: Start) -> None:
     [
         ({"max-model-len": 1}, "vLLM has no engine argument 'max-model-len'; did you mean 'max_model_len'"),
         ({"zzz": 1}, "vLLM has no engine argument 'zzz'$"),
-        ({"model": "other"}, "HARMONIUM_VLLM_MODEL"),
+        ({"model": "other"}, "HARMONIUM_LOCAL_MODEL"),
     ],
 )
 async def test_an_argument_that_vllm_does_not_know_is_refused(start: Start, args: dict[str, Any], words: str) -> None:
