@@ -67,7 +67,7 @@ class Node(NamedTuple):
             digest,
             int(created),
             int(touched),
-            0 if held == "-" else int(held),  # none is noted in a store of release 0.1
+            0 if held == "-" else int(held),
             int(messages),
             int(response),
             None if background == "-" else background,

@@ -179,23 +179,18 @@ class Jobs:
         a try. Raises StoreUnavailable.
         """
         keys, token, until = self._keyspace.all_shards()[shard], self.history.token(), self._clocks.until
+        script = partial(
+            scripts.claim,
+            token=token,
+            lease_ms=self.limits.lease_ms,
+            first_ms=self.limits.first_ms,
+            retry_ms=RETRY_MS,
+            most=min(most, CLAIM_BATCH),
+            most_level=int(level),
+        )
         async with self._server.operation() as operation:
-            _, now, rescued, running, first, waiting, *rows = await self._clocks.in_time(
-                operation,
-                keys,
-                until,
-                lambda ms: scripts.claim(
-                    operation,
-                    keys,
-                    token=token,
-                    not_after=ms,
-                    lease_ms=self.limits.lease_ms,
-                    first_ms=self.limits.first_ms,
-                    retry_ms=RETRY_MS,
-                    most=min(most, CLAIM_BATCH),
-                    most_level=int(level),
-                ),
-            )
+            reply = await self._clocks.bound(until, script)(operation, keys)
+        _, now, rescued, running, first, waiting, *rows = reply
         self._clocks.note(keys, int(now))
         jobs = [job_of(row, token) for row in rows]
         tenants = tuple(waiting_of(row) for row in waiting.decode().split(",") if row)

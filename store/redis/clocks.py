@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from store.errors import StoreUnavailable
 from store.keys import ShardKeys, TurnKeys
-from store.redis.connection import Operation, Server
+from store.redis.connection import Argument, Operation, Server
 from store.redis.scripts import Reply
 
 KNOWN_SECONDS = 30.0
@@ -37,25 +37,22 @@ class Clocks:
         """When an operation that is about to begin is given up, by the loop's clock."""
         return asyncio.get_running_loop().time() + self._server.timeout_seconds
 
-    async def in_time(
-        self, operation: Operation, shard: ShardKeys, until: float, call: Callable[[int], Awaitable[Reply]]
-    ) -> Reply:
-        """The reply to a script that gets the moment `until` on the server's clock, in ms; it is `late` only where the
-        operation is, too. Raises StoreUnavailable where the server says so again and again, and redis-py's errors.
-        """
-        for _ in range(TRIES):
-            reply = await call(await self._moment(operation, shard, until))
-            if reply[0] != b"late":
-                return reply
-            self.note(shard, int(reply[1]))
-        raise StoreUnavailable("the server's clock runs away from what it says")
-
     def bound(self, until: float, script: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
-        """A script about a turn or a shard that gets the moment `until` as its `not_after`, as `in_time` has it."""
+        """A script about a turn or a shard that gets the moment `until`, on the server's clock in ms, as `not_after`.
 
-        def run(operation: Operation, about: TurnKeys | ShardKeys, **values: int) -> Awaitable[Reply]:
+        Its reply is `late` only where the operation is, too. It raises StoreUnavailable where the server says so again
+        and again, and redis-py's errors.
+        """
+
+        async def run(operation: Operation, about: TurnKeys | ShardKeys, **values: Argument) -> Reply:
             shard = about.shard if isinstance(about, TurnKeys) else about
-            return self.in_time(operation, shard, until, lambda ms: script(operation, about, not_after=ms, **values))
+            for _ in range(TRIES):
+                moment = await self._moment(operation, shard, until)
+                reply = await script(operation, about, not_after=moment, **values)
+                if reply[0] != b"late":
+                    return reply
+                self.note(shard, int(reply[1]))
+            raise StoreUnavailable("the server's clock runs away from what it says")
 
         return run
 

@@ -72,7 +72,7 @@ local function remove(tenant, digits, turn)
     unlist(tenant, digits)
   end
   count(tenant, turn.deleted and 'tombstones' or 'responses', -1)
-  count(tenant, 'bytes', -(turn.held or 0)) -- none is noted in a store of release 0.1
+  count(tenant, 'bytes', -(turn.held or 0))
   if turn.log_bytes then
     drop_log(tenant, digits, turn.log_bytes)
   end
