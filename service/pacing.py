@@ -1,26 +1,24 @@
 """Pacing on the event loop: a tenant that asks for more than the loop can do waits, and others don't wait for it.
 
 The loop runs what is ready in the order in which it came. So with hundreds of requests at work each step of another one
-waits for a step of all of them, and an answer takes dozens of steps. Where several tenants are there, one that asks for
-more than MODEST at a time, and has LEAST at work, begins with more only once the loop has been quick for QUICK_SECONDS:
+waits for a step of all of them, and an answer takes dozens of steps. Where several tenants are there, one that has more
+than MODEST begins with the next one once none of its own is at work, or once the loop has been quick for QUICK_SECONDS:
 once all that was ready at a moment took no longer than BRIEF_SECONDS, again and again. A moment alone says little, as
 the loop is idle while another's request waits for the store; what begins then is in its way when the answer comes. A
 tenant that is alone never waits, nor does one on a loop that mostly waits for its engine. However busy the loop stays,
 a tenant begins with one more each WAIT_SECONDS: else a few responses that take long would keep all others of theirs
 from ever beginning. What waits is bounded by the connections that a process accepts, and by the jobs that it claims.
 
-One task measures the loop for all that wait to begin, and looks at one tenant each time. Never let each of them measure
-by itself: with hundreds of tenants that alone would keep the loop busy, and nobody would begin.
+A lock for each tenant keeps its order, and one for all lets a single task measure the loop at a time: with hundreds of
+tenants that measure it together, they would keep it busy, and nobody would begin.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from time import monotonic, perf_counter
 from types import TracebackType
-
-LEAST = 1
-"""So many of a tenant begin at once, however busy the loop is."""
+from weakref import WeakValueDictionary
 
 MODEST = 4
 """Of a tenant that has no more than so many, at work and waiting, none waits."""
@@ -63,108 +61,53 @@ class Work:
         self.end()
 
 
-class Line:
-    """Those of a tenant that wait, in the order in which they came."""
-
-    def __init__(self, now: float) -> None:
-        self.waiting: deque[asyncio.Future[Work]] = deque()
-        self.since = now
-        """Since when the first of them has been the first."""
-
-
 class Pacing:
     """When which tenant begins with what, among the requests and jobs of one process."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._working: Counter[str] = Counter()
-        """How many are at work of each tenant, of those that have any."""
+        self._there, self._working = Counter[str](), Counter[str]()
+        """Of each tenant that has any, how many are at work or wait, and how many are at work."""
         self._last = self._before = ("", float("-inf"))
         """The tenant that came last, and the last other one, each with when that was."""
-        self._lines: dict[str, Line] = {}
-        """The tenants of which some wait, in the order in which they are looked at."""
-        self._looking: asyncio.Task[None] | None = None
+        self._lines = WeakValueDictionary[str, asyncio.Lock]()
+        """The order of each tenant of which some wait."""
+        self._measuring = asyncio.Lock()
 
     async def begin(self, tenant: str, *, hurry: asyncio.Event | None = None) -> Work:
-        """Wait until a tenant may begin with another one, or `hurry` is set."""
+        """The work of a tenant, once it may begin or `hurry` is set."""
         self._note(tenant)
-        if (tenant in self._lines or self._has_enough(tenant, 1)) and not (hurry and hurry.is_set()):
-            return await self._wait(tenant, hurry)
-        return self._work(tenant)
-
-    async def _wait(self, tenant: str, hurry: asyncio.Event | None) -> Work:
-        """Wait in line."""
-        answer: asyncio.Future[Work] = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(tenant, Line(self._clock())).waiting.append(answer)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
-        hurrying = hurry and asyncio.create_task(self._hurry(hurry, tenant, answer))
+        self._there[tenant] += 1
         try:
-            return await answer
-        except asyncio.CancelledError:
-            if answer.cancelled():
-                self._leave(tenant, answer)
+            if hurry is None or not self._has_much(tenant):
+                await self._turn(tenant)
             else:
-                answer.result().end()
+                await _first_of(self._turn(tenant), hurry.wait())
+        except BaseException:
+            _less(self._there, tenant)
             raise
-        finally:
-            if hurrying:
-                hurrying.cancel()
-
-    async def _hurry(self, hurry: asyncio.Event, tenant: str, answer: asyncio.Future[Work]) -> None:
-        """Let one begin at once where it is in a hurry."""
-        await hurry.wait()
-        if not answer.done():
-            self._leave(tenant, answer)
-            answer.set_result(self._work(tenant))
-
-    def _leave(self, tenant: str, answer: asyncio.Future[Work]) -> None:
-        """It waits no longer."""
-        line = self._lines.get(tenant)
-        if line is not None and answer in line.waiting:
-            line.waiting.remove(answer)
-            if not line.waiting:
-                del self._lines[tenant]
-
-    async def _look(self) -> None:
-        """Let those begin that may, as long as any wait: one tenant each time the loop was measured."""
-        while self._lines:
-            quick = await _quick()
-            if not self._lines:
-                return
-            tenant = next(iter(self._lines))
-            line = self._lines[tenant] = self._lines.pop(tenant)  # behind the others, for the next time
-            if quick or not self._has_enough(tenant) or self._clock() - line.since >= WAIT_SECONDS:
-                self._let_begin(tenant)
-
-    def _let_begin(self, tenant: str) -> None:
-        """Let the first of a tenant begin that has not given up."""
-        line = self._lines[tenant]
-        line.since = self._clock()
-        while line.waiting:
-            answer = line.waiting[0]
-            self._leave(tenant, answer)
-            if not answer.done():
-                answer.set_result(self._work(tenant))
-                return
-
-    def _work(self, tenant: str) -> Work:
-        """One more is at work."""
         self._working[tenant] += 1
         return Work(lambda: self._end(tenant), lambda: self.go_on(tenant))
 
+    async def _turn(self, tenant: str) -> None:
+        """Wait until a tenant may begin with the next one."""
+        line = self._lines.setdefault(tenant, asyncio.Lock())
+        async with line:
+            until = self._clock() + WAIT_SECONDS
+            while self._has_much(tenant) and self._working[tenant] and self._clock() < until:
+                async with self._measuring:
+                    if await _quick():
+                        return
+
     def _end(self, tenant: str) -> None:
-        """One less is; the next takes its place."""
-        self._working[tenant] -= 1
-        if not self._working[tenant]:
-            del self._working[tenant]
-        if tenant in self._lines and not self._has_enough(tenant):
-            self._let_begin(tenant)
+        """One less is at work."""
+        _less(self._there, tenant)
+        _less(self._working, tenant)
 
     async def go_on(self, tenant: str) -> None:
         """Let others run between two pieces of a tenant's work, while the loop is busy: for MOST_ROUNDS at most."""
         for _ in range(MOST_ROUNDS):
-            if not self._has_enough(tenant) or await _round() <= BRIEF_SECONDS:
+            if not self._has_much(tenant) or await _round() <= BRIEF_SECONDS:
                 return
 
     def _note(self, tenant: str) -> None:
@@ -172,15 +115,30 @@ class Pacing:
             self._before = self._last
         self._last = tenant, self._clock()
 
-    def _has_enough(self, tenant: str, coming: int = 0) -> bool:
-        """Whether it is at others' expense if a tenant begins with more, where so many come besides."""
-        working, line = self._working.get(tenant, 0), self._lines.get(tenant)
-        if working < LEAST or working + (len(line.waiting) if line else 0) + coming <= MODEST:
+    def _has_much(self, tenant: str) -> bool:
+        """Whether a tenant has so much that it is at others' expense."""
+        if self._there[tenant] <= MODEST:
             return False
-        if len(self._working) > 1:
+        if len(self._there) > 1:
             return True
         _, at = self._before if self._last[0] == tenant else self._last
         return self._clock() - at < LATELY_SECONDS
+
+
+def _less(counts: Counter[str], tenant: str) -> None:
+    counts[tenant] -= 1
+    if not counts[tenant]:
+        del counts[tenant]
+
+
+async def _first_of(*awaited: Awaitable[object]) -> None:
+    """Return once one of them is done; the others are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in awaited]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _quick() -> bool:

@@ -2,13 +2,12 @@
 taken comes free again, by what came free in the last minute: what Retry-After says.
 
 Nobody can take all of anything. Where there are several tenants, the last eighth is for those that have no more than
-their share, so that whoever comes finds room, and comes to a share while others are over theirs. Shares are as large as
-the weights of tenants, but for two: one is never more than what is open to all, and never less than one. So who weighs
-a thousand times as much as others leaves them the last eighth as well. Never wait here.
+their share, so that whoever comes finds room, and comes to a share while others are over theirs. Shares are even,
+whatever weights say of whose turn it is, and none is less than one. Never wait here.
 """
 
 import math
-from collections import defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable
 from time import monotonic
 
@@ -22,37 +21,24 @@ LEAST_SECONDS, MOST_SECONDS = 1, 60
 """What is told at least and at most: the SDKs wait for as long as they are told, up to a minute."""
 
 
-def evenly(tenant: str) -> float:
-    """The weight of a tenant where all have the same."""
-    return 1.0
-
-
 class Share:
     """Up to `limit` of something, which tenants share."""
 
-    def __init__(self, limit: int, *, several: Callable[[], bool], weight: Callable[[str], float] = evenly) -> None:
-        """`several` says whether there is more than one tenant at the moment, `weight` how much one counts."""
+    def __init__(self, limit: int, *, several: Callable[[], bool]) -> None:
+        """`several` says whether there is more than one tenant at the moment."""
         self.limit = limit
         self._several = several
-        self._weight = weight
         self._taken = 0
-        self._by_tenant: defaultdict[str, int] = defaultdict(int)
-        self._weights: dict[str, float] = {}
-        """Of those that have something, as it was when they last took any of it."""
-        self._weights_sum = 0.0
+        self._by_tenant = Counter[str]()
 
     def fits(self, tenant: str, amount: int) -> bool:
         """Whether a tenant may have so much more."""
         if self._taken + amount > self.limit:
             return False
-        open_to_all = self.limit - self._reserved()
-        if self._taken + amount <= open_to_all:
+        if self._taken + amount <= self.limit - self._reserved():
             return True
-        weight = self._weight(tenant)
-        weights = self._weights_sum - self._weights.get(tenant, 0.0) + weight
-        own = self.taken_by(tenant) + amount
-        fair = own * (weights + 1) <= self.limit * weight  # as if one more tenant came
-        return own <= open_to_all and (fair or own <= 1)
+        own, tenants = self.taken_by(tenant) + amount, len(self._by_tenant.keys() | {tenant})
+        return own <= max(1, self.limit / (tenants + 1))  # as if one more tenant came
 
     def _reserved(self) -> int:
         """What only those get that have no more than their share."""
@@ -60,14 +46,10 @@ class Share:
 
     def taken_by(self, tenant: str) -> int:
         """How much a tenant has."""
-        return self._by_tenant.get(tenant, 0)
+        return self._by_tenant[tenant]
 
     def take(self, tenant: str, amount: int) -> None:
         """Let it have so much more, whether it fits or not."""
-        weight = self._weight(tenant)
-        if weight != self._weights.get(tenant):
-            self._weights_sum += weight - self._weights.get(tenant, 0.0)
-            self._weights[tenant] = weight
         self._taken += amount
         self._by_tenant[tenant] += amount
 
@@ -77,7 +59,6 @@ class Share:
         self._by_tenant[tenant] -= amount
         if not self._by_tenant[tenant]:
             del self._by_tenant[tenant]
-            self._weights_sum -= self._weights.pop(tenant, 0.0)  # whoever had nothing gives nothing back
 
 
 class Rate:

@@ -13,8 +13,6 @@ no clock, and nothing waits.
 from collections.abc import Callable, Iterable
 from heapq import nlargest
 
-from service.shares import evenly
-
 OUTPUT = 2
 """How many virtual tokens a token of an output is."""
 
@@ -34,6 +32,11 @@ LEAST_A_SECOND = 16
 MOST = 4096
 """So many tenants are remembered. Beyond it that half is forgotten that was served least: a tenant that isn't known
 counts as one that comes."""
+
+
+def evenly(tenant: str) -> float:
+    """The weight of a tenant where all have the same."""
+    return 1.0
 
 
 class _Account:

@@ -25,10 +25,10 @@ from service import spans
 from service.errors import ApiError, unavailable
 from service.metrics.counters import Metrics
 from service.settings.settings import variable
-from service.shares import Rate, Share, evenly
+from service.shares import Rate, Share
 from service.steps import BRIEFLY, pause_after
 from service.web.admission.queue import Place, Queue
-from service.web.admission.served import Bill, Served
+from service.web.admission.served import Bill, Served, evenly
 from service.web.body import ClientGone
 
 ASIDE = 8
@@ -75,7 +75,7 @@ class Admission:
         refused = metrics.refused
         self._metrics = metrics
         self._requests = _Slots(
-            Share(requests, several=several, weight=weight),
+            Share(requests, several=several),
             "requests",
             "max_concurrent_requests",
             refused.labels("requests"),
@@ -98,7 +98,7 @@ class Admission:
         )
         self._served = Served(weight)
         self._queue = Queue[asyncio.Future[Slot]](self._served)
-        self._places = Share(queued, several=several, weight=weight)
+        self._places = Share(queued, several=several)
         self._queue_seconds = queue_seconds
         self._stopping = False
         self._preparing = Share(PREPARED_BYTES, several=several)

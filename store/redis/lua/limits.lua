@@ -80,7 +80,7 @@ end
 
 -- By how many µs the time is ahead at which all that was taken of a minute's limit will have flown off.
 local function ahead_of(scope, field)
-  local flown, noted = string.match(kept_of(scope, field) or '', '^(%d+) ?(%d*)$')
+  local flown, noted = string.match(kept_of(scope, field) or '', '^(%d+) (%d+)$')
   return math.max(0, (tonumber(flown) or 0) - math.max(now_us, tonumber(noted) or 0))
 end
 

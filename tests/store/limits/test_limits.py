@@ -69,18 +69,6 @@ async def test_a_clock_that_steps_back_keeps_nobody_waiting_for_as_long(
     assert [each.seconds for each in found.left] == pytest.approx([40, 49.2], abs=5)
 
 
-async def test_what_was_counted_before_it_was_noted_when_goes_on(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    limits = limits_of(store)
-    assert await admitted(limits, [REQUESTS])
-    (key,) = [key async for key in redis.scan_iter(f"{prefix}:*:limits:{TENANT}/all")]
-    flown, _ = (await redis.hget(key, "requests minute") or b"").split()
-    await redis.hset(key, "requests minute", flown)
-    found = await limits.admit(TENANT, id_of(store), [REQUESTS], reads=1, writes=1)
-    assert found.left[0].amount == 1
-
-
 async def test_what_is_over_is_settled_before_the_next_one_is_let_begin(store: ConversationHistoryStore) -> None:
     limits = limits_of(store)
     both = [await admitted(limits, [TOKENS, PARALLEL], reads=400, writes=100) for _ in range(2)]

@@ -60,46 +60,15 @@ def test_who_comes_gets_a_share_as_soon_as_the_others_end_something() -> None:
     assert filled(share, "c") == 1
 
 
-def test_shares_are_as_large_as_weights() -> None:
-    weights = {"a": 3.0, "b": 1.0}
-    share = Share(80, several=lambda: True, weight=lambda tenant: weights.get(tenant, 1.0))
-    assert filled(share, "a") == 70
-    assert filled(share, "b") == 10
-    for _ in range(6):  # until b has a fifth, as if one more came
-        share.give_back("a", 1)
-        assert not share.fits("a", 1)
-        assert filled(share, "b") == 1
-    share.give_back("a", 1)
-    assert filled(share, "b") == 0
-
-
-def test_a_share_follows_a_weight_that_changes_while_it_is_taken() -> None:
-    weights = {"a": 1.0, "b": 1.0}
-    share = Share(80, several=lambda: True, weight=weights.__getitem__)
-    assert (filled(share, "a"), filled(share, "b")) == (70, 10)
-    weights["b"] = 6.0
-    for _ in range(50):  # until b has three quarters, as if one more came
-        share.give_back("a", 1)
-        assert not share.fits("a", 1)
-        assert filled(share, "b") == 1
-    share.give_back("a", 1)
-    assert filled(share, "b") == 0
-    for tenant in ("a", "b"):
-        share.give_back(tenant, share.taken_by(tenant))
-    weights["b"] = 1.0
-    assert (filled(share, "a"), filled(share, "b")) == (70, 10)
-
-
 @pytest.mark.parametrize("limit", [2, 8, 80])
-def test_who_comes_finds_room_beside_whoever_weighs_most(limit: int) -> None:
-    weights = {"heavy": 1_000.0, "light": 0.01}
-    share = Share(limit, several=lambda: True, weight=lambda tenant: weights.get(tenant, 1.0))
+def test_who_comes_finds_room_however_few_there_are(limit: int) -> None:
+    share = Share(limit, several=lambda: True)
     kept = -(-limit // RESERVED)
-    assert filled(share, "heavy") == limit - kept
-    assert [filled(share, tenant) for tenant in ("light", "one", "two", "three")] == [
-        int(number < kept) for number in range(4)
-    ]
-    assert not share.fits("heavy", 1)
+    assert filled(share, "first") == limit - kept
+    assert filled(share, "second") == kept
+    assert not share.fits("third", 1)
+    share.give_back("first", 1)
+    assert filled(share, "third") == 1
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 30), st.booleans()), max_size=200))
