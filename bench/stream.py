@@ -30,7 +30,7 @@ from bench._harness import Client, Server, connected  # noqa: E402
 from bench._prepared import MODEL, PATH, WAYS, sampled  # noqa: E402
 from service.api.response import Response, ResponseStatus  # noqa: E402
 from service.responses.output.machine import Machine  # noqa: E402
-from service.responses.rules import Rules  # noqa: E402
+from service.responses.output.rules import Rules  # noqa: E402
 from service.web.sse import Encoder  # noqa: E402
 
 TARGET_US = 12.0

@@ -5,6 +5,7 @@ They are frozen, so what was read can't be changed in place, and a reader's chai
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -127,3 +128,30 @@ class Found(msgspec.Struct, frozen=True):
     background: str | None
     under_way: bool
     logged: bool
+
+
+class Move(NamedTuple):
+    """The script that makes a move, who calls it, and when."""
+
+    script: str
+    who: str
+    when: str
+
+
+MOVES: dict[Status, dict[Status, Move]] = {
+    Status.QUEUED: {
+        Status.IN_PROGRESS: Move("claim", "a worker", "it has room, and the job is next in line"),
+        Status.CANCELLED: Move("cancel", "any replica", "somebody asks for it"),
+    },
+    # A job whose worker dies or leaves stays in progress: it waits for the next worker, before all that are queued.
+    Status.IN_PROGRESS: {
+        Status.COMPLETED: Move("finish", "its worker", "the model ended by itself"),
+        Status.INCOMPLETE: Move("finish", "its worker", "a budget ended it"),
+        Status.FAILED: Move("finish", "its worker", "the engine failed, time was up, or too many workers died of it"),
+        Status.CANCELLED: Move("cancel", "any replica", "somebody asks for it"),
+    },
+    # A cancelled response is ended by whoever cancelled it, or by a worker if that process dies: its turn is stored and
+    # its log closed, and its status stays.
+}
+
+TERMINAL = frozenset(Status) - MOVES.keys()

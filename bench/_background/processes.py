@@ -19,8 +19,9 @@ from bench import _rig
 from bench._harness import HOST, Server
 from service.api.request import read_create
 from service.background.submit import submit as submit_job
+from service.process import close_service, open_service
 from service.responses.prepare import prepared
-from service.responses.service import Caller, Service, close_service, open_service
+from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import load_settings, variable
 

@@ -22,7 +22,7 @@ import msgspec
 from bench._background.processes import TENANT, WAIT_SECONDS, Bench, opened, submitted, until, worker
 from bench._rig import Server, running
 from bench._told import Target, table
-from service.background.snapshot import find
+from service.background.follow import find
 from service.responses.service import Service
 from service.settings.settings import Settings
 

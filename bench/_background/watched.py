@@ -20,7 +20,8 @@ import uvloop
 from service.background.tasks import Background
 from service.engine.demo import DemoEngine
 from service.engine.port import MODEL_CREATED, Chunk, Generation, ModelCard
-from service.responses.service import DEMO_CONTEXT_TOKENS, DEMO_MODEL, close_service, open_service
+from service.engines import DEMO_CONTEXT_TOKENS, DEMO_MODEL
+from service.process import close_service, open_service
 from service.settings.settings import load_settings
 
 

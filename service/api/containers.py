@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import decode, decoder_of
 from service.api.tools.container import MemoryLimit, Policy, check_files, check_policy
+from service.decoding import decode, decoder_of
 
 MAX_NAME_CHARS = 256
 MAX_MINUTES = 20

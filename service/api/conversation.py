@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from service.api.decoding import ABSENT, decode, decoder_of
 from service.api.request import read_metadata
+from service.decoding import ABSENT, decode, decoder_of
 from service.errors import missing
 
 MAX_ITEMS = 20

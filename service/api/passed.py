@@ -12,8 +12,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import ABSENT, advice, decode, decode_list, decoder_of, shown_raw
-from service.api.input.content import MAX_PARTS
+from service.api.content import MAX_PARTS
+from service.decoding import ABSENT, advice, decode, decode_list, decoder_of, shown_raw
 from service.errors import InvalidRequest, invalid_value, missing, shown
 
 MAX_ANSWERS = 64

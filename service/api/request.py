@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import ABSENT, decode, decoder_of, shown_raw
+from service.decoding import ABSENT, decode, decoder_of, shown_raw
 from service.errors import InvalidRequest, invalid_value, missing, shown, unsupported
 
 MAX_INSTRUCTIONS_CHARS = 10_485_760

@@ -9,10 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from service.api.decoding import ABSENT, decode, decode_list, decoder_of
-from service.api.input.gathered import Gathered, Images
-from service.api.input.items import InputItem
-from service.api.input.read import led_by, message_of, read_input
+from service.api.items import Gathered, Images, InputItem
+from service.api.read import led_by, message_of, read_input
 from service.api.request import CreateRequest
 from service.api.response import (
     ActionCall,
@@ -23,6 +21,7 @@ from service.api.response import (
     SteerCode,
     ToolSearchCall,
 )
+from service.decoding import ABSENT, decode, decode_list, decoder_of
 from service.errors import InvalidRequest, invalid_value, missing
 
 MAX_STEER_MESSAGES = 64

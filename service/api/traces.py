@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import ABSENT, decode, decode_list
+from service.decoding import ABSENT, decode, decode_list
 from service.errors import invalid_value
 
 MAX_TOLD = 1_000

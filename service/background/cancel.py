@@ -13,7 +13,7 @@ from time import monotonic
 
 from service import logs
 from service.background.attempt import Attempt
-from service.background.snapshot import find
+from service.background.follow import find
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from store.errors import StoreError, StoreUnavailable

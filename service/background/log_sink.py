@@ -18,9 +18,9 @@ import msgspec
 
 from service import spans
 from service.api.events import Event
+from service.api.outcome import Outcome
 from service.api.response import Response, ResponseStatus
 from service.api.steer import NotSteered
-from service.api.tools.outcome import Outcome
 from service.background.succession import Succeed, given_back, succeeded
 from service.background.timing import TIMING, Timing, retry
 from service.engine.port import TokenLogprobs

@@ -21,12 +21,12 @@ from service.background.submit import accepted, is_there
 from service.background.timing import retry
 from service.engine.port import EngineError
 from service.errors import ApiError
-from service.responses.conversations.memory import remembered
-from service.responses.conversations.parent import Parent
 from service.responses.output.machine import Machine
+from service.responses.parent import Parent
 from service.responses.plan import Plan, messages_of
 from service.responses.prepare import prepared_below
 from service.responses.refusals import refusal_of
+from service.responses.remembered import remembered
 from service.responses.service import Caller, Service
 from service.tenants.limiter import Reservation
 from service.tenants.limits import Allowance

@@ -16,7 +16,8 @@ from service.background.settling import settle_for_ever
 from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
-from service.responses.service import Service, expire_archive, know_ids, without_archive
+from service.process import expire_archive, know_ids, without_archive
+from service.responses.service import Service
 from service.settings.sources import DAY_SECONDS
 from store.errors import ArchiveForeign, ArchiveRefused, ArchiveUnavailable, ArchiveUnfit, LayoutMismatch, StoreError
 from store.jobs.outbox import Outbox

@@ -22,7 +22,7 @@ from rich.progress import MofNCompleteColumn, TextColumn
 from service.commands.backup import bar_on
 from service.commands.doctor import server_url, with_archive
 from service.logs import event
-from service.responses.service import open_archive, open_directory, open_layout, open_store
+from service.process import open_archive, open_directory, open_layout, open_store
 from service.settings.settings import Settings
 from service.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
 from store.backup import ownership

@@ -7,7 +7,7 @@ Never join in the event loop that serves.
 import asyncio
 
 from service.metrics.scrape import read_shards
-from service.responses.service import open_jobs, open_layout, open_store, open_store_archive
+from service.process import open_jobs, open_layout, open_store, open_store_archive
 from service.settings.settings import Settings, variable
 from store.errors import ArchiveForeign, ArchiveUnavailable, ArchiveUnfit, StoreError, StoreUnavailable, Unsupported
 

@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 def run(settings: Settings, work: Callable[[Directory], Awaitable[T]]) -> T:
     """Do something in the registry of the settings' store. Raises ApiError, StoreError, OSError."""
-    from service.responses.service import open_directory
+    from service.process import open_directory
 
     return _run(settings, lambda reached, store: work(open_directory(reached, store)))
 
@@ -51,7 +51,7 @@ def _run(settings: Settings, work: Callable[[Settings, ConversationHistoryStore]
     """Do it with settings whose store is reached by its URL, as the embedded server is meanwhile."""
 
     from service.commands.doctor import server_url  # these two import an application, which --help needs not
-    from service.responses.service import open_store
+    from service.process import open_store
 
     async def do(url: str) -> T:
         reached = settings.model_copy(update={"redis_url": url})

@@ -21,9 +21,11 @@ from service.commands.joining import join
 from service.commands.serve import StartError, allow_files, check_url, configure_logs, listen, tell_service_links
 from service.commands.signals import exit_on_signals, watched
 from service.engine.port import EngineUnavailable
+from service.engines import reread
 from service.harmony import tokens
 from service.metrics.counters import lag_counted
-from service.responses.service import Service, close_service, open_service, reread, start_service
+from service.process import close_service, open_service, start_service
+from service.responses.service import Service
 from service.settings.settings import Settings, variable
 from service.web.app import create_probe_app, settle
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits

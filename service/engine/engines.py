@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
+from hashlib import blake2b
 
 import msgspec
 
@@ -25,6 +26,9 @@ from service.engine.port import (
     Renderer,
 )
 from service.markup.speech import Transcript
+
+SALTS_CACHED = 1024
+"""How many salts are kept, so that none is computed for each request."""
 
 DRAIN_SECONDS = 600.0
 """For how long an engine that was taken out must have no work before it is closed: a response that has begun there
@@ -346,3 +350,12 @@ async def _start(engines: Iterable[Engine]) -> None:
         if isinstance(failure, BaseException):
             await asyncio.gather(*(engine.close() for engine in started), return_exceptions=True)
             raise failure
+
+
+@lru_cache(maxsize=SALTS_CACHED)
+def salt_of(prefix: str, tenant: str, wished: str) -> str:
+    """What keeps cached prefixes apart: a tenant's own, and those of another service on the same engine, as the usage
+    of one would show another's prompts. Hexadecimal, as vLLM takes at most 128 characters and not any.
+    """
+    own = blake2b(wished.encode()).digest() if wished else b""
+    return blake2b(f"{prefix}/{tenant}".encode(), digest_size=32, key=own).hexdigest()

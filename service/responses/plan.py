@@ -18,7 +18,7 @@ from service.engine.port import Generation, Sampling
 from service.harmony import tokens
 from service.harmony.render import PROMPT_END
 from service.responses.output.machine import Machine
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from service.responses.templated import note_of_read
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
 from store.turn import Expense, Messages, Status, StoredMessage, Turn

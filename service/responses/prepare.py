@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 import msgspec
 
 from service import spans
+from service.api.actions import ToolSearchCallItem
+from service.api.approval import Answers
 from service.api.ids import response_of
-from service.api.input.actions import ToolSearchCallItem
-from service.api.input.items import (
+from service.api.items import (
     AdditionalToolsItem,
     CodeInterpreterCallItem,
     ConfigurationUpdateItem,
@@ -26,14 +27,15 @@ from service.api.input.items import (
     InputItem,
     McpApprovalRequestItem,
 )
-from service.api.input.read import identify
+from service.api.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
-from service.api.tools.approval import Answers
 from service.api.tools.callee import Callee
 from service.api.tools.container import wanted
 from service.api.tools.mcp import declarations, declared_types
+from service.browser.displays import DISPLAY, displays_of
+from service.engine.engines import salt_of
 from service.engine.port import EngineRefused, Generation, ModelCard, Sampling
 from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, unsupported
 from service.harmony import tokens
@@ -41,9 +43,9 @@ from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
 from service.markup.prompts import NOTHING, Known
 from service.markup.speech import Speech
-from service.responses.conversations.joining import Joining, joining
-from service.responses.conversations.memory import Remembered
-from service.responses.conversations.parent import (
+from service.responses.conversation_hold import Joining, joining
+from service.responses.output.rules import Listed, Rules
+from service.responses.parent import (
     SERVER,
     Parent,
     RememberedParent,
@@ -51,25 +53,24 @@ from service.responses.conversations.parent import (
     continuing,
     going_on,
 )
-from service.responses.output.displays import DISPLAY, displays_of
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
 from service.responses.prompt.build import Identity, Prompt, build_prompt
-from service.responses.read import Read, read_request
+from service.responses.prompt.read import Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
-from service.responses.rules import Listed, Rules
+from service.responses.remembered import Remembered
 from service.responses.seal import Sealer
-from service.responses.service import Caller, Service, salt_of
+from service.responses.service import Caller, Service
 from service.responses.templated import READ, known_of, prompt_of
-from service.responses.tools.toolbox import Looked, encode_connections
 from service.responses.traced import planned
 from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
 from service.tenants.scopes import check_scope
+from service.tools.toolbox import Looked, encode_connections
 from store.codec import THREAD_FROM_BYTES
-from store.history.notes.approvals import Use
+from store.history.approvals import Use
 from store.turn import Chain, StoredMessage
 
 CONNECTIONS = "connections"

@@ -6,8 +6,8 @@ import msgspec
 
 from service.api import ids
 from service.api.conversation import decode_omitted
-from service.api.input.gathered import BYTES_A_STEP, MAX_REFERENCED_BYTES
-from service.api.input.read import too_much_referenced
+from service.api.items import BYTES_A_STEP, MAX_REFERENCED_BYTES
+from service.api.read import too_much_referenced
 from service.errors import InvalidRequest
 from service.steps import in_steps
 from store.errors import NotFound

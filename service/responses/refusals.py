@@ -41,8 +41,7 @@ from store.errors import (
     StoreUnconfirmed,
     TurnTooLarge,
 )
-from store.states import MOVES
-from store.turn import Status
+from store.turn import MOVES, Status
 
 QUEUE_RETRY_SECONDS = 5
 """When a client may come back to a queue that is full: its responses take a while."""

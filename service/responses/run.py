@@ -17,31 +17,31 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from service import spans
+from service.api.approval import ApprovalRequest
 from service.api.events import Event, Terminal
 from service.api.response import Response, ResponseError, ResponseStatus
-from service.api.tools.approval import ApprovalRequest
 from service.backoff import Backoff
 from service.engine.port import Engine, EngineError
 from service.logs import event
 from service.metrics.counters import Metrics, Mode, Pace
-from service.responses.conversations.joining import Joining
-from service.responses.conversations.parent import Parent
-from service.responses.output.items.emitter import Seal
+from service.responses.conversation_hold import Joining
+from service.responses.output.emitter import Seal
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.usage import Cached
+from service.responses.parent import Parent
 from service.responses.plan import Plan, expense_of, turn_of
 from service.responses.prepare import Prepared
 from service.responses.sampler import BeginCall, Sampler, Step, UseUp, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
-from service.responses.tools.port import Runner
-from service.responses.tools.toolbox import ToolRun, decode_connections
 from service.responses.traced import Calling, Generate, Generating, ended, planned
 from service.tenants.limiter import spent_in
 from service.tenants.tally import Tally
+from service.tools.port import Runner
+from service.tools.toolbox import ToolRun, decode_connections
 from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnavailable, StoreUnconfirmed
+from store.history.approvals import Approvals, Use
 from store.history.history import ConversationHistoryStore
-from store.history.notes.approvals import Approvals, Use
 from store.limits.limits import Spent, Unspent
 from store.turn import Turn
 

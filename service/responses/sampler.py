@@ -7,19 +7,19 @@ from contextlib import aclosing, suppress
 
 import msgspec
 
+from service.api.approval import ApprovalRequest
 from service.api.events import Event
+from service.api.outcome import HostedCall, Outcome, died, failed, used_up
 from service.api.response import ResponseError
-from service.api.tools.approval import ApprovalRequest
-from service.api.tools.outcome import HostedCall, Outcome, died, failed, used_up
 from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation, TokenLogprobs
 from service.logs import event
 from service.markup.chat import Piece
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import Call, End, Generated, GiveFeedback, Next, Render, next_step
 from service.responses.templated import later_prompt
-from service.responses.tools.port import Runner
+from service.tools.port import Runner
 from store.errors import StoreUnavailable
-from store.history.notes.approvals import Use
+from store.history.approvals import Use
 
 logger = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from service.responses.output.items.emitter import Seal
-from service.responses.rules import Rules
-from service.responses.sealed import MAX_PAYLOAD_BYTES, REASONING, TooLong, Unsealable
+from service.responses.output.emitter import Seal
+from service.responses.output.rules import Rules
+from service.responses.output.sealed import MAX_PAYLOAD_BYTES, REASONING, TooLong, Unsealable
 from store.errors import ArchiveUnavailable, StoreUnavailable
 
 __all__ = ["MAX_PAYLOAD_BYTES", "Sealer", "Seals", "Unsealable"]

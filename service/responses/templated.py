@@ -31,7 +31,7 @@ from service.markup.speech import Speech, Transcript
 from service.markup.telling import form_of, tools_told
 from service.responses.output.machine import Machine
 from service.responses.prompt.build import Prompt
-from service.responses.read import Read
+from service.responses.prompt.read import Read
 from store.codec import THREAD_FROM_BYTES
 from store.turn import StoredMessage
 

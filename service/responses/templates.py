@@ -26,9 +26,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import decode, decoder_of
-from service.api.input.read import led_by
+from service.api.read import led_by
 from service.api.request import CreateRequest, PromptParam
+from service.decoding import decode, decoder_of
 from service.errors import ApiError, InvalidRequest, invalid_value, missing, shown, unsupported
 
 logger = logging.getLogger(__name__)

@@ -11,14 +11,14 @@ from time import monotonic
 
 import msgspec
 
+from service.api.outcome import HostedCall, Outcome
 from service.api.response import Response
-from service.api.tools.outcome import HostedCall, Outcome
 from service.engine.port import Chunk, Generation
 from service.metrics.counters import Mode
 from service.responses.output.machine import Machine
 from service.responses.plan import Plan
-from service.responses.tools.port import Runner
 from service.spans import Fact, Kind, Span, conversation
+from service.tools.port import Runner
 
 PROVIDER = "harmonium"
 """The conventions have a name for each provider of models that many use, and let others have their own."""

@@ -5,17 +5,20 @@ project, and under the name of the event the id of what it was done to. Each is 
 too.
 """
 
+import asyncio
 import logging
 import re
+from collections.abc import Callable
+from time import monotonic
 from typing import Any, NamedTuple
 
 import msgspec
 
 from service.errors import invalid_value
-from service.logs import event
+from service.logs import Ration, event
 from service.tenants.records import Key, Project
 from store.errors import StoreError
-from store.registry.registry import MOST_A_PAGE, Entry, Registry
+from store.registry.registry import MOST_A_PAGE, STRANGERS, Entry, Registry
 
 logger = logging.getLogger("harmonium.audit")
 
@@ -219,3 +222,28 @@ def _us_of(id: str, param: str) -> int:
         page = "before" if param == "after" else "after"
         raise invalid_value(param, id, f"Give the {'last_id' if param == 'after' else 'first_id'} of the page {page}.")
     return int(match[1])
+
+
+SECONDS = 60.0
+"""In so long a process notes one wrong key, and how many there were besides since the last one that it noted."""
+
+
+class FailedLogins:
+    """What a process notes of wrong keys: from where one came, and never what it was."""
+
+    def __init__(self, registry: Registry, now: Callable[[], float] = monotonic) -> None:
+        """`now` gives seconds."""
+        self._registry = registry
+        self._ration = Ration(1, now, seconds=SECONDS)
+        self._noting: set[asyncio.Task[None]] = set()
+
+    def note(self, request_id: str, address: str) -> None:
+        """Somebody presented a wrong key. Nobody waits for the entry."""
+        others = self._ration.take()
+        if others is None:
+            return
+        about = {"error_code": "invalid_api_key", "error_message": "Incorrect API key provided.", "others": others}
+        happened = AuditEvent("login.failed", request_id, about=about)
+        noting = asyncio.create_task(note(self._registry, STRANGERS, Actor(NOBODY, address=address), happened))
+        self._noting.add(noting)
+        noting.add_done_callback(self._noting.discard)

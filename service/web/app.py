@@ -18,21 +18,23 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Lifespan
 
-from service.api.decoding import bounded_list
-from service.api.input.content import MAX_PARTS
+from service.api.content import MAX_PARTS
 from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
+from service.decoding import bounded_list
 from service.engine.port import Engine, EngineError, EngineUnavailable
+from service.engines import reread
 from service.errors import ApiError
 from service.harmony import tokens
 from service.logs import event
 from service.metrics.counters import lag_counted
 from service.metrics.scrape import Exposition, limits_of, read_shards
-from service.responses.service import Service, close_service, open_service, reread, start_service
+from service.process import close_service, open_service, start_service
+from service.responses.service import Service
 from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
+from service.tenants.audit import FailedLogins
 from service.tenants.keyring import KeyRing
-from service.tenants.logins import FailedLogins
 from service.web.admin import limits, organization, projects, usage
 from service.web.admission.slots import Admission
 from service.web.auth import Entrance

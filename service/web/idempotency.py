@@ -6,7 +6,7 @@
 
 The owner records the response id before it stores the response. Its lease tells whether it died, and whoever takes over
 makes the same turn, or finds it stored: whatever ends between any two steps, there is one. The store is asked for what
-became of a request in the end (store/history/notes/idempotency.py), and nothing is guessed. Never take a key from
+became of a request in the end (store/history/idempotency.py), and nothing is guessed. Never take a key from
 another header: clients send those with every turn of a conversation.
 """
 
@@ -27,8 +27,8 @@ from service.settings.background import RENEWALS
 from service.web.body import ClientGone, watch
 from service.web.middleware import Exchange
 from store.errors import StoreError
-from store.history.notes.approvals import Use
-from store.history.notes.idempotency import Found, Keyed, KeyedRequests, Taken
+from store.history.approvals import Use
+from store.history.idempotency import Found, Keyed, KeyedRequests, Taken
 from store.keys import HEX_DIGITS
 from store.listening import Listener
 

@@ -26,8 +26,8 @@ from service.pacing import Pacing, Work
 from service.responses.plan import Plan
 from service.responses.refusals import refusal_of
 from service.spans import UNTRACED, Fact, Span, Tracer
+from service.tenants.audit import FailedLogins
 from service.tenants.limiter import Limiter, Reservation
-from service.tenants.logins import FailedLogins
 from service.web.admission.slots import Admission, Slot, SocketSlot, Told
 from service.web.auth import (
     Entrance,

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from service.api.decoding import advice
+from service.decoding import advice
 from service.errors import InvalidRequest, shown
 
 EVERYWHERE = frozenset({"api-version"})

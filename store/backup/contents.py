@@ -16,7 +16,7 @@ from store.backup.blocks import BlockReader
 from store.backup.records import End, Header, Record, Saved, Secret, Tree
 from store.errors import BadBackup, NewerFormat, NotFound
 from store.keys import MAX_SHARDS, Keyspace, checked_tenant, shard_of
-from store.states import TERMINAL
+from store.turn import TERMINAL
 
 Wanted = Callable[[Tree], bool]
 """Which conversations are asked for."""

@@ -13,8 +13,7 @@ import zstandard
 from store import codec
 from store.backup.records import Erased, Saved
 from store.keys import id_of
-from store.states import TERMINAL
-from store.turn import Status
+from store.turn import TERMINAL, Status
 
 
 class Unreadable(Exception):

@@ -21,7 +21,7 @@ from store.history.history import ConversationHistoryStore
 from store.keys import CONVERSATION_PREFIX, TurnKeys, id_of, name_of
 from store.redis import scripts
 from store.redis.connection import Argument, Operation
-from store.states import TERMINAL
+from store.turn import TERMINAL
 
 REMOVALS = 4
 """How often what is left of a deleted tree is taken away before a turn of it comes back: others may delete it again

@@ -43,8 +43,7 @@ from store.redis.clocks import Clocks
 from store.redis.conditions import refuses_writes
 from store.redis.confirm import ENDED, TRIES, Confirmer, Safety
 from store.redis.connection import Client, Operation, Server
-from store.states import TERMINAL
-from store.turn import Chain, Found, Messages, Status, Turn
+from store.turn import TERMINAL, Chain, Found, Messages, Status, Turn
 
 MAX_DEPTH = 10_000
 """The most turns of a chain; reading so many takes tens of milliseconds, and no context has room for them."""

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from store.errors import LeaseLost, LogBehind, NotFound, NotSteerable, Steered, SteersFull
 from store.jobs.model import Job, Lease, Priority, Steer, WaitingTenant
 from store.keys import id_of
-from store.states import TERMINAL
-from store.turn import Status, Turn
+from store.turn import TERMINAL, Status, Turn
 
 
 def check_end(lease: Lease, turn: Turn) -> None:

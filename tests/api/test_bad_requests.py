@@ -7,7 +7,7 @@ import pytest
 from redis import Redis
 
 from service.errors import ApiError
-from service.responses.service import close_service, open_service
+from service.process import close_service, open_service
 from service.settings.settings import load_settings
 from tests.support.bad.readers import READ, over_http, refusal
 from tests.support.bad.requests import SMALL, TABLES

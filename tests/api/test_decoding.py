@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from service.api.decoding import decode, decoder_of
+from service.decoding import decode, decoder_of
 from service.errors import InvalidRequest
 
 Colour = Literal["green", "red"]

@@ -38,7 +38,7 @@ from service.api.response import (
     WebSearchCall,
 )
 from service.responses.output.machine import Ending
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from service.web.dialect import OPEN_RESPONSES, OPENAI
 from tests.support.oracles import open_responses
 from tests.support.responses import samples

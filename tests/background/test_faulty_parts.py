@@ -14,7 +14,7 @@ import pytest
 from service.background import tasks
 from service.background.worker import Worker
 from service.metrics.scrape import SHARDS_AT_ONCE, read_shards
-from service.responses.service import close_service, open_service
+from service.process import close_service, open_service
 from service.settings.settings import Settings, variable
 from store.errors import StoreUnavailable
 from store.layout import Layout

@@ -13,7 +13,8 @@ from service.background.attempt import Attempt, Outcome
 from service.background.cancel import cancel
 from service.background.timing import Timing
 from service.background.worker import Worker
-from service.responses.service import Service, close_service, open_service
+from service.process import close_service, open_service
+from service.responses.service import Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
 from store.jobs.model import Lease

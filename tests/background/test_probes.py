@@ -8,7 +8,7 @@ import pytest
 
 from service.background.tasks import Background
 from service.engine.port import EngineUnavailable
-from service.responses.service import close_service, open_service
+from service.process import close_service, open_service
 from service.settings.settings import load_settings
 from service.web.app import create_probe_app
 from store.embedded import EmbeddedServer

@@ -22,8 +22,9 @@ from service.background.worker import Worker
 from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation
 from service.pacing import MODEST, Pacing
+from service.process import close_service, job_limits, open_service
 from service.responses.prepare import prepared
-from service.responses.service import Caller, Service, close_service, job_limits, open_service
+from service.responses.service import Caller, Service
 from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable

@@ -19,7 +19,7 @@ from service.settings.settings import Settings, load_settings
 from service.web import app
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
-from store.history.notes.idempotency import KeyedRequests
+from store.history.idempotency import KeyedRequests
 from tests.support.chaos.inside import WatchedEngine
 from tests.support.chaos.mortal import KEYED_SECONDS
 from tests.support.chaos.mortals import Mortals, dead, mortals

@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from service.background.settling import settle_due
-from service.responses.service import USUAL_TOKENS, Service, open_service
+from service.process import USUAL_TOKENS, open_service
+from service.responses.service import Service
 from service.settings.settings import Settings, load_settings
 from service.web import app
 from store.embedded import EmbeddedServer

@@ -14,9 +14,10 @@ from service.background.log_sink import MAX_WAITING_EVENTS, LogSink
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.metrics.counters import make_metrics
+from service.process import job_limits
 from service.responses.output.journal import Batch
 from service.responses.sampler import Step
-from service.responses.service import Service, job_limits
+from service.responses.service import Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer

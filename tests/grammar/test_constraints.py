@@ -18,7 +18,7 @@ from service.grammar.tags import (
 )
 from service.harmony import tokens
 from service.responses.output.next_step import header_tag
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from service.steps import in_one_go
 
 F = Callee("f")

@@ -48,9 +48,7 @@ IMPURE = (
 CLOCKS = ("now", "utcnow", "today")
 PURE = (
     *("service/harmony/", "service/grammar/", "service/markup/", "service/browser/", "service/api/"),
-    *("service/responses/prompt/", "service/responses/compaction/", "service/responses/output/"),
-    "service/responses/rules.py",
-    *("service/responses/read.py", "service/responses/sealed.py", "service/errors.py"),
+    *("service/responses/prompt/", "service/responses/output/", "service/errors.py", "service/decoding.py"),
 )
 """Rooms and files that do no I/O: what they need of a clock, of chance and of the world is passed in."""
 PURE_BESIDES_STDLIB = (

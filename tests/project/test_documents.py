@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from service.api import events
+from service.api.outcome import Outcome
 from service.api.tools.callee import Callee, Hosted, HostedKind
-from service.api.tools.outcome import Outcome
 from service.harmony.header import Header
-from service.responses.output.items.actions import ShellCallEmitter, ToolSearchCallEmitter
-from service.responses.output.items.emitter import Emitter
-from service.responses.output.items.hosted import ApprovalRequestEmitter, listing_events
-from service.responses.output.items.making import Making, emitter_for
-from service.responses.output.items.trained import hosted_emitter
-from service.responses.rules import Listed, Rules
+from service.responses.output.actions import ShellCallEmitter, ToolSearchCallEmitter
+from service.responses.output.emitter import Emitter
+from service.responses.output.emitters import Making, emitter_for
+from service.responses.output.hosted import ApprovalRequestEmitter, listing_events
+from service.responses.output.rules import Listed, Rules
+from service.responses.output.trained import hosted_emitter
 from service.settings.sources import CLIENTS, SECRETS, file_variable, is_service_link
-from store.states import MOVES
+from store.turn import MOVES
 from tests.project.test_architecture import files
 from tests.support.documents import (
     DOCUMENTS,

@@ -25,7 +25,7 @@ from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Generation, ModelCard
 from service.harmony import tokens
 from service.harmony.segments import Closed, Opened, Segment, Segmenter
-from service.responses.service import open_store
+from service.process import open_store
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
 from service.web.app import create_app

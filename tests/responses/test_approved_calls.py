@@ -5,23 +5,23 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from service.api.approval import ANSWERED, ASKED, Answer, Answers, ApprovalRequest, waiting
 from service.api.events import Event
+from service.api.outcome import Outcome
 from service.api.response import McpApprovalRequest, McpCall, Response
-from service.api.tools.approval import ANSWERED, ASKED, Answer, Answers, ApprovalRequest, waiting
 from service.api.tools.callee import Callee, Hosted
-from service.api.tools.outcome import Outcome
 from service.engine.port import Generation, ModelCard, Sampling
 from service.harmony import tokens
 from service.harmony.render import message
 from service.responses.output.journal import Batch, decode_sampled, encode_batch
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
+from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode, encode, turn_of
-from service.responses.rules import Rules
 from service.responses.sampler import Sampler, Step
 from service.steps import in_one_go
 from store.errors import StoreUnavailable
-from store.history.notes.approvals import Use
+from store.history.approvals import Use
 from store.turn import Chain, Messages
 from tests.responses.test_hosted_calls import CALL_OWN, FINAL, OWN, PROMPT, THREE, WHOLE, Tools, kinds
 from tests.support.engine.scripted import ScriptedEngine

@@ -10,7 +10,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from service.harmony.tokens import CALL
-from service.responses.read import Limits
+from service.responses.prompt.read import Limits
 from service.settings.keys import DEFAULT_TENANT
 from service.settings.settings import Settings
 from tests.support.responses.samples import harmony

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from service.api.events import Event
+from service.api.outcome import HostedCall, Outcome, failed
 from service.api.response import McpCall, Response
 from service.api.tools.callee import Callee, Hosted
-from service.api.tools.outcome import HostedCall, Outcome, failed
 from service.engine.port import Generation, ModelCard, Sampling
 from service.harmony import tokens
 from service.responses.output.journal import Batch, decode_batch, decode_sampled, encode_batch
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
-from service.responses.rules import Listed, Rules
+from service.responses.output.rules import Listed, Rules
 from service.responses.sampler import Sampler, Step, error_of
 from service.steps import in_one_go
 from tests.support.engine.scripted import ScriptedEngine

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.api.events import Event, ResponseCreated
-from service.api.input.items import MessageItem
+from service.api.items import MessageItem
 from service.api.request import CreateRequest, read_create
 from service.engine.engines import Engines, Member
 from service.errors import ApiError
@@ -23,14 +23,14 @@ from service.pacing import Pacing
 from service.responses.output.next_step import next_generation
 from service.responses.plan import Plan, decode, encode
 from service.responses.prepare import Prepared, prepared
-from service.responses.read import Limits
+from service.responses.prompt.read import Limits
 from service.responses.run import AppendSink, Run, machine_of
 from service.responses.seal import Seals
 from service.responses.service import Caller, Service
 from service.responses.templates import Templates
-from service.responses.tools.toolbox import Toolbox, no_server
 from service.settings.keys import Keys
 from service.settings.settings import Settings
+from service.tools.toolbox import Toolbox, no_server
 from service.web.admission.slots import Admission
 from service.web.event_stream import RunSource
 from service.web.middleware import Exchange

@@ -25,7 +25,7 @@ from service.responses.output.next_step import (
     next_generation,
     next_step,
 )
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from service.responses.sampler import Sampler
 from service.steps import in_one_go
 from tests.support.engine.scripted import FinishWith, ScriptedEngine

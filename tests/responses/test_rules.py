@@ -5,8 +5,8 @@ from base64 import b64decode
 import msgspec
 
 from service.api.tools.callee import Callee
+from service.responses.output.rules import AfterCompaction, Rules
 from service.responses.plan import decode
-from service.responses.rules import AfterCompaction, Rules
 from store.turn import StoredMessage
 
 QUEUED = b64decode(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.responses import sealed
-from service.responses.sealed import COMPACTION, REASONING, Compaction, Unsealable
+from service.responses.output import sealed
+from service.responses.output.sealed import COMPACTION, REASONING, Compaction, Unsealable
 from store.turn import StoredMessage
 
 texts = st.text(max_size=40)

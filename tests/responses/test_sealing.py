@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.responses.output.sealed import TooLong
 from service.responses.seal import (
     MAX_KIND_BYTES,
     MAX_PAYLOAD_BYTES,
@@ -19,7 +20,6 @@ from service.responses.seal import (
     Seals,
     Unsealable,
 )
-from service.responses.sealed import TooLong
 from store.errors import ArchiveUnavailable, StoreUnavailable
 
 OLD, NEW = b"o" * 32, b"n" * 32

@@ -6,16 +6,16 @@ As in test_hosted_calls.py the engine goes by a script, and the tools answer at 
 import msgspec
 import pytest
 
+from service.api.outcome import Outcome, failed
 from service.api.response import CodeInterpreterCall, Message, WebSearchCall
 from service.api.tools.builtin import callees
 from service.api.tools.callee import Callee
-from service.api.tools.outcome import Outcome, failed
+from service.browser.displays import displays_of, note_of, with_room
 from service.browser.page import Display, Result, page_of, results_page
 from service.grammar.tags import HeaderState
 from service.harmony import tokens
-from service.responses.output.displays import displays_of, note_of, with_room
 from service.responses.output.next_step import header_tag
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from service.steps import in_one_go
 from tests.responses.test_hosted_calls import PROMPT, Tools, began, journal, kinds, made
 from tests.support.engine.constrained import ends

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from service.settings.settings import Settings, allowed, description, groups, variable
 from service.settings.sources import SECRETS, file_variable, sized, unit_of
 from store.fsck.faults import MEANINGS
-from store.states import MOVES, TERMINAL
+from store.turn import MOVES, TERMINAL
 from tests.support import ROOT
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "store" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

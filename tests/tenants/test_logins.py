@@ -3,7 +3,7 @@
 import msgspec
 
 from service.settings.settings import Settings
-from service.tenants.logins import SECONDS, FailedLogins
+from service.tenants.audit import SECONDS, FailedLogins
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.registry.registry import Registry

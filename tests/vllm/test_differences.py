@@ -4,7 +4,7 @@ import pytest
 
 from service.api.request import read_create
 from service.responses.prompt.build import build_prompt
-from service.responses.read import read_request
+from service.responses.prompt.read import read_request
 from service.steps import in_one_go
 from tests.support.documents import block, read, rows, section
 from tests.support.responses.requests import DATE, ENVELOPES, IDENTITY, LIMITS

@@ -14,7 +14,7 @@ import pytest
 from service.api.request import read_create
 from service.errors import InvalidRequest
 from service.responses.prompt.build import Prompt, build_prompt
-from service.responses.read import read_request
+from service.responses.prompt.read import read_request
 from service.steps import in_one_go
 from store.turn import StoredMessage
 from tests.support.responses.requests import ENVELOPES, IDENTITY, LIMITS

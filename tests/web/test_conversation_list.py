@@ -9,8 +9,9 @@ import pytest
 from openai import OpenAI
 
 from service.api.conversation import New
-from service.responses.conversations.by_hand import begin
-from service.responses.service import Service, close_service, open_service
+from service.process import close_service, open_service
+from service.responses.edit_conversation import begin
+from service.responses.service import Service
 from service.settings.settings import Settings
 from service.web.routes.conversation_list import (
     AT_ONCE,

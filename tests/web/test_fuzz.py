@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseOutputItem
 from pydantic import TypeAdapter
 
-from service.responses.compaction.request import CompactBody
+from service.responses.prompt.compaction import CompactBody
 from service.settings.settings import Settings
 from tests.support.fuzz.fuzzing import Json, Maker
 from tests.support.oracles import open_responses

@@ -12,7 +12,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from service.engine.port import EngineUnavailable
-from service.responses.service import close_service, open_service
+from service.process import close_service, open_service
 from service.settings.settings import Settings
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore

@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from starlette.routing import Match
 
 from service.api.conversation import MAX_ITEMS, read_added, read_changed, read_new
-from service.api.decoding import decode_list
 from service.api.events import KINDS, Event, Lifecycle
 from service.api.request import CreateBody, read_create
 from service.api.steer import read_posted
+from service.decoding import decode_list
 from service.errors import ApiError
-from service.responses.compaction.request import CompactBody, read_compact
-from service.responses.conversations import by_hand
+from service.responses import edit_conversation as by_hand
+from service.responses.prompt.compaction import CompactBody, read_compact
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
 from service.web import routes

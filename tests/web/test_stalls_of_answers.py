@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from service.api.input.gathered import MAX_REFERENCED_BYTES
+from service.api.items import MAX_REFERENCED_BYTES
 from service.api.request import MAX_STOP_CHARS, MAX_STOPS
 from service.harmony.tokens import RETURN, encode
-from service.responses import sealed
+from service.responses.output import sealed
+from service.responses.output.sealed import MAX_KEPT_BYTES, REASONING
 from service.responses.seal import Sealer
-from service.responses.sealed import MAX_KEPT_BYTES, REASONING
 from service.settings.settings import Settings
 from tests.support.bad.heavy_kinds import fresh, patterns, shape, strict
 from tests.support.engine.scripted import Script

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import KIND, Kind, decode, decode_list, decoder_of
 from service.api.tools.builtin import DECLARED_BY
 from service.api.tools.callee import FUNCTIONS, Callee, Choice
 from service.api.tools.client import CLIENT
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import Tools
+from service.decoding import KIND, Kind, decode, decode_list, decoder_of
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 
 MAX_ALLOWED = 128

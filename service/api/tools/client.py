@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import ABSENT, ANY_OBJECT, KIND, decode, decoder_of
 from service.api.tools.callee import Callee
 from service.api.tools.custom import DESCRIPTION, Declared, arguments
 from service.api.tools.hosted import echo_of_hosted
+from service.decoding import ABSENT, ANY_OBJECT, KIND, decode, decoder_of
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.grammar.regex import enforced_regex
 from service.grammar.tags import regex_content, schema_content

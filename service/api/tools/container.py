@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from service.api.decoding import decode, decoder_of
+from service.decoding import decode, decoder_of
 from service.errors import missing, unsupported
 
 MEMORY = {"1g": 1 << 30, "4g": 4 << 30, "16g": 16 << 30, "64g": 64 << 30}

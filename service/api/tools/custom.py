@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import ABSENT, decode, decoder_of
 from service.api.tools.callee import Callee
+from service.decoding import ABSENT, decode, decoder_of
 from service.errors import invalid_value
 from service.grammar.grammars import enforced_grammar
 from service.grammar.regex import enforced_regex

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import Kind, decode, decoder_of
+from service.decoding import Kind, decode, decoder_of
 from service.errors import InvalidRequest, invalid_value, missing
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content

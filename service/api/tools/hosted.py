@@ -6,7 +6,10 @@ named to the client. Never echo or log what a client uses to sign in somewhere e
 """
 
 import re
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta
 
 from service.errors import InvalidRequest
 from service.harmony.typescript import SchemaTooLarge, check_size
@@ -81,3 +84,23 @@ def _host_of(address: object) -> str:
     """Scheme and host of a server's address: paths and queries hold keys, and so does what stands before an @."""
     found = _ADDRESS.match(address) if isinstance(address, str) else None
     return f"{found[1]}://{found[2]}/{REDACTED}" if found else REDACTED
+
+
+MAX_QUERIES = 8
+MAX_QUERY_CHARS = 2_000
+"""What of a call's queries is searched for."""
+
+
+class _Asked(msgspec.Struct):
+    queries: Annotated[list[str], Meta(max_length=MAX_QUERIES)]
+
+
+_ASKED = msgspec.json.Decoder(_Asked)
+
+
+def queries_of(arguments: str) -> list[str]:
+    """The queries of a call, none where they can't be read."""
+    try:
+        return [query[:MAX_QUERY_CHARS] for query in _ASKED.decode(arguments).queries]
+    except (msgspec.DecodeError, RecursionError):
+        return []

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from service.api.decoding import KIND, decode, decode_list, decoder_of
 from service.api.tools.builtin import Reader
 from service.api.tools.callee import FUNCTIONS, Callee, Hosted, HostedKind
+from service.decoding import KIND, decode, decode_list, decoder_of
 from service.errors import InvalidRequest, invalid_value, unsupported
 from service.harmony.typescript import Function, SchemaTooLarge, check_size
 

@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
-from service.api.decoding import ANY_OBJECT, KIND, decode, decode_list, decoder_of
 from service.api.tools import builtin
 from service.api.tools.builtin import DECLARED_BY, Builtin
 from service.api.tools.callee import FUNCTIONS, Callee, HostedKind
@@ -25,6 +24,7 @@ from service.api.tools.client import CLIENT, read_client, recipient_of, searches
 from service.api.tools.custom import DESCRIPTION, CustomTool, Declared, arguments, read_custom
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.mcp import Offer, Routed, callees
+from service.decoding import ANY_OBJECT, KIND, decode, decode_list, decoder_of
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content

@@ -19,7 +19,7 @@ import msgspec
 
 from service.api import events
 from service.api.events import Event
-from service.api.tools.outcome import Outcome
+from service.api.outcome import Outcome
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.markup.chat import Piece

@@ -11,8 +11,10 @@ from collections.abc import Generator, Iterable, Sequence
 import msgspec
 
 from service.api import events
+from service.api.approval import Answer, ApprovalRequest, answered
 from service.api.events import Event
 from service.api.ids import MAX_OUTPUT_ITEMS
+from service.api.outcome import HostedCall, Outcome, broken_off
 from service.api.response import (
     Compaction,
     Item,
@@ -23,9 +25,8 @@ from service.api.response import (
     ResponseError,
     ResponseStatus,
 )
-from service.api.tools.approval import Answer, ApprovalRequest, answered
 from service.api.tools.callee import Callee, Hosted
-from service.api.tools.outcome import HostedCall, Outcome, broken_off
+from service.browser.displays import note_of
 from service.engine.port import TokenLogprobs
 from service.grammar import tags
 from service.harmony import tokens
@@ -34,21 +35,20 @@ from service.harmony.segments import Closed, Opened, Segment, Segmenter, State
 from service.markup.chat import Piece
 from service.markup.parser import Parser
 from service.markup.prompts import Templated
-from service.responses.output.displays import note_of
+from service.responses.output.emitter import Seal
+from service.responses.output.emitters import Making, emitter_for
 from service.responses.output.endings import STATUS, Ending, finished, terminal
-from service.responses.output.items.emitter import Seal
-from service.responses.output.items.hosted import (
+from service.responses.output.hosted import (
     ApprovalRequestEmitter,
     HostedCallEmitter,
     ServerCallEmitter,
     listing_events,
 )
-from service.responses.output.items.making import Making, emitter_for
 from service.responses.output.logprobs import pieces_of
 from service.responses.output.open_message import OpenItem, feedback_on, told
 from service.responses.output.phases import Move, Phase, after
+from service.responses.output.rules import AfterCompaction, Rules
 from service.responses.output.usage import Stretches
-from service.responses.rules import AfterCompaction, Rules
 from store.turn import Messages, StoredMessage
 
 __all__ = ["STATUS", "Ending", "Machine"]

@@ -24,7 +24,7 @@ from service.markup.stream import Part
 from service.markup.tags import Asked, Callable, response_format, tools_asked
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 
 _ENDINGS = {Finish.STOP: Ending.STOP, Finish.LENGTH: Ending.LENGTH, Finish.ABORT: Ending.ABORT}
 

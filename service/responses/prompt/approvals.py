@@ -8,16 +8,16 @@ in the order of the calls. Of one that wasn't, or was passed over, the model is 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from service.api.input.items import (
+from service.api.approval import NOT_APPROVED, ApprovalRequest
+from service.api.items import (
     CALL_NAME,
     InputItem,
     McpApprovalRequestItem,
     McpApprovalResponseItem,
     McpCallItem,
 )
-from service.api.tools.approval import NOT_APPROVED, ApprovalRequest
 from service.errors import InvalidRequest
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 
 MAX_APPROVED = 64
 """The most calls that one request approves."""

@@ -15,22 +15,30 @@ from types import MappingProxyType
 
 import msgspec
 
-from service.api.input.gathered import Gathered
-from service.api.input.items import CompactionTriggerItem, InputItem
-from service.api.input.read import resolve
+from service.api.approval import Answers, ApprovalRequest
+from service.api.items import CompactionTriggerItem, Gathered, InputItem
+from service.api.read import resolve
 from service.api.request import HARMONY_EFFORT, CreateRequest
-from service.api.tools.approval import Answers, ApprovalRequest
 from service.errors import InvalidRequest, context_length_exceeded
 from service.harmony import render, tokens
 from service.harmony.render import PROMPT_END, developer_text, message_steps, system_message
 from service.harmony.tokens import BYTES_A_TOKEN, RunTooLong, TooManyTokens
-from service.responses.compaction.budget import compacting_first, fits, kept_messages, newest_input, pays, threshold
-from service.responses.compaction.messages import since_compaction
-from service.responses.compaction.request import INSTRUCTION, PARTLY, instruction
+from service.responses.output.compaction import since_compaction
+from service.responses.output.rules import Rules
+from service.responses.prompt.compaction import (
+    INSTRUCTION,
+    PARTLY,
+    compacting_first,
+    fits,
+    instruction,
+    kept_messages,
+    newest_input,
+    pays,
+    threshold,
+)
 from service.responses.prompt.drafts import Conversion
+from service.responses.prompt.read import Read
 from service.responses.prompt.truncate import reserve, shortened
-from service.responses.read import Read
-from service.responses.rules import Rules
 from store.turn import StoredMessage
 
 DEVELOPER_MESSAGES_CACHED = 64

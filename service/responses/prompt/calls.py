@@ -7,12 +7,12 @@ An output names its call by id alone, which may be anywhere before it. Calls wit
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
-from service.api.input.actions import ActionOutputItem, ToolSearchOutputItem
-from service.api.input.items import FunctionCallOutputItem, InputItem
+from service.api.actions import ActionOutputItem, ToolSearchOutputItem
+from service.api.items import FunctionCallOutputItem, InputItem
 from service.api.tools.callee import FUNCTIONS, Callee
 from service.errors import InvalidRequest, invalid_value
 from service.harmony.calls import UnnamedCalls
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from store.turn import StoredMessage
 
 OUTPUTS = (FunctionCallOutputItem, ActionOutputItem, ToolSearchOutputItem)

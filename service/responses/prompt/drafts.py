@@ -8,11 +8,12 @@ from collections.abc import Generator, Sequence
 
 import msgspec
 
-from service.api import ids
-from service.api.input import configuration
-from service.api.input.actions import ActionCallItem, ActionOutputItem, ToolSearchCallItem, ToolSearchOutputItem
-from service.api.input.history import Earlier, unknown_call
-from service.api.input.items import (
+from service.api import configuration, ids
+from service.api.actions import ActionCallItem, ActionOutputItem, ToolSearchCallItem, ToolSearchOutputItem
+from service.api.approval import Answer, Answers, ApprovalRequest
+from service.api.approval import answered as approval_answered
+from service.api.history import Earlier, unknown_call
+from service.api.items import (
     CALL_NAME,
     CodeInterpreterCallItem,
     CompactionItem,
@@ -27,19 +28,17 @@ from service.api.input.items import (
     MessageItem,
     ReasoningItem,
 )
-from service.api.tools.approval import Answer, Answers, ApprovalRequest
-from service.api.tools.approval import answered as approval_answered
 from service.api.tools.callee import FUNCTIONS, PLAIN
 from service.api.tools.client import recipient_of
 from service.errors import InvalidRequest, shown
 from service.harmony import render, tokens
 from service.harmony.header import CHANNELS, JSON_TYPE
 from service.harmony.render import developer_text, message_steps
-from service.responses import sealed
-from service.responses.compaction.messages import compaction_messages
+from service.responses.output import sealed
+from service.responses.output.compaction import compaction_messages
+from service.responses.output.rules import Rules
 from service.responses.prompt.approvals import Approving, Pending
 from service.responses.prompt.calls import Calls
-from service.responses.rules import Rules
 from store.turn import StoredMessage
 
 LOADED = "loaded_tools"

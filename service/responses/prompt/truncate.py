@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from service.harmony.calls import answered_calls
 from service.harmony.tokens import BYTES_A_TOKEN
-from service.responses.compaction.messages import behind_compaction
+from service.responses.output.compaction import behind_compaction
 from store.turn import StoredMessage
 
 ANSWER_RESERVE_TOKENS = 4096

@@ -5,7 +5,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.api.decoding import ABSENT, decode, decoder_of
+from service.decoding import ABSENT, decode, decoder_of
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.settings.core import LIMITS, MAX_LIMIT
 from service.tenants.directory import ChangedKey, ChangedProject, Made, Wish

@@ -16,8 +16,8 @@ from service.web.console.shapes import US, Excerpt, Searched, ShownTree, TreePag
 from store.history.history import ConversationHistoryStore
 from store.history.listing import by_shard
 from store.history.merging import Place
-from store.history.trees.listing import Tree, TreeListing
-from store.history.trees.turns import shown_of
+from store.history.tree_listing import Tree, TreeListing
+from store.history.tree_turns import shown_of
 from store.keys import HEX_DIGITS, digits_of
 
 _CURSOR = re.compile(rf"([0-9]{{1,16}})-([0-9a-f]{{{HEX_DIGITS}}})", re.ASCII)

@@ -9,8 +9,8 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from store.history.trees.listing import Tree
-from store.history.trees.turns import Node
+from store.history.tree_listing import Tree
+from store.history.tree_turns import Node
 from store.keys import BY_HAND_MARK, CONVERSATION_MARK, OMISSION_MARK, digits_of, mark_of, name_of
 
 EXCERPT_CHARS = 120

@@ -21,8 +21,8 @@ from service.web.routes.stored import with_room
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.history.listing import by_shard
-from store.history.trees.jobs import UnderWay, under_way
-from store.history.trees.turns import TreeTurns, away_from, shown_of, turns_of
+from store.history.tree_jobs import UnderWay, under_way
+from store.history.tree_turns import TreeTurns, away_from, shown_of, turns_of
 from store.keys import name_of
 
 router = PlainRouter()

@@ -20,10 +20,10 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response as HttpResponse
 
-from service.api.decoding import decode
+from service.decoding import decode
 from service.errors import ApiError, InvalidRequest, invalid_value
+from service.responses.output.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
 from service.responses.seal import Sealer
-from service.responses.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
 from service.web.console.shapes import US, Kind, kind_of
 from service.web.errors import JsonResponse
 from service.web.plain import PlainRouter

@@ -27,8 +27,8 @@ from service.api.containers import (
     read_new,
 )
 from service.errors import ApiError, InvalidRequest, invalid_value, missing, unsupported
-from service.responses.tools.containers import Containers, KeptFile, Record, not_found
 from service.sandbox.port import Full, Gone, Unusable
+from service.tools.containers import Containers, KeptFile, Record, not_found
 from service.web.errors import JsonResponse
 from service.web.plain import PlainRouter, Query
 from service.web.routes.included import MAX_PAGE_ITEMS

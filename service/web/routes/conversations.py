@@ -11,8 +11,8 @@ from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service.api.conversation import ConversationDeleted, read_added, read_changed, read_new
-from service.responses.conversations import by_hand
-from service.responses.conversations.joining import joining
+from service.responses import edit_conversation as by_hand
+from service.responses.conversation_hold import joining
 from service.tenants.scopes import check_scope
 from service.web.errors import JsonResponse
 from service.web.plain import FILTER, PlainRouter, Query

@@ -18,13 +18,13 @@ from starlette.responses import Response as HttpResponse
 
 from service.api.request import CreateRequest, read_count, read_create
 from service.api.response import Compaction, Response, ResponseStatus
-from service.background.snapshot import find
+from service.background.follow import find
 from service.background.submit import submit
 from service.errors import ApiError
 from service.metrics.counters import Mode
-from service.responses.compaction.request import Compacted, read_compact, window
 from service.responses.output.fold import Fold
 from service.responses.prepare import Prepared, prepared
+from service.responses.prompt.compaction import Compacted, read_compact, window
 from service.responses.refusals import not_compacted, nothing_said, refusal_of
 from service.responses.run import AppendSink, Run, foreground, storable
 from service.web.body import watch

@@ -11,14 +11,14 @@ import msgspec
 from fastapi import Request
 from pydantic import Field
 
-from service.api.decoding import KIND
-from service.api.input.items import ReasoningItem
+from service.api.items import ReasoningItem
 from service.api.request import MAX_INCLUDES, Include
 from service.api.response import CodeInterpreterCall, Message, Response, decode_response
+from service.decoding import KIND
 from service.errors import invalid_value, unsupported
-from service.responses.output.items.emitter import Seal
-from service.responses.sealed import REASONING, TooLong, reasoning
-from service.responses.tools.python import OUTPUTS
+from service.responses.output.emitter import Seal
+from service.responses.output.sealed import REASONING, TooLong, reasoning
+from service.tools.python import OUTPUTS
 from service.web.plain import Query
 from service.web.routes.received import exchange_of, service_of
 

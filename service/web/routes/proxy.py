@@ -19,6 +19,7 @@ from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
 from service.api.passed import Endpoint, PassedLimits, Read, read_passed
+from service.engine.engines import salt_of
 from service.engine.pass_through import Passed, PassedReply, PassedUsage, PassesOn
 from service.engine.port import EngineBroke, EngineError, EngineRefused
 from service.errors import ApiError, invalid_value
@@ -26,7 +27,6 @@ from service.logs import event
 from service.responses.plan import MODEL_CHARS
 from service.responses.prepare import model_of
 from service.responses.refusals import refusal_of
-from service.responses.service import salt_of
 from service.settings.settings import Settings
 from service.spans import Fact, Kind
 from service.steps import in_steps

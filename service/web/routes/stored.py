@@ -21,7 +21,7 @@ from service import spans
 from service.api.request import MAX_INT
 from service.api.response import decode_response
 from service.background.cancel import cancel as cancel_response
-from service.background.snapshot import find
+from service.background.follow import find
 from service.background.steer import steer as steer_response
 from service.errors import invalid_value
 from service.spans import Fact, Span, conversation

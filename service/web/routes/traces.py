@@ -11,8 +11,8 @@ from time import time_ns
 from fastapi import Request
 from starlette.responses import Response as HttpResponse
 
-from service.api.decoding import ABSENT
 from service.api.traces import EARLIEST, SpanData, ToldSpan, ToldTrace, read_told, utc
+from service.decoding import ABSENT
 from service.spans import Fact, Told, conversation
 from service.web.plain import PlainRouter
 from service.web.routes.received import body_of, exchange_of, preparing, service_of

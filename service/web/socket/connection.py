@@ -19,10 +19,10 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 from websockets.frames import CloseCode
 
-from service.api.input.gathered import Images
+from service.api.items import Images
 from service.api.steer import NotSteered, read_in_steps, read_sent, read_steer
 from service.errors import ApiError, InvalidRequest, unavailable
-from service.responses.conversations.memory import Memory, Remembered
+from service.responses.remembered import Memory, Remembered
 from service.responses.service import Service
 from service.steps import in_steps
 from service.web.admission.slots import Admission

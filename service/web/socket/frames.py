@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import msgspec
 
 from service.api import events
-from service.api.decoding import decode, decoder_of
 from service.api.events import Event
+from service.decoding import decode, decoder_of
 from service.errors import ApiError, InvalidRequest, invalid_value, missing, shown
 from service.web.dialect import EventEncoder
 

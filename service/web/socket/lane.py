@@ -9,9 +9,9 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
-from service.responses.conversations.memory import Memory, Remembered, remembered
 from service.responses.plan import messages_of
 from service.responses.prepare import Prepared
+from service.responses.remembered import Memory, Remembered, remembered
 from service.responses.run import Run
 from service.web.socket.steering import Steering
 from store.turn import CONTINUABLE, Status

@@ -14,7 +14,7 @@ from store.backup.nodes import Node
 from store.backup.reading import ABOVE, TURNS, ShardReader
 from store.backup.records import Saved
 from store.keys import digits_of, id_of
-from store.states import TERMINAL
+from store.turn import TERMINAL
 
 PASS_BYTES = 8 << 20
 """How many bytes of turns a pass takes, as the store has them and as they are unpacked; one alone may have more."""

@@ -14,7 +14,7 @@ from store.backup.upkeep.walking import ROOT, Listed, entries, trees_of
 from store.errors import ArchiveDamaged, NotFound, NotTerminal, StoreError
 from store.history.delete import forget_tree
 from store.history.history import ConversationHistoryStore
-from store.history.trees.listing import TreeListing
+from store.history.tree_listing import TreeListing
 
 DAMAGED = f"{ROOT}damaged/"
 """Where values were moved that could not be read."""

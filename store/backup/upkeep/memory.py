@@ -9,7 +9,7 @@ from store.backup.reading import TURNS, ShardReader
 from store.keys import Keyspace, digits_of
 from store.redis import scripts
 from store.redis.connection import Server
-from store.states import TERMINAL
+from store.turn import TERMINAL
 
 NAMES = 500
 """How many trees of a shard are named at once."""

@@ -22,8 +22,7 @@ from store.errors import ArchiveDamaged, NewerFormat, NotFound, NotTerminal
 from store.history.delete import forget, forget_tree
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, shard_of
-from store.states import TERMINAL
-from store.turn import Messages
+from store.turn import TERMINAL, Messages
 
 AT_ONCE = 16
 """How many trees are looked at side by side."""

@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.api.input.read import identify
-from service.api.input.readers import READERS
+from service.api.read import identify
+from service.api.readers import READERS
 from service.errors import InvalidRequest
-from service.responses import sealed
+from service.responses.output import sealed
 from service.responses.prompt.build import Prompt
 from tests.support.responses.requests import ENVELOPES, Json, prompt
 from tests.support.responses.samples import RESPONSE_ID

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.input.content import IMAGE
+from service.api.content import IMAGE
 from service.errors import InvalidRequest
 from service.harmony.tokens import decode
-from service.responses.read import Limits
+from service.responses.prompt.read import Limits
 from tests.support.responses.requests import Json, prompt
 
 IMAGE_PART: Json = {"type": "input_image", "image_url": "https://example.com/a.png", "detail": "high"}

@@ -7,10 +7,9 @@ import msgspec
 import pytest
 
 from service.api import ids
-from service.api.input.content import MAX_PARTS
-from service.api.input.gathered import BYTES_A_STEP, Gathered
-from service.api.input.items import MAX_CALL_ID_CHARS, InputItem
-from service.api.input.read import ITEMS_A_STEP, identify, read_input
+from service.api.content import MAX_PARTS
+from service.api.items import BYTES_A_STEP, MAX_CALL_ID_CHARS, Gathered, InputItem
+from service.api.read import ITEMS_A_STEP, identify, read_input
 from service.errors import InvalidRequest
 from service.steps import in_one_go
 from tests.support.responses.samples import RESPONSE_ID

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.api import ids
-from service.api.input.read import identify
+from service.api.read import identify
 from service.errors import InvalidRequest
 from service.harmony.render import message
 from service.harmony.tokens import decode, unpack
-from service.responses import sealed
+from service.responses.output import sealed
 from store.turn import StoredMessage
 from tests.support.responses.requests import ENVELOPES, Json, prompt
 from tests.support.responses.samples import RESPONSE_ID

@@ -7,7 +7,7 @@ import pytest
 
 from service.errors import InvalidRequest
 from service.harmony.tokens import decode
-from service.responses.read import Limits
+from service.responses.prompt.read import Limits
 from tests.support.responses.requests import Json, prompt, read
 
 USER: Json = {"role": "user", "content": "Hi"}
@@ -112,7 +112,7 @@ def test_stored_items_have_as_many_parts_as_those_that_are_sent() -> None:
 
 
 def test_stored_items_are_no_longer_than_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.api.input.read.MAX_REFERENCED_BYTES", 150)
+    monkeypatch.setattr("service.api.read.MAX_REFERENCED_BYTES", 150)
     stored = {f"msg_{n}": {"role": "user", "content": "x" * 60} for n in range(2)}
     error = refusal(*({"id": name} for name in stored), stored=stored)
 

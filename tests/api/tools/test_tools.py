@@ -9,7 +9,7 @@ from openai_harmony import DeveloperContent, Message, Role, ToolDescription, Too
 from service.api.tools.callee import Callee
 from service.api.tools.read import TOOL_LISTS_CACHED, Tools, read_tools
 from service.errors import ApiError, InvalidRequest
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from service.steps import in_one_go
 from tests.support.oracles.harmony import Oracle
 from tests.support.steps import timed_steps

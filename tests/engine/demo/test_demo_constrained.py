@@ -27,7 +27,7 @@ from service.harmony.tokens import (
     encode,
 )
 from service.responses.output.next_step import header_tag
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from tests.support.engine.constrained import called, said, written
 from tests.support.engine.prompts import call, final, message, output, prompt, user
 

@@ -4,8 +4,8 @@ import pytest
 
 from service.engine.port import EngineRefused, EngineUnavailable, Finish, Sampling
 from service.engine.servers.tensorrt import COMPLETIONS
+from service.engines import open_engine
 from service.harmony.tokens import CALL, STOPS
-from service.responses.service import open_engine
 from service.settings.settings import load_settings
 from tests.support.engine.conformance_sampling import YES_OR_NO
 from tests.support.engine.connected import ask, connected, failure, generation, hold, scripted

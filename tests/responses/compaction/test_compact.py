@@ -8,7 +8,7 @@ import pytest
 
 from service.engine.port import Finish, ModelCard
 from service.harmony import tokens
-from service.responses.compaction.request import INSTRUCTION
+from service.responses.prompt.compaction import INSTRUCTION
 from service.settings.settings import Settings
 from tests.support.engine.scripted import FinishWith, ScriptedEngine
 from tests.support.oracles.open_responses import check_item, check_usage

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from service.errors import InvalidRequest
 from service.harmony.render import message
 from service.harmony.tokens import decode
-from service.responses import sealed
-from service.responses.compaction.messages import compaction_messages, users_words
-from service.responses.compaction.request import INSTRUCTION, PARTLY
+from service.responses.output import sealed
+from service.responses.output.compaction import compaction_messages, users_words
+from service.responses.prompt.compaction import INSTRUCTION, PARTLY
 from store.turn import StoredMessage
 from tests.support.responses.requests import ENVELOPES, IDENTITY, Json, prompt
 

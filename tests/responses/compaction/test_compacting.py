@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.input.items import CompactionItem, InputItem, MessageItem
+from service.api.items import CompactionItem, InputItem, MessageItem
 from service.api.request import read_count
 from service.api.response import Compaction
 from service.errors import ApiError
 from service.harmony.render import message
-from service.responses.compaction.request import read_compact, triggered, window
+from service.responses.prompt.compaction import read_compact, triggered, window
 
 RESPONSE_ID = "resp_" + 48 * "0"
 TRIGGER = {"type": "compaction_trigger"}

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from service.harmony import tokens
 from service.harmony.render import message
-from service.responses import sealed
-from service.responses.compaction import messages as compacted
-from service.responses.compaction.budget import newest_input
-from service.responses.compaction.request import INSTRUCTION, PARTLY
-from service.responses.rules import Rules
+from service.responses.output import compaction as compacted
+from service.responses.output import sealed
+from service.responses.output.rules import Rules
+from service.responses.prompt.compaction import INSTRUCTION, PARTLY, newest_input
 from store.turn import StoredMessage
 from tests.responses.compaction.test_compaction_turns import (
     ANSWER,

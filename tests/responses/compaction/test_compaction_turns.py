@@ -16,12 +16,12 @@ from service.engine.port import Generation, ModelCard, Sampling
 from service.grammar.tags import HeaderState, schema_content
 from service.harmony import tokens
 from service.harmony.render import PROMPT_END
-from service.responses import sealed
-from service.responses.compaction import messages as compacted
+from service.responses.output import compaction as compacted
+from service.responses.output import sealed
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of, header_tag, next_generation
+from service.responses.output.rules import Rules
 from service.responses.prompt.build import Prompt
-from service.responses.rules import Rules
 from service.responses.sampler import Sampler
 from service.steps import in_one_go
 from store.turn import StoredMessage

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from service.api.outcome import Outcome
 from service.api.response import Message
-from service.api.tools.outcome import Outcome
-from service.responses.output.items.citing import FileCiting
+from service.responses.output.citing import FileCiting
 from tests.responses.test_hosted_calls import Tools, made
 from tests.responses.test_trained_calls import CODE, RULES
 

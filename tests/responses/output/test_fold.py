@@ -18,7 +18,7 @@ from service.api.events import Event
 from service.api.response import FunctionCall, Message, decode_response
 from service.responses.output.fold import Fold
 from service.responses.output.machine import Ending
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from tests.support.responses import samples
 from tests.support.responses.samples import as_json, harmony, run
 from tests.support.responses.shown import text_of

@@ -7,9 +7,9 @@ from service.api import ids
 from service.api.response import Compaction, FunctionCall, Reasoning
 from service.harmony.header import Header
 from service.harmony.tokens import END, encode
-from service.responses.output.items.making import Making, emitter_for
-from service.responses.rules import Rules
-from service.responses.sealed import TooLong, read_compaction, read_reasoning
+from service.responses.output.emitters import Making, emitter_for
+from service.responses.output.rules import Rules
+from service.responses.output.sealed import TooLong, read_compaction, read_reasoning
 from tests.support.responses import samples
 from tests.support.responses.samples import ANSWER, RESPONSE_ID, RULES, as_json, harmony, run, sampled
 from tests.support.responses.shown import short

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from service.api import events
 from service.api.events import Event
+from service.api.outcome import Outcome, failed
 from service.api.response import CustomToolCall
-from service.api.tools.outcome import Outcome, failed
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.markup.chat import Piece

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.api.outcome import Outcome
 from service.api.response import ResponseStatus
 from service.api.tools.callee import Callee, Hosted
-from service.api.tools.outcome import Outcome
 from service.harmony import tokens
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import MOVES, Move, OutOfOrder, Phase, after
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from service.steps import in_one_go
 from tests.support.responses import samples
 from tests.support.responses.samples import NOW, as_json, harmony

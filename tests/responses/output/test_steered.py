@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from service.api.response import FunctionCall, Message, Reasoning
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.samples import NOW, as_json, harmony

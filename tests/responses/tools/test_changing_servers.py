@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from service.responses.tools.port import ListedTool, ToolFailure
-from service.responses.tools.session import Session, Turnstile
+from service.tools.port import ListedTool, ToolFailure
+from service.tools.session import Session, Turnstile
 from tests.responses.tools.test_hostile_servers import TOOL, answer, instead, polite, server
 
 MODERN = "2026-07-28"

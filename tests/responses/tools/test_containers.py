@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from service.api.outcome import HostedCall, Outcome
 from service.api.tools.callee import Hosted
 from service.api.tools.container import Wanted
-from service.api.tools.outcome import HostedCall, Outcome
 from service.backoff import Backoff
-from service.responses.tools.containers import Containers
-from service.responses.tools.python import OUTPUTS, PythonRun
 from service.sandbox.port import Cell, File, Full, Gone, Image, Limits, Opened, Unusable
 from service.settings.settings import Settings
+from service.tools.containers import Containers
+from service.tools.python import OUTPUTS, PythonRun
 from store.errors import StoreUnavailable
+from store.history.containers import Containers as Records
 from store.history.history import ConversationHistoryStore
-from store.history.notes.containers import Containers as Records
 from store.redis.connection import connect
 from tests.support.waiting import until
 

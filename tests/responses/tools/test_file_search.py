@@ -11,13 +11,13 @@ from typing import Any
 import openai
 import pytest
 
+from service.api.outcome import HostedCall
 from service.api.tools.callee import Hosted
-from service.api.tools.outcome import HostedCall
 from service.harmony import tokens
-from service.responses.tools.port import Listing, ToolResult
-from service.responses.tools.toolbox import ToolRun
 from service.settings.mcp import BadServers, Connection, read_servers
 from service.settings.settings import Settings
+from service.tools.port import Listing, ToolResult
+from service.tools.toolbox import ToolRun
 from tests.support.documents import blocks, read, section
 from tests.support.oracles.open_responses import check_stream
 from tests.support.service.inside import answer, called, scripted, serving, then, thought

@@ -11,7 +11,7 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.responses.tools.port import ToolFailure, ToolLimits
+from service.tools.port import ToolFailure, ToolLimits
 from tests.responses.tools.test_hostile_servers import TOOL, answer, instead, polite, server
 from tests.responses.tools.test_stdio_servers import program, running
 

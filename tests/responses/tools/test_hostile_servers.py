@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from service.responses.tools.guard import Backend, Refused
-from service.responses.tools.port import ToolFailure, ToolLimits
-from service.responses.tools.session import Session
 from service.settings.mcp import Connection
+from service.tools.guard import Backend, Refused
+from service.tools.port import ToolFailure, ToolLimits
+from service.tools.session import Session
 from tests.support.waiting import until
 
 LIMITS = ToolLimits(connect_seconds=1, list_seconds=4, call_seconds=4, answer_bytes=100_000, tools=20)

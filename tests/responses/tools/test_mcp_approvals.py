@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
 from store.errors import StoreUnavailable
-from store.history.notes.approvals import Approvals
+from store.history.approvals import Approvals
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.oracles.open_responses import check_stream as check_open_stream
 from tests.support.service.background import ended, submitted

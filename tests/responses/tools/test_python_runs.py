@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from service.api.outcome import OUTPUTS, HostedCall
 from service.api.tools.callee import Hosted
-from service.api.tools.outcome import OUTPUTS, HostedCall
-from service.responses.tools.containers import FRESH_SECONDS, IDLE_MINUTES, Containers
-from service.responses.tools.python import PythonRun
 from service.sandbox.port import FOLDER, Cell, Opened
+from service.tools.containers import FRESH_SECONDS, IDLE_MINUTES, Containers
+from service.tools.python import PythonRun
 from store.errors import StoreUnavailable
 
 TENANT = "ada"

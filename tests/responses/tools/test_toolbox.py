@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.api.outcome import HostedCall
 from service.api.tools.builtin import callees
 from service.api.tools.callee import Hosted
 from service.api.tools.mcp import Declaration, declarations
-from service.api.tools.outcome import HostedCall
 from service.errors import ApiError
-from service.responses.tools.port import ListedTool, Listing, ToolResult, Unreachable
-from service.responses.tools.toolbox import Toolbox, no_server
 from service.settings.mcp import Connection
+from service.tools.port import ListedTool, Listing, ToolResult, Unreachable
+from service.tools.toolbox import Toolbox, no_server
 from tests.support.tools.interpreter import Interpreter
 
 CALL = HostedCall("mcp_1", Hosted("maths", "add", False), "{}")

@@ -14,7 +14,7 @@ from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound, StoreF
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.trees.turns import turns_of
+from store.history.tree_turns import turns_of
 from store.jobs.jobs import Jobs
 from store.redis.connection import connect
 from store.turn import Messages

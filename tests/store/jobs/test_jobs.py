@@ -20,8 +20,7 @@ from store.jobs.jobs import Jobs
 from store.jobs.log import Entry, EventLog
 from store.jobs.model import JobLimits
 from store.jobs.outbox import Outbox
-from store.states import MOVES, TERMINAL
-from store.turn import Status
+from store.turn import MOVES, TERMINAL, Status
 from tests.support.store.audit import dump
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT, grow, said, turn

@@ -12,7 +12,7 @@ from redis import Redis
 
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
-from store.history.notes.idempotency import Found, KeyedRequests
+from store.history.idempotency import Found, KeyedRequests
 from store.redis.connection import Server, connect
 from tests.support.store.operations import OPERATIONS, read_and_cut
 from tests.support.store.sample import TENANT, grow, said, turn

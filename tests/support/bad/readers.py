@@ -9,8 +9,8 @@ from starlette.types import Message
 
 from service.api.request import CreateRequest, read_count, read_create
 from service.errors import ApiError
-from service.responses.compaction.request import read_compact
 from service.responses.prepare import prepared
+from service.responses.prompt.compaction import read_compact
 from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
 from service.web.body import read_body

@@ -21,9 +21,11 @@ from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Engine, Generation, ModelCard
+from service.engines import DEMO_CONTEXT_TOKENS, DEMO_MODEL
+from service.process import close_service, open_service
 from service.responses.prepare import prepared
 from service.responses.run import foreground
-from service.responses.service import DEMO_CONTEXT_TOKENS, DEMO_MODEL, Caller, Service, close_service, open_service
+from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
 

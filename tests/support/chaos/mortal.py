@@ -23,13 +23,14 @@ from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Engine, Generation
 from service.errors import InvalidRequest
 from service.harmony.tokens import decode
-from service.responses.conversations import by_hand
-from service.responses.conversations.joining import joining
-from service.responses.service import Service, open_service
+from service.process import open_service
+from service.responses import edit_conversation as by_hand
+from service.responses.conversation_hold import joining
+from service.responses.service import Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
 from service.web import app
-from store.history.notes.idempotency import KeyedRequests
+from store.history.idempotency import KeyedRequests
 from tests.support.chaos.archive_steps import ARCHIVING, ASKING, NOTING, tell_of_steps
 from tests.support.chaos.inside import CARD, queue, respond
 from tests.support.chaos.watched import watched

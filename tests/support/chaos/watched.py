@@ -9,19 +9,20 @@ from typing import Any
 
 import msgspec
 
-from service.api.tools.outcome import HostedCall, Outcome
+from service.api.outcome import HostedCall, Outcome
 from service.harmony.tokens import CALL, unpack
+from service.process import job_limits
 from service.responses.output.journal import decode_sampled
-from service.responses.service import Service, job_limits
-from service.responses.tools.containers import Containers, Opened
-from service.responses.tools.toolbox import Toolbox, ToolRun
+from service.responses.service import Service
 from service.sandbox.port import Cell
 from service.settings.mcp import Connection
 from service.tenants.tally import Tally
+from service.tools.containers import Containers, Opened
+from service.tools.toolbox import Toolbox, ToolRun
+from store.history.approvals import Approvals, Use
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.notes.approvals import Approvals, Use
-from store.history.notes.idempotency import KeyedRequests, Taken
+from store.history.idempotency import KeyedRequests, Taken
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import LEVELS, Claim, Finished, Job, JobLimits, Lease, Steer

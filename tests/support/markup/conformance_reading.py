@@ -19,7 +19,7 @@ from service.harmony.tokens import CALL, END, RETURN
 from service.responses.output.journal import Batch, decode_sampled, encode_batch, journaled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from tests.support.markup.hooks import MarkupHooks
 from tests.support.markup.streams import Message, Token, cut, messages_of, segments_of
 from tests.support.markup.transcripts import DOCUMENTED

@@ -18,7 +18,7 @@ from service.markup.chat import Chat, Piece
 from service.markup.families import FAMILIES
 from service.markup.parser import MARKUPS
 from service.responses.output.machine import Machine
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 from tests.support.markup import writing
 from tests.support.markup.speaker import HarmonySpeaker, Say, Speaker
 from tests.support.markup.streams import END, SCHEMAS, SPECIAL, Reader, Token, parser, tokens_of

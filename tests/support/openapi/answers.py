@@ -7,9 +7,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from service.api import containers, conversation, events, response
-from service.api.input import actions, items
-from service.responses.compaction.request import Compacted
+from service.api import actions, containers, conversation, events, items, response
+from service.responses.prompt.compaction import Compacted
 from service.web.routes.create import InputTokens
 from tests.support.openapi import bodies
 

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from service.api import conversation, passed, request, steer, traces
-from service.api.input import actions, content, history, items, readers
+from service.api import actions, content, conversation, history, items, passed, readers, request, steer, traces
 from service.api.request import CreateBody, TextParam
 from service.api.tools import choice, client, custom, read
 from service.api.tools import format as formats
@@ -22,7 +21,7 @@ from service.api.tools.hosted import HOSTED
 from service.api.tools.read import FunctionTool, NamespaceTool
 from service.grammar.grammars import MAX_GRAMMAR_CHARS
 from service.harmony.header import CHANNELS
-from service.responses.compaction.request import CompactBody
+from service.responses.prompt.compaction import CompactBody
 
 Json = dict[str, Any]
 

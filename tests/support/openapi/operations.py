@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from service.api import containers, conversation, response
-from service.responses.compaction.request import Compacted
+from service.responses.prompt.compaction import Compacted
 from service.web.routes.create import InputTokens
 from tests.support.openapi import answers, bodies
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from service.api import events
-from service.api.input import items
+from service.api import events, items
 from service.api.request import Include
 from tests.support.openapi import answers, bodies
 from tests.support.openapi.operations import OPERATIONS

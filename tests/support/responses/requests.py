@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from service.api.request import CreateRequest, read_create
+from service.responses.output.sealed import Opener, Unsealable
 from service.responses.prompt.build import Identity, Prompt, build_prompt
-from service.responses.read import Limits, Read, read_request
-from service.responses.sealed import Opener, Unsealable
+from service.responses.prompt.read import Limits, Read, read_request
 from service.steps import in_one_go
 from store.turn import StoredMessage
 

@@ -22,7 +22,7 @@ from service.harmony import tokens
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
-from service.responses.rules import Rules
+from service.responses.output.rules import Rules
 
 RESPONSE_ID = f"resp_{'0123456789ab' * 4}"
 FUNCTIONS = frozenset({"get_weather", "lookup"})

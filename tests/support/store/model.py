@@ -21,8 +21,7 @@ from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, NotTe
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
-from store.states import TERMINAL
-from store.turn import CONTINUABLE, Status
+from store.turn import CONTINUABLE, TERMINAL, Status
 from tests.support.store.audit import complaints, dump
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT, said, set_use, turn

@@ -1,7 +1,7 @@
 """Jobs as plain Python, beside the turns of model.py: a queue of lists, holders, logs, and rules that do it to both.
 
 Every job that is claimed has to be the one that this queue names. Each status is looked at after every step, and has to
-have come there by a row of store/states.py. Whoever lost a lease tries his luck again and again, and changes nothing.
+have come there by a row of store/turn.py. Whoever lost a lease tries his luck again and again, and changes nothing.
 """
 
 from dataclasses import dataclass, field
@@ -28,8 +28,7 @@ from store.errors import (
 from store.jobs.jobs import MAX_STEERS, Jobs
 from store.jobs.log import Entry, EventLog
 from store.jobs.model import LEVELS, JobLimits, Lease, Priority, Steer, Successor
-from store.states import MOVES
-from store.turn import Status
+from store.turn import MOVES, Status
 from tests.support.store.audit import dump
 from tests.support.store.model import ENDED, TENANTS, Model, Stored
 from tests.support.store.sample import TENANT, turn

@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any
 
 from store.errors import LeaseLost, NotCancellable, NotFound, NotSteerable, ParentNotFound
+from store.history.approvals import Approvals
+from store.history.containers import Containers
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.notes.approvals import Approvals
-from store.history.notes.containers import Containers
-from store.history.notes.idempotency import Keyed, KeyedRequests
-from store.history.trees.jobs import under_way
-from store.history.trees.listing import TreeListing
-from store.history.trees.turns import shown_of, turns_of
+from store.history.idempotency import Keyed, KeyedRequests
+from store.history.tree_jobs import under_way
+from store.history.tree_listing import TreeListing
+from store.history.tree_turns import shown_of, turns_of
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Job, Lease, Steer

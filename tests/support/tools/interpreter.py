@@ -1,8 +1,8 @@
 """A back end of Python that runs nothing."""
 
+from service.api.outcome import HostedCall, Outcome
 from service.api.tools.builtin import python
 from service.api.tools.callee import Hosted
-from service.api.tools.outcome import HostedCall, Outcome
 
 
 class Interpreter:

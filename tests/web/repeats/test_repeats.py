@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 from service.engine.port import EngineUnavailable, Generation
 from service.settings.settings import Settings, load_settings
 from store.history.history import ConversationHistoryStore
-from store.history.notes.idempotency import KeyedRequests
+from store.history.idempotency import KeyedRequests
 from store.keys import NO_RESPONSES, mark_of
 from store.turn import Status, Turn
 from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall

@@ -8,9 +8,9 @@ import pytest
 from redis.asyncio import Redis
 
 from store.errors import NotFound
+from store.history.approvals import APPROVAL_SECONDS, Approvals, Use
 from store.history.caps import UNBOUNDED, Caps
 from store.history.history import ConversationHistoryStore
-from store.history.notes.approvals import APPROVAL_SECONDS, Approvals, Use
 from store.redis import connection
 from store.redis.connection import connect
 from tests.support.store.audit import complaints

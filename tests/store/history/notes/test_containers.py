@@ -4,8 +4,8 @@ import pytest
 from redis.asyncio import Redis
 
 from store.errors import StoreFull
+from store.history.containers import KEPT_MS, MOST, Containers
 from store.history.history import ConversationHistoryStore
-from store.history.notes.containers import KEPT_MS, MOST, Containers
 
 
 @pytest.fixture

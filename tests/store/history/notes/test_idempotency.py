@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
-from store.history.notes.idempotency import Found, Keyed, KeyedRequests, Taken
+from store.history.idempotency import Found, Keyed, KeyedRequests, Taken
 from store.listening import Listening
 from store.redis import connection
 from store.redis.connection import connect

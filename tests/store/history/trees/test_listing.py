@@ -9,7 +9,7 @@ from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.merging import Place
-from store.history.trees.listing import Tree, TreeListing
+from store.history.tree_listing import Tree, TreeListing
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.redis.connection import connect

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from store.errors import ConversationNotFound, NotFound
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.trees.turns import SHOWN_BYTES, shown_of, turns_of
+from store.history.tree_turns import SHOWN_BYTES, shown_of, turns_of
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.turn import Status, Turn

@@ -1,0 +1,94 @@
+"""Approvals: calls that somebody has to approve before the service makes them, and what was said of them.
+
+    a call ─▶ ApprovalRequest, noted beside it ─▶ Answer in a later request ─▶ the call is made, or it isn't
+
+A request is known by the id of its item. So that an approval is used once (store/history/approvals.py), and for
+what was shown, a digest of the call goes with the id. Notes are kept with turns: only ever add a member, with a
+default.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import msgspec
+
+from service.api import ids
+from service.api.tools.callee import Hosted
+from store.turn import Messages, Notes, StoredMessage
+
+ASKED = "mcp_approval"
+"""The role of a note of what a turn asked for."""
+
+ANSWERED = "mcp_approval_answer"
+"""The role of a note that a conversation has gone on from a request, whose id is its name."""
+
+NOT_APPROVED = "The call was not approved."
+"""What the model is told. Never change it: a worker of another release replays what was sampled behind it."""
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call that somebody has to approve, by the id of its item. `channel` is the one on which the model made it, and
+    `at` is the server's, as of Hosted: the label alone could name another one by the time of the answer.
+    """
+
+    id: str
+    server: str
+    tool: str
+    arguments: str
+    channel: str | None = None
+    at: str = ""
+
+    @property
+    def digest(self) -> str:
+        """What is known of the call without its text."""
+        call = msgspec.json.encode([self.server, self.at, self.tool, self.arguments])
+        return blake2b(call, digest_size=16).hexdigest()
+
+    @property
+    def place(self) -> ids.Place | None:
+        """Which response asked for it, and where; None for an id that isn't of this service."""
+        place = ids.place_of(self.id)
+        return None if place is None or place.own_input else place
+
+    @property
+    def note(self) -> StoredMessage:
+        """What the turn that asks for it keeps of it."""
+        place = self.place
+        noted = msgspec.json.encode(self).decode()
+        return StoredMessage(ASKED, b"", name=noted, item=None if place is None else place.number)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What becomes of a request: the tool that is called, or what the model is told instead."""
+
+    request: ApprovalRequest
+    recipient: str
+    tool: Hosted | None = None
+    told: StoredMessage | None = None
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """What a response does before anything is sampled: these calls, in their order. `behind` is what the caller says
+    besides, which stands behind their outcomes.
+    """
+
+    given: tuple[Answer, ...]
+    behind: Messages = ()
+
+
+_decoder = msgspec.json.Decoder(ApprovalRequest)
+
+
+def answered(request_id: str) -> StoredMessage:
+    """The note that a conversation has gone on from a request."""
+    return StoredMessage(ANSWERED, b"", name=request_id)
+
+
+def waiting(notes: Notes) -> list[ApprovalRequest]:
+    """The requests that wait for an answer in the conversation that has these notes, oldest first."""
+    gone_on = {note.name for note in notes.get(ANSWERED, ())}
+    return [each for each in _asked(notes.get(ASKED, ())) if each.id not in gone_on]
+
+
+def _asked(notes: Iterable[StoredMessage]) -> Iterable[ApprovalRequest]:
+    return (_decoder.decode(note.name) for note in notes if note.name is not None)

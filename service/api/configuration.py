@@ -1,0 +1,41 @@
+"""What items of type `configuration_update` say of the responses that follow: an effort, and a format of the answer.
+
+In a conversation such an item stays in effect until another replaces that setting. So it is noted beside the messages
+of its turn, where whoever reads a chain finds it without reading any items.
+"""
+
+import msgspec
+from msgspec import Raw
+
+from service.api.items import ConfigurationUpdateItem
+from service.api.request import Effort
+from service.decoding import ABSENT
+
+ROLE = "configuration"
+"""The role of such a note."""
+
+
+class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Settings in effect; None and ABSENT where nothing was set."""
+
+    effort: Effort | None = None
+    format: Raw = ABSENT
+
+    def then(self, later: "Configuration") -> "Configuration":
+        """What is in effect behind a later one."""
+        return Configuration(later.effort or self.effort, self.format if later.format == ABSENT else later.format)
+
+
+_decoder = msgspec.json.Decoder(Configuration)
+
+
+def noted(item: ConfigurationUpdateItem) -> str:
+    """What an item sets, as its note has it."""
+    effort = None if item.reasoning is None else item.reasoning["effort"]
+    form = ABSENT if item.text is None else item.text["format"]
+    return msgspec.json.encode(Configuration(effort, form)).decode()
+
+
+def read_note(text: str) -> Configuration:
+    """What a note sets; it is ours, so a fault is msgspec.DecodeError and nobody's request."""
+    return _decoder.decode(text)

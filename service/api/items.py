@@ -1,0 +1,312 @@
+"""Input items that have been checked, in the form in which they are listed again; made by readers.py alone."""
+
+import re
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from service.api.content import text_of
+from service.api.request import Effort
+from service.api.tools.callee import FILE_SEARCH, MSEARCH
+from service.errors import invalid_value
+
+CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""What a call's function may be named, by a client or by the model; a declared one has less to choose from."""
+
+MAX_CALL_ID_CHARS = 256
+
+
+def checked_name(name: str, where: str) -> str:
+    """The name of a tool that is called. Raises InvalidRequest."""
+    if not CALL_NAME.fullmatch(name):
+        raise invalid_value(where, name, "A tool's name has 1 to 128 of the characters A-Z, a-z, 0-9, _, . and -.")
+    return name
+
+
+def checked_call_id(call_id: str, where: str) -> str:
+    """The id of a call. Raises InvalidRequest."""
+    if not 1 <= len(call_id) <= MAX_CALL_ID_CHARS:
+        raise invalid_value(where, call_id, f"It has 1 to {MAX_CALL_ID_CHARS} characters.")
+    return call_id
+
+
+class InputItem(msgspec.Struct, tag_field="type", kw_only=True):
+    """What all input items have; `id` is given by `read.identify`."""
+
+    id: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Its `type`."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def parts(self) -> int:
+        """How many content parts it has."""
+        return 0
+
+
+class MessageItem(InputItem, tag="message"):
+    """A message of the caller's, or one of the assistant's that the caller replays."""
+
+    role: Literal["user", "assistant", "system", "developer"]
+    content: list[dict[str, Any]]
+    status: str = "completed"
+    phase: Literal["commentary", "final_answer"] | UnsetType = UNSET
+
+    @property
+    def parts(self) -> int:
+        """How many content parts it has."""
+        return len(self.content)
+
+    @property
+    def text(self) -> str:
+        """What a prompt shows of its parts."""
+        return text_of(self.content)
+
+
+class FunctionCallItem(InputItem, tag="function_call"):
+    """A call that the model made earlier."""
+
+    call_id: str
+    name: str
+    arguments: str
+    status: str = "completed"
+    namespace: str | UnsetType = UNSET
+
+
+class CustomToolCallItem(InputItem, tag="custom_tool_call"):
+    """A call of a custom tool that the model made earlier."""
+
+    call_id: str
+    name: str
+    input: str
+    status: str = "completed"
+    namespace: str | UnsetType = UNSET
+
+
+class FunctionCallOutputItem(InputItem, tag="function_call_output"):
+    """What the function returned."""
+
+    call_id: str
+    output: str | list[dict[str, Any]]
+    status: str = "completed"
+
+    @property
+    def parts(self) -> int:
+        """How many content parts it has."""
+        return 0 if isinstance(self.output, str) else len(self.output)
+
+    @property
+    def text(self) -> str:
+        """The output as one text."""
+        return self.output if isinstance(self.output, str) else text_of(self.output)
+
+
+class CustomToolCallOutputItem(FunctionCallOutputItem, tag="custom_tool_call_output"):
+    """What the custom tool returned."""
+
+
+class ReasoningItem(InputItem, tag="reasoning"):
+    """What the model thought earlier; with a summary alone it adds nothing to the prompt."""
+
+    content: list[dict[str, Any]]
+    summary: list[dict[str, Any]]
+    status: str = "completed"
+    encrypted_content: str | UnsetType = UNSET
+
+    @property
+    def parts(self) -> int:
+        """How many content parts it has."""
+        return len(self.content) + len(self.summary)
+
+    @property
+    def text(self) -> str:
+        """The raw reasoning."""
+        return "\n".join(part["text"] for part in self.content)
+
+
+class CompactionItem(InputItem, tag="compaction"):
+    """A conversation in short; nothing before it is in the prompt."""
+
+    encrypted_content: str
+
+
+class CompactionTriggerItem(InputItem, tag="compaction_trigger"):
+    """The wish for a compaction of all before it."""
+
+
+class AdditionalToolsItem(InputItem, tag="additional_tools"):
+    """Tools besides the request's, as they are echoed."""
+
+    tools: list[Any]
+    role: Literal["developer"] = "developer"
+
+
+class ConfigurationUpdateItem(InputItem, tag="configuration_update"):
+    """Another effort, or another form of the answer, for this request."""
+
+    reasoning: dict[str, Any] | None = None
+    text: dict[str, Raw] | None = None
+
+
+class ItemReference(InputItem, tag="item_reference"):
+    """An item that is stored; it is put in this one's place before the prompt is built."""
+
+    reference: str = ""
+    """The id of the stored item."""
+
+
+class CodeInterpreterCallItem(InputItem, tag="code_interpreter_call"):
+    """Code that a model had run elsewhere, or wanted to run here."""
+
+    code: str | None = None
+    container_id: str = ""
+    outputs: list[dict[str, Any]] | None = None
+    status: str = "completed"
+
+
+class McpCallItem(InputItem, tag="mcp_call"):
+    """A call of a tool that a model made elsewhere, or wanted to make here."""
+
+    server_label: str
+    name: str
+    arguments: str
+    output: str | None = None
+    error: Raw | UnsetType = UNSET
+    status: str = "completed"
+    approval_request_id: str | None = None
+
+
+class McpApprovalRequestItem(InputItem, tag="mcp_approval_request"):
+    """A call that waits for an approval, or once did. Its `id` is the one that was sent, until it gets one here."""
+
+    server_label: str
+    name: str
+    arguments: str
+
+
+class McpApprovalResponseItem(InputItem, tag="mcp_approval_response"):
+    """What somebody says to such a call."""
+
+    approval_request_id: str
+    approve: bool
+    reason: str | None = None
+
+
+class Foreign(NamedTuple):
+    """A kind of item of a tool that ran elsewhere: its members as they are listed, the name by which a prompt calls the
+    tool, and which members say what the model asked for and what it was told.
+    """
+
+    members: tuple[str, ...]
+    name: str = ""
+    asked: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+
+SEARCH_OF_FILES = f"{FILE_SEARCH}.{MSEARCH}"
+
+FOREIGN: dict[str, Foreign] = {
+    "file_search_call": Foreign(("queries", "results", "status"), SEARCH_OF_FILES, ("queries",), ("results",)),
+    "program": Foreign(("call_id", "code", "fingerprint"), "program", ("code",)),
+    "program_output": Foreign(("call_id", "result", "status"), "program", told=("result",)),
+    "web_search_call": Foreign(("action", "status")),
+    "image_generation_call": Foreign(("result", "revised_prompt", "status")),
+    "computer_call": Foreign(("call_id", "action", "actions", "pending_safety_checks", "status")),
+    "computer_call_output": Foreign(("call_id", "output", "acknowledged_safety_checks", "status")),
+    "mcp_list_tools": Foreign(("server_label", "tools", "error")),
+}
+"""One rule for all of them: what the model asked for is a call, what it was told the tool's answer, each as its text or
+its JSON. A kind that has both is left out while it has no answer, and one that has neither adds nothing to a prompt:
+images, lists of tools.
+"""
+
+
+class ForeignItem(InputItem):
+    """An item of a tool that ran elsewhere, as clients replay it; its members are JSON, listed as it was sent."""
+
+    @property
+    def foreign(self) -> Foreign:
+        """What is known of its kind."""
+        return FOREIGN[self.kind]
+
+    @property
+    def lists(self) -> bytes | None:
+        """The label of the server, as JSON, of whose tools it is the list; None where it is something else."""
+        given = self._given("server_label") if self.kind == "mcp_list_tools" else None
+        return None if given is None else bytes(memoryview(given))
+
+    @property
+    def asked(self) -> str | None:
+        """What the model asked for, as JSON; None where there is nothing to be shown."""
+        given = self._asked
+        return msgspec.json.encode(given).decode() if given else None
+
+    @property
+    def told(self) -> str | None:
+        """What the model was told, as text or else as JSON; None where it was told nothing."""
+        raw = self._told
+        if raw is None:
+            return None
+        sent = bytes(raw)
+        return str(msgspec.json.decode(sent)) if sent[:1] == b'"' else sent.decode()
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it adds anything to a prompt."""
+        return bool(self._asked) or self._told is not None
+
+    @property
+    def _asked(self) -> dict[str, Raw]:
+        if self.foreign.told and self._told is None:
+            return {}
+        return {name: raw for name in self.foreign.asked if (raw := self._given(name)) is not None}
+
+    @property
+    def _told(self) -> Raw | None:
+        return next((raw for name in self.foreign.told if (raw := self._given(name)) is not None), None)
+
+    def _given(self, name: str) -> Raw | None:
+        raw: Raw | UnsetType = getattr(self, name)
+        return None if isinstance(raw, UnsetType) or bytes(memoryview(raw)[:5]) in _NOTHING else raw
+
+
+_NOTHING = (b"null", b"[]", b"{}", b'""')
+
+
+def foreign_kind(kind: str) -> "type[ForeignItem]":
+    """The struct of a kind: each member is JSON that is not looked into, or not there."""
+    fields = [(member, Raw | UnsetType, UNSET) for member in FOREIGN[kind].members]
+    made: Any = msgspec.defstruct(f"Foreign_{kind}", fields, bases=(ForeignItem,), tag=kind, kw_only=True)
+    return made
+
+
+BYTES_A_STEP = 65_536
+"""How much JSON is read before others get a turn: at most some 3 ms."""
+
+MAX_REFERENCED_BYTES = 8_388_608
+"""The most JSON of stored items that one request refers to: what a body may have, unless somebody lets it have more."""
+
+Images = Literal["placeholder", "refuse"]
+
+
+class Gathered(msgspec.Struct):
+    """What items say of the request as a whole: `added` lists of tools with their places, and how many tools and bytes
+    these come to; those that searches `loaded`, the oldest first; another effort or format of the answer, this with its
+    place (the last one holds); the ids of stored items; and that all before is to be compacted. Of the request's
+    limits, it knows what becomes of images, and how many bytes tools may have.
+    """
+
+    images: Images = "placeholder"
+    tools_bytes: int = 1_048_576
+    added: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])
+    loaded: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])
+    added_tools: int = 0
+    added_bytes: int = 0
+    effort: Effort | None = None
+    format: tuple[Raw, str] | None = None
+    references: dict[str, None] = msgspec.field(default_factory=dict[str, None])
+    trigger: str | None = None
+    """Where the wish for a compaction stands."""

@@ -1,0 +1,79 @@
+"""A call of a tool that the service runs, and what became of it: what the response shows, and what the model is told.
+
+Outcomes are kept in the event log of a background response (journal.py), so that whoever takes over doesn't call again.
+A field keeps its place there: only ever add, with a default.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from service.api.approval import ApprovalRequest
+from service.api.tools.callee import Hosted
+from service.browser.page import Display
+
+NOT_KNOWN = "Whether it had an effect is not known, and it was not repeated."
+
+
+OUTPUTS = "code_interpreter_call.outputs"
+"""What a request includes to be shown what code printed."""
+
+
+class HostedCall(msgspec.Struct, frozen=True):
+    """A call that the model has made, by the id of its item. Its `arguments` are as sampled, JSON or not.
+
+    It is `begun` where another process may have carried it out already, and died before it could say so. `include` is
+    what the request wants to be shown beside (Rules), and `displays` what the browser has shown before, by cursor. One
+    that was `approved` is made if that approval can be used up.
+    """
+
+    id: str
+    tool: Hosted
+    arguments: str
+    begun: bool = False
+    include: frozenset[str] = frozenset()
+    approved: ApprovalRequest | None = None
+    displays: tuple[Display, ...] = ()
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """What became of a call: what the model is `told`, and the `output` and `error` of its item; of a tool that the
+    model was trained with, the members of its item that are known by then (`shown`), and what an answer may cite of it
+    (`cites`, by what kind it is); of the browser, its `display`, which an answer may cite too.
+    """
+
+    status: Literal["completed", "failed", "incomplete"]
+    told: str
+    output: str | None = None
+    error: dict[str, Any] | None = None
+    shown: dict[str, Any] = {}
+    cites: dict[str, Any] = {}
+    display: Display | None = None
+
+
+def failed(why: str) -> Outcome:
+    """The outcome of a call that came to nothing, which the model is told too."""
+    return Outcome("failed", f"Error: {why}", error=execution_error(why))
+
+
+def broken_off(call: HostedCall) -> Outcome:
+    """The outcome of a call that was stopped while it ran. The item of code has no error: its logs say so."""
+    why = f"The call was broken off. {NOT_KNOWN}"
+    logs = {"outputs": [{"type": "logs", "logs": f"{why}\n"}]} if OUTPUTS in call.include else {}
+    shown = logs if call.tool.kind == "python" else {}
+    return Outcome("incomplete", f"Error: {why}", error=execution_error(why), shown=shown)
+
+
+def used_up() -> Outcome:
+    """The outcome of a call whose approval was used up by another response."""
+    return failed("Another response has used this approval. The call was not made.")
+
+
+def died() -> Outcome:
+    """The outcome of a call whose process died, where it must not be made again."""
+    return failed(f"The worker died during this call. {NOT_KNOWN}")
+
+
+def execution_error(text: str) -> dict[str, Any]:
+    """The error of an item, as OpenAI has it where a tool itself failed."""
+    return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}

@@ -1,0 +1,448 @@
+"""What every process that serves or works has: opened from the settings, started, closed."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from time import time
+
+from service.backoff import Backoff
+from service.build import this_build
+from service.engine.port import Engine
+from service.engines import open_engines
+from service.loans import Loans
+from service.logs import event
+from service.metrics.counters import Metrics, make_metrics
+from service.pacing import Pacing
+from service.responses.prompt.read import Limits
+from service.responses.seal import Seals
+from service.responses.service import Service
+from service.responses.templates import Templates
+from service.sandbox.choose import sandbox_of
+from service.sandbox.port import Sandbox
+from service.settings.keys import Keys
+from service.settings.protocol import servers_in
+from service.settings.sandbox import LOCAL
+from service.settings.settings import DAY_SECONDS, Settings, display, variable
+from service.spans import Tracer
+from service.ssrf import outside_of
+from service.tenants.directory import Directory, Most
+from service.tenants.keyring import KeyRing
+from service.tenants.limiter import Limiter
+from service.tenants.limits import Limit
+from service.tenants.tally import Tally
+from service.tools.containers import Containers
+from service.tools.port import BackEnd, ToolLimits
+from service.tools.python import CodeInterpreter
+from service.tools.toolbox import Toolbox, no_server
+from store.archive.archive import Archive
+from store.archive.opening import open_archive as open_archive_at
+from store.archive.port import Bounds
+from store.backup.archiving.shards import end_archive
+from store.backup.archiving.store_archive import StoreArchive
+from store.backup.upkeep.daily import expire_daily
+from store.backup.upkeep.reconciling import Reconciled, Reconciler
+from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
+from store.history.approvals import Approvals
+from store.history.caps import Caps
+from store.history.containers import Containers as Records
+from store.history.conversations import Conversations
+from store.history.history import ConversationHistoryStore
+from store.history.idempotency import KeyedRequests
+from store.jobs.jobs import Jobs
+from store.jobs.log import EventLog
+from store.jobs.model import JobLimits
+from store.layout import Layout, Terms
+from store.limits.limits import Limits as TenantLimits
+from store.listening import Listening
+from store.redis.client import Client
+from store.redis.conditions import could_not_save
+from store.redis.confirm import Safety
+from store.redis.connection import Server, connect
+from store.redis.health import Health
+from store.registry.registry import Registry
+from store.registry.spending import Spending
+from store.secret import shared_secret
+
+logger = logging.getLogger(__name__)
+
+CANCELS_AT_ONCE = 16
+"""How many cancelled responses a process ends at once; each replays its log, for milliseconds of CPU."""
+
+SANDBOX_AWAY = Backoff(1.0, 30.0)
+"""The pauses in seconds between tries to use a sandbox that was away when this service began."""
+
+KEYED_LEASES = 1.5
+"""How many leases who makes what a request with an Idempotency-Key asks for may be silent: as many as it takes until
+nothing that he held is held any more.
+"""
+
+STORE_CONNECTIONS = 64
+"""The most connections that one process opens to Redis, or to each node of a cluster."""
+
+FIRST_TIMEOUTS = 2
+"""How long a lease is until its holder is heard of, in time limits of an operation: the claim's, and the renewal's."""
+
+RESERVED_SECONDS = 30.0
+"""After so many seconds without a word of a response, somebody looks whether what it reserved of limits is to be
+settled; its place among those at once is free after twice as long."""
+
+USUAL_TOKENS = 512
+"""How many tokens a tenant's response is thought to write before any has ended."""
+
+
+def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sandbox | None = None) -> Service:
+    """All that requests and jobs need. `engine` and `sandbox` replace those that the settings name, for tests.
+
+    Nothing is connected yet. Close its parts with `close_service`.
+    """
+    client = open_client(settings)
+    store = open_store(settings, client)
+    metrics = make_metrics(settings.workers)
+    layout = open_layout(settings, store.server)
+    _watch(store.server.health, layout, metrics, str(display(settings)["redis_url"]))
+    containers = open_containers(settings, store, sandbox)
+    loans = Loans(settings.store_timeout_seconds)
+    store.confirmer.waited = metrics.store_waited
+    listening = Listening(client, timeout_seconds=settings.store_timeout_seconds)
+    keys = Keys(settings)
+    directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
+    spending = Spending(store)
+    store.removed = lambda reason, turns: metrics.turns_removed.labels(reason).inc(turns)
+    archive = open_store_archive(settings, store)
+    if archive is not None:
+        _count_archive(archive, metrics)
+    return Service(
+        settings=settings,
+        keys=keys,
+        store=store,
+        layout=layout,
+        loans=loans,
+        limiter=open_limiter(settings, store, loans),
+        directory=directory,
+        spending=spending,
+        tally=Tally(spending, away=lambda: store.server.health.away is not None),
+        key_ring=KeyRing(directory.registry, listening, time) if settings.has_projects else None,
+        conversations=Conversations(store),
+        approvals=Approvals(store),
+        keyed_requests=open_keyed_requests(settings, store),
+        jobs=open_jobs(settings, store),
+        log=EventLog(store),
+        listening=listening,
+        engine=open_engines(settings, engine),
+        limits=Limits(
+            images=settings.images,
+            hosted_tools=settings.hosted_tools,
+        ),
+        metrics=metrics,
+        seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
+        templates=Templates(settings.prompts_dir),
+        toolbox=open_toolbox(settings, containers),
+        containers=containers,
+        cancel_slots=asyncio.Semaphore(CANCELS_AT_ONCE),
+        pacing=Pacing(),
+        tracer=tracer_of(settings),
+        archive=archive,
+    )
+
+
+async def without_archive(service: Service) -> None:
+    """Where there is no archive, have nothing noted for the one that there was. Raises StoreUnavailable."""
+    if service.archive is None and await end_archive(service.store.server, service.store.keyspace):
+        event(logger, logging.WARNING, "the store has no archive any more: what left memory is out of reach")
+
+
+async def expire_archive(service: Service) -> int | None:
+    """Delete what is older in the archive than the settings allow; how many conversations went, None where that was
+    done today. Raises StoreUnavailable, ArchiveUnavailable.
+    """
+    if service.archive is None or not service.settings.archive_days:
+        return None
+    return await expire_daily(service.archive, service.settings.archive_days, service.clock())
+
+
+def _count_archive(archive: StoreArchive, metrics: Metrics) -> None:
+    """Count what an archive is asked, what it gets and what fails."""
+
+    def failed(root: str, reason: str) -> None:
+        event(logger, logging.ERROR, "a conversation can't be archived", root=root, reason=reason)
+
+    archive.failed = failed
+    archive.archived = metrics.archive_trees.inc
+    archive.turns.counted = lambda outcome: metrics.archive_reads.labels(outcome).inc()
+    archive.archive.moved = lambda verb, size: metrics.archive_bytes.labels(verb).inc(size)
+    archive.archive.failed = lambda error: metrics.archive_errors.labels(
+        "refused" if isinstance(error, ArchiveRefused) else "unavailable"
+    ).inc()
+
+
+def tracer_of(settings: Settings) -> Tracer:
+    """What traces go to. OpenTelemetry is imported where there are any."""
+    if not settings.traces_url:
+        return Tracer()
+    from service.tracing import TEXT_BYTES, Bounds, open_tracer
+
+    bounds = Bounds(
+        ratio=settings.traces_ratio,
+        text_bytes=TEXT_BYTES if settings.traces_contents else 0,
+    )
+    headers = settings.traces_headers.get_secret_value()
+    return open_tracer(settings.traces_url, headers, bounds, name=settings.traces_name, version=this_build().version)
+
+
+def _watch(health: Health, layout: Layout, metrics: Metrics, url: str) -> None:
+    """Count what fails in the store, and log once that it goes away, with what to do, and once that it is back; once,
+    too, that somebody has made it one that this process must not use. `url` is where it is, without its password.
+    """
+    remedy = "harmonium doctor says what it finds"
+
+    def contradicted(mismatch: LayoutMismatch) -> None:
+        message = "the store is not to be used with these settings"
+        event(logger, logging.ERROR, message, reason=mismatch.reason, remedy=mismatch.remedy)
+
+    layout.contradicted = contradicted
+    health.failed = metrics.store_failed
+    health.took = metrics.store_seconds.observe
+    health.gone = lambda failure: event(
+        logger, logging.ERROR, _gone(failure), url=url, reason=str(failure), remedy=remedy
+    )
+    health.back = _back
+
+
+def _back(seconds: float, failure: StoreUnavailable) -> None:
+    """Say that the store is back, and what is to be done before it is restarted, where its disk was full."""
+    event(logger, logging.WARNING, "the store is back", seconds=seconds)
+    if could_not_save(failure):
+        remedy = "Let it run BGREWRITEAOF before it is restarted: a write that was cut short can keep it from starting."
+        event(logger, logging.ERROR, "the store could not save", remedy=remedy)
+
+
+def _gone(failure: StoreUnavailable) -> str:
+    """What is said once of a store that can't be used."""
+    return "the store lags behind" if isinstance(failure, StoreUnconfirmed) else "the store is away"
+
+
+async def start_service(service: Service) -> None:
+    """Start the engine, and the sandbox where there is one. Raises EngineUnavailable, and ArchiveUnfit or
+    ArchiveForeign where the archive can't be used.
+    """
+    with suppress(StoreUnavailable, ArchiveUnavailable):  # every sweep tries again
+        await know_ids(service)
+        if service.archive is not None:
+            await service.archive.open()
+            for warning in service.archive.warnings:
+                event(logger, logging.WARNING, "the archive may keep what is erased", reason=warning)
+    await service.engine.start()
+    if service.containers is not None:
+        await service.containers.start()
+
+
+async def know_ids(service: Service) -> None:
+    """Have new ids say that this store has made them, once it has told its secret. Raises StoreUnavailable,
+    ArchiveUnavailable, ArchiveUnfit, ArchiveForeign.
+    """
+    if not service.store.ids.proves:
+        service.store.ids.prove_by(await secret_of(service.store, service.archive))
+
+
+async def secret_of(store: ConversationHistoryStore, archive: StoreArchive | None) -> bytes:
+    """What those who share a store, and its archive, have in common. Raises as `know_ids` does."""
+    return await (shared_secret(store) if archive is None else archive.secret())
+
+
+async def close_service(service: Service) -> None:
+    """Close what was opened, in the order in which it leans on each other."""
+    await service.engine.close()
+    service.limiter.close()
+    await service.loans.close()
+    if service.containers is not None:
+        await service.containers.aclose()
+    await service.listening.close()
+    await service.tally.settle()
+    if service.archive is not None:
+        await service.archive.close()
+    await service.store.close()
+    await service.tracer.close()
+
+
+def open_client(settings: Settings) -> Client:
+    """A client of the Redis behind REDIS_URL."""
+    return connect(
+        settings.redis_url,
+        max_connections=STORE_CONNECTIONS,
+        timeout_seconds=settings.store_timeout_seconds,
+    )
+
+
+def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> Layout:
+    """The layout record of the store behind REDIS_URL. `alone` is whether nobody else uses it."""
+    build = this_build()
+    return Layout(
+        server,
+        settings.key_prefix,
+        Terms(
+            shards=settings.shards,
+            release=f"harmonium {build.version} (commit {build.commit})",
+            limits=settings.store_limits,
+            decides=settings.change_limits or alone,
+        ),
+    )
+
+
+def job_limits(settings: Settings) -> JobLimits:
+    """What the settings say of jobs."""
+    return JobLimits(
+        lease_seconds=settings.lease_seconds,
+        first_seconds=FIRST_TIMEOUTS * settings.store_timeout_seconds,
+        waiting=settings.max_queued,
+        log_bytes=settings.max_log_bytes,
+        log_seconds=settings.stream_retention_seconds,
+        pending=settings.max_webhooks_pending,
+    )
+
+
+def open_store(settings: Settings, client: Client | None = None) -> ConversationHistoryStore:
+    """The store behind REDIS_URL."""
+    return ConversationHistoryStore(
+        client or open_client(settings),
+        prefix=settings.key_prefix,
+        shards=settings.shards,
+        timeout_seconds=settings.store_timeout_seconds,
+        max_chain_bytes=settings.max_chain_bytes,
+        caps=Caps(
+            responses=settings.max_responses,
+            trees=settings.max_trees,
+            bytes=settings.max_bytes,
+            idle_seconds=settings.idle_days * DAY_SECONDS,
+            named_idle_seconds=settings.conversation_idle_days * DAY_SECONDS,
+            spent_seconds=settings.usage_days * DAY_SECONDS,
+        ),
+        cache_bytes=settings.store_cache_bytes,
+        pin_seconds=settings.pin_seconds,
+        safety=Safety(settings.store_replicas, settings.store_fsync),
+    )
+
+
+def open_archive(settings: Settings) -> Archive | None:
+    """What keeps the turns that leave memory, where the settings name it; nothing is asked of it yet.
+
+    Raises ValueError where the URL names none, whose message goes on from the setting's name, and Unsupported where a
+    package is missing.
+    """
+    if not settings.has_archive:
+        return None
+    return open_archive_at(
+        settings.archive_url, settings.data_dir, Bounds(total_seconds=settings.archive_timeout_seconds)
+    )
+
+
+def open_store_archive(settings: Settings, store: ConversationHistoryStore) -> StoreArchive | None:
+    """The archive of a store, which asks it from then on for what has left it. Raises as `open_archive` does."""
+    archive = open_archive(settings)
+    if archive is None:
+        return None
+    reconciler = Reconciler(store, archive)
+    reconciler.reconciled = _tell_of_going_back
+    return StoreArchive(
+        store,
+        archive,
+        reconcile=reconciler.shard,
+        after_seconds=settings.archive_after_seconds,
+        evicts=settings.archive_when_down == "evict",
+    )
+
+
+def _tell_of_going_back(number: int, done: Reconciled) -> None:
+    """Say that what was deleted was there again."""
+    event(
+        logger,
+        logging.WARNING,
+        "Redis went back in time: what was deleted since is deleted again",
+        shard=f"{number:02x}",
+        conversations=done.trees,
+        deleted=done.deleted,
+        under_way=len(done.under_way),
+        unreadable=done.unreadable,
+    )
+
+
+def open_directory(
+    settings: Settings, store: ConversationHistoryStore, tenants: Callable[[], Sequence[str]] | None = None
+) -> Directory:
+    """The projects, accounts and keys in a store. `tenants` are those that have keys in the settings of now."""
+    most = Most(settings.max_projects)
+    return Directory(Registry(store), time, most, tenants or (lambda: settings.static_tenants))
+
+
+def open_limiter(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Limiter:
+    """What keeps tenants within their limits."""
+    limits = TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS)
+    return Limiter(limits, Limit(**settings.tenant_limits), loans, time)
+
+
+def open_jobs(settings: Settings, store: ConversationHistoryStore) -> Jobs:
+    """The background responses in a store."""
+    return Jobs(store, job_limits(settings))
+
+
+def open_keyed_requests(settings: Settings, store: ConversationHistoryStore) -> KeyedRequests:
+    """The requests with an Idempotency-Key that are known in a store."""
+    return KeyedRequests(
+        store,
+        lease_seconds=KEYED_LEASES * settings.lease_seconds,
+    )
+
+
+def open_containers(
+    settings: Settings, store: ConversationHistoryStore, sandbox: Sandbox | None = None
+) -> Containers | None:
+    """The containers of the sandbox that the settings name, if they do. Those of this process alone have its mark."""
+    sandbox = sandbox or sandbox_of(settings)
+    if sandbox is None:
+        return None
+    place = settings.sandbox if settings.sandbox not in ("", LOCAL) else f"{LOCAL} {store.token()}"
+    return Containers(Records(store), sandbox, place, time, None if place.startswith(LOCAL) else SANDBOX_AWAY)
+
+
+def open_toolbox(settings: Settings, containers: Containers | None = None) -> Toolbox:
+    """The MCP servers that the settings name, and Python in `containers`. The client of servers is imported where there
+    are any: it takes 50 MiB.
+    """
+    limits, opener = ToolLimits(call_seconds=settings.tool_seconds), no_server
+    if settings.mcp_servers or settings.mcp_allow:
+        from service.tools.guard import tls
+        from service.tools.session import opener_of
+        from service.tools.stdio import PROCESSES, Processes
+
+        tls()
+        processes = Processes(PROCESSES, several=lambda: settings.several_tenants)
+        opener = opener_of(limits, processes, outside_of(settings.private_networks))
+    servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
+    back_ends: list[BackEnd] = [] if settings.search == "none" else [_open_browser(settings)]
+    if containers is not None:
+        back_ends.append(CodeInterpreter(containers, seconds=settings.tool_seconds))
+    return Toolbox(servers, settings.mcp_allow, opener, allowing=variable("mcp_allow"), back_ends=back_ends)
+
+
+def _open_browser(settings: Settings) -> BackEnd:
+    """The browser over what the settings search. What reads HTML is imported where there is a browser alone."""
+    from service.search.folder import ADDRESS, Folder
+    from service.search.services import Brave, Exa, SearXng, Tavily
+    from service.search.web import Web
+    from service.tools.browsing import Browsing
+
+    if settings.search == "folder":
+        folder = Folder(Path(settings.search_folder), settings.search_url or ADDRESS)
+        return Browsing(folder, folder)
+    pages = Web(settings.search_hosts, may_reach=outside_of(settings.private_networks))
+    if settings.search == "searxng":
+        return Browsing(SearXng(settings.search_url), pages)
+    opened = {"brave": Brave, "tavily": Tavily, "exa": Exa}[settings.search]
+    return Browsing(opened(settings.search_key.get_secret_value(), **_at(settings.search_url)), pages)
+
+
+def _at(url: str) -> dict[str, str]:
+    """Where it is, unless that is where it always is."""
+    return {"url": url} if url else {}

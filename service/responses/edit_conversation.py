@@ -1,0 +1,234 @@
+"""Conversations as their routes change them: begun, renamed, and items added to them by hand.
+
+Items that nobody's response has are a turn of their own. They are rendered as input is, so that a prompt of the
+conversation begins with them as it would if they had been sent with it. Nothing here asks the engine.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import msgspec
+
+from service import logs
+from service.api import ids
+from service.api.conversation import MAX_ITEMS, Conversation, New, Omitted, decode_conversation
+from service.api.items import ConfigurationUpdateItem, Gathered, InputItem
+from service.api.read import OF_ONE_REQUEST, identify, read_input, resolve
+from service.api.tools.format import read_format
+from service.api.tools.read import read_tools
+from service.decoding import decode, decode_list, decoder_of
+from service.errors import InvalidRequest, invalid_value, missing
+from service.harmony.calls import history_of
+from service.harmony.tokens import RunTooLong, TooManyTokens
+from service.responses.conversation_hold import Joining, joining
+from service.responses.output.rules import Rules
+from service.responses.prompt.build import SHORTENED_TOKENS
+from service.responses.prompt.drafts import Conversion
+from service.responses.references import omitted_items, stored_items, without_item
+from service.responses.refusals import fork_refusal
+from service.responses.service import Service
+from service.responses.templated import READ
+from service.steps import in_steps
+from store.errors import NotContinuable, NotFound, StoreUnconfirmed, TurnTooLarge
+from store.history.conversations import by_hand
+from store.history.omissions import ERASED, omission, omitting, without_text
+from store.keys import OMISSION_MARK
+from store.turn import Chain, Messages, Turn
+
+logger = logging.getLogger(__name__)
+
+
+Named = Callable[[str], Awaitable[str]]
+"""Told of the id of what is to be stored, before it is; the one that it gets."""
+
+
+async def _as_it_is(id: str) -> str:
+    """The id that it has."""
+    return id
+
+
+class _Id(msgspec.Struct):
+    id: str | None = None
+
+
+_ID = decoder_of(_Id)
+
+
+async def begin(service: Service, tenant: str, new: New, named: Named = _as_it_is) -> Conversation:
+    """Begin a conversation with some items, or none, or with all that another one has. Raises ApiError, StoreError."""
+    _refuse_another_type(new.items)
+    if new.fork_of is None:
+        return await _begin(service, tenant, await named(service.conversations.new_id()), new, Chain())
+    try:
+        return await _fork(service, tenant, new, new.fork_of, named)
+    except (NotFound, NotContinuable, TurnTooLarge) as error:
+        raise fork_refusal(error) from error
+
+
+async def _fork(service: Service, tenant: str, new: New, source: str, named: Named) -> Conversation:
+    """Begin a conversation below the newest turn of another one, or below a response. Raises ApiError, StoreError."""
+    conversations = service.conversations
+    id, pin = await named(conversations.new_id(source)), service.store.token()
+    branch = partial(conversations.branch, tenant, source, pin)
+    async with service.loans.on_loan(branch, partial(conversations.release, tenant, source, pin)) as loan:
+        chain = loan.taken
+        omitted = await omitted_items(service.store, tenant, chain.ids)
+        await in_steps(_refuse_items_of(chain.ids, new.items, omitted))
+        shown = await _begin(service, tenant, id, new, chain)
+        loan.over = True
+    return shown
+
+
+async def _begin(service: Service, tenant: str, id: str, new: New, chain: Chain) -> Conversation:
+    shown = Conversation(id, int(service.clock()), new.metadata)
+    first, _ = await _by_hand(service, tenant, service.conversations.first_turn_id(id), new.items, chain)
+    with _told_by_the_log(id):
+        await service.conversations.create(tenant, id, first, msgspec.json.encode(shown), pin=chain.pin or "")
+    return shown
+
+
+async def change(service: Service, tenant: str, id: str, metadata: dict[str, str]) -> Conversation:
+    """Give a conversation other metadata. Raises StoreError."""
+    before = decode_conversation(await service.conversations.get(tenant, id))
+    shown = msgspec.structs.replace(before, metadata=metadata)
+    await service.conversations.amend(tenant, id, msgspec.json.encode(shown))
+    return shown
+
+
+async def add_items(
+    service: Service, tenant: str, id: str, sent: msgspec.Raw, named: Named = _as_it_is
+) -> Sequence[InputItem]:
+    """Add items, which are still JSON, to a conversation; as they are listed.
+
+    Raises InvalidRequest, ConversationHeld while a response of it is made, StoreError.
+    """
+    _refuse_another_type(sent)
+    async with joining(service, tenant, id) as joined:
+        chain = await service.conversations.chain(tenant, id)
+        omitted = await omitted_items(service.store, tenant, chain.ids)
+        await in_steps(_refuse_items_of(chain.ids, sent, omitted))
+        turn_id = await named(service.conversations.new_turn_id(id))
+        turn, items = await _by_hand(service, tenant, turn_id, sent, chain)
+        if not items:
+            raise missing("items", f"Give 1 to {MAX_ITEMS} of them.")
+        with _told_by_the_log(id):
+            await joined.add(turn)
+    return items
+
+
+async def omit_item(service: Service, joined: Joining, tenant: str, turns: Sequence[str], item_id: str) -> None:
+    """Have a conversation, whose turns these are, go on without an item that one of them has.
+
+    Raises StoreError.
+    """
+    conversations, place = service.conversations, _place_of(item_id)
+    shown = msgspec.json.encode(Omitted(item_id))
+    messages = await service.store.messages(tenant, place.response_id)
+    note = omitting(place.response_id, messages, place.number)
+    turn = omission(conversations.new_turn_id(joined.id, OMISSION_MARK), turns[-1], note, shown)
+    with _told_by_the_log(joined.id):
+        await joined.add(turn)
+
+
+async def erase_item(service: Service, tenant: str, item_id: str) -> None:
+    """Take an item out of its turn, for all that continue that. Raises StoreError."""
+    place = _place_of(item_id)
+
+    def edit(messages: Messages, response: bytes, items: bytes) -> tuple[Messages, bytes, bytes]:
+        left = without_text(messages, place.number)
+        left = tuple(ERASED if each.role == READ else each for each in left)  # its own has the item's text, too
+        return left, *without_item(response, items, item_id)
+
+    await service.store.redact(tenant, place.response_id, edit)
+
+
+def _place_of(item_id: str) -> ids.Place:
+    place = ids.place_of(item_id)
+    if place is None:
+        raise ValueError(f"{item_id} is no id of an item")
+    return place
+
+
+@contextmanager
+def _told_by_the_log(id: str) -> Generator[None]:
+    """The log says what is stored and not as safe as it should be: who is refused, asks again and has it twice."""
+    try:
+        yield
+    except StoreUnconfirmed as lack:
+        message = "conversation not as safe as it should be"
+        logs.event(logger, logging.ERROR, message, conversation_id=id, reason=str(lack))
+
+
+def _refuse_items_of(turns: Sequence[str], sent: msgspec.Raw, omitted: Collection[str]) -> Generator[None, None, None]:
+    """Raise InvalidRequest for an item that one of these turns has already and doesn't omit, yielding between
+    long ones.
+    """
+    for place, raw in enumerate(decode_list(sent, MAX_ITEMS, "items")):
+        yield
+        try:
+            item_id = decode(raw, _ID).id
+        except InvalidRequest:
+            continue  # whoever reads it, refuses it in better words
+        if item_id is not None and item_id not in omitted and ids.response_of(item_id) in turns:
+            raise InvalidRequest(
+                f"Item '{item_id}' at items[{place}] is in the conversation already.",
+                code="item_already_in_conversation",
+                param="items",
+            )
+
+
+def _refuse_another_type(sent: msgspec.Raw) -> None:
+    """Raise InvalidRequest for what is neither a list nor null."""
+    if bytes(memoryview(sent)[:1]) not in (b"[", b"n"):
+        raise InvalidRequest("Invalid type for 'items': expected a list of items.", code="invalid_type", param="items")
+
+
+async def _by_hand(
+    service: Service, tenant: str, id: str, sent: msgspec.Raw, chain: Chain
+) -> tuple[Turn, list[InputItem]]:
+    """A turn of items that follow a chain; and these. Raises InvalidRequest, StoreUnavailable."""
+    try:
+        items, messages = await _rendered(service, tenant, sent, chain)
+    except InvalidRequest as error:
+        raise _about_items(error) from None
+    identify(items, id)
+    return by_hand(id, chain.tip, messages, msgspec.json.encode(items)), items
+
+
+async def _rendered(service: Service, tenant: str, sent: msgspec.Raw, chain: Chain) -> tuple[list[InputItem], Messages]:
+    """Items, and the messages that a prompt shows of them. Raises InvalidRequest, StoreUnavailable."""
+    gathered = Gathered(images=service.limits.images)
+    items = await in_steps(read_input(sent, gathered, max_items=MAX_ITEMS))
+    for place, item in enumerate(items):
+        if isinstance(item, ConfigurationUpdateItem):
+            if item.text is not None:  # nobody could be given an answer in a format that can't be
+                await in_steps(read_format(item.text["format"], f"input[{place}].text.format"))
+        elif isinstance(item, OF_ONE_REQUEST):
+            raise invalid_value(f"input[{place}].type", item.kind, "Send it with the response that it is about.")
+    if gathered.loaded:  # whoever goes on has them read again, and could do nothing about a fault
+        limits = service.limits
+        nothing = msgspec.Raw(b"[]")
+        await in_steps(
+            read_tools(nothing, max_tools=limits.tools, max_bytes=limits.tools_bytes, loaded=gathered.loaded)
+        )
+    if gathered.references:
+        stored = await stored_items(service.store, tenant, tuple(gathered.references))
+        items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))
+    opener = await service.seals.of(tenant)
+    conversion = Conversion(Rules(), opener, history_of(chain), SHORTENED_TOKENS)
+    try:
+        return items, tuple(await in_steps(conversion.messages_of((), items, answered=False)))
+    except TooManyTokens:
+        raise InvalidRequest("The items are too long.", code="invalid_value", param="input") from None
+    except RunTooLong as error:
+        raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
+
+
+def _about_items(error: InvalidRequest) -> InvalidRequest:
+    """A refusal of input, where its name is `items`."""
+    message, param = error.message, error.param or ""
+    for before, after in (("'input", "'items"), (" input[", " items[")):
+        message = message.replace(before, after)
+    return InvalidRequest(message, code=error.code, param=param.replace("input", "items", 1) or None)

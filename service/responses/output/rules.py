@@ -1,0 +1,175 @@
+"""What a request asks of the answer: which tools may be called, what is constrained, and what is shown of it.
+
+Made once with the prompt (read.py, prompt/build.py), kept in the spec of a background response, and read by the
+machine, next_step.py and the emitters. Everything in here is plain data, so that a worker of another day makes the same
+response of it.
+"""
+
+import re
+from collections import Counter
+from functools import cached_property
+
+import msgspec
+
+from service.api.approval import Answers
+from service.api.items import CALL_NAME
+from service.api.tools.builtin import CODE_TYPE
+from service.api.tools.callee import FUNCTIONS, Callee, Choice, Hosted
+from service.browser.page import Display
+from service.harmony.header import CHANNELS
+from service.markup.chat import Chat
+from store.turn import Messages
+
+_NOBODY = ("assistant", "all")
+"""Recipients that are no tools: the model itself, and Harmony's name for everybody."""
+
+
+class AfterCompaction(msgspec.Struct, frozen=True):
+    """How a response goes on behind its own compaction: from a prompt of which the first `prefix_tokens` ids are those
+    of the one before, then come the compaction and the `newest` messages. The model's context has `context_tokens`.
+    """
+
+    prefix_tokens: int
+    newest: Messages
+    context_tokens: int
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """The tools that a server listed for a response, as its item shows them: JSON, as schemas hold numbers that msgpack
+    can't.
+    """
+
+    server: str
+    tools: bytes
+
+
+class Rules(msgspec.Struct, frozen=True, dict=True):
+    """What holds for one response.
+
+    `allowed` are the recipients that may be called, None for all callees'. `parallel` is how many calls it may make.
+    `answer` is the format that the final answer must match, as `Callee.content`. `top_logprobs` is how many
+    alternatives each token of the answer is shown with; None shows no log probabilities at all. `sealed` asks for
+    reasoning's encrypted content, `summary` for reasoning as a summary. `stop` are texts before which the answer ends.
+    `harmony` asks for input and output messages beside the items, and for the usage of each stretch. A `compacting`
+    response is one compaction item, in which the `kept_messages` travel too; with `after_compaction` it makes that
+    first, and then it answers. `listed` are the lists of tools that it shows first, and `hosted_calls` how many calls
+    the service runs for it; they don't count among the `parallel` ones. `context_tokens` is the model's context, where
+    what tools say may fill it. `include` are those of the request's that concern what calls show which the service
+    makes. `answers` are those to requests for approval, with which the response begins.
+    `displays` are what the browser has shown in the conversation before, by their cursors. `chat` is how a model is
+    asked and read that doesn't speak Harmony.
+
+    Queued jobs hold rules: from 0.1.0 on a field that is renamed here keeps its name there (`msgspec.field`).
+    """
+
+    callees: tuple[Callee, ...] = ()
+    choice: Choice = "auto"
+    allowed: frozenset[str] | None = None
+    parallel: int = 1
+    answer: str | None = None
+    top_logprobs: int | None = None
+    sealed: bool = False
+    summary: str | None = None
+    stop: tuple[str, ...] = ()
+    harmony: bool = False
+    compacting: bool = False
+    kept_messages: Messages = ()
+    after_compaction: AfterCompaction | None = None
+    listed: tuple[Listed, ...] = ()
+    hosted_calls: int = 0
+    context_tokens: int | None = None
+    include: frozenset[str] = frozenset()
+    answers: Answers | None = None
+    displays: tuple[Display, ...] = ()
+    chat: Chat | None = None
+
+    @property
+    def first(self) -> "Rules":
+        """What holds at the beginning: of a response that compacts before it answers, the rules of the compaction."""
+        if self.after_compaction is None:
+            return self
+        return msgspec.structs.replace(self, choice="none", allowed=None, answer=None, stop=(), compacting=True)
+
+    @property
+    def then(self) -> "Rules":
+        """What holds once it has compacted."""
+        return msgspec.structs.replace(self, kept_messages=(), after_compaction=None)
+
+    @property
+    def newest(self) -> Messages:
+        """The messages that stand behind a compaction of this response, and travel in it."""
+        return self.after_compaction.newest if self.after_compaction is not None else ()
+
+    def after_call(self, calls: int) -> "Rules":
+        """What holds once the service has run so many calls: none need follow, and beyond the bound none can."""
+        if calls >= self.hosted_calls:
+            return msgspec.structs.replace(self, choice="none")
+        return msgspec.structs.replace(self, choice="auto") if self.choice == "required" else self
+
+    @property
+    def hosts(self) -> bool:
+        """Whether the service runs tools for it."""
+        return any(callee.hosted is not None for callee in self.callees)
+
+    @property
+    def browses(self) -> bool:
+        """Whether the service runs the browser for it."""
+        return any(callee.hosted is not None and callee.hosted.kind == "browser" for callee in self.callees)
+
+    @cached_property
+    def by_recipient(self) -> dict[str, Callee]:
+        """The callees by whom a call of them is addressed to."""
+        return {callee.recipient: callee for callee in self.callees}
+
+    @cached_property
+    def by_name(self) -> dict[str, Callee]:
+        """The callees by their bare names, where these are theirs alone."""
+        shared = Counter(callee.name for callee in self.callees)
+        return {callee.name: callee for callee in self.callees if shared[callee.name] == 1}
+
+    def hosted(self, server: str, tool: str) -> Callee | None:
+        """The callee that is a tool of an MCP server which the request declares."""
+        return next((each for each in self.callees if each.hosted and _same(each.hosted, server, tool)), None)
+
+    @cached_property
+    def callable(self) -> tuple[Callee, ...]:
+        """The callees that may be called."""
+        if self.choice == "none":
+            return ()
+        if self.allowed is None:
+            return self.callees
+        return tuple(callee for callee in self.callees if callee.recipient in self.allowed)
+
+    def called(self, recipient: str | None, channel: str | None) -> Callee | str | None:
+        """Whom a message is addressed to: a callee that may be called, the name of a tool that is undeclared or may not
+        be called, or None for nobody.
+
+        Seen in the wild: the namespace missing or doubled, a glued content type (`get_weatherjson`), and the name in
+        the channel's place. A bare name in the channel's place counts only if it is a callee's.
+        """
+        misplaced = channel if recipient is None and channel not in CHANNELS else None
+        meant = recipient or misplaced
+        if meant is None or meant in _NOBODY:
+            return None
+        found = self._callee(meant) or self._glued(meant)
+        if found is not None:
+            return found if found in self.callable else found.recipient
+        return meant if recipient is not None and CALL_NAME.fullmatch(meant) else None
+
+    def _glued(self, meant: str) -> Callee | None:
+        """The callee whose name a content type was glued to: `json`, or `code` where the model was trained with it."""
+        if meant.endswith("json"):
+            return self._callee(meant.removesuffix("json"))
+        found = self._callee(meant.removesuffix(CODE_TYPE)) if meant.endswith(CODE_TYPE) else None
+        return found if found is not None and found.trained else None
+
+    def _callee(self, meant: str) -> Callee | None:
+        exact = self.by_recipient.get(meant)
+        if exact is not None:
+            return exact
+        bare = re.sub(rf"^(?:{FUNCTIONS}\.)+", "", meant)
+        return self.by_recipient.get(bare) or self.by_recipient.get(f"{FUNCTIONS}.{bare}") or self.by_name.get(bare)
+
+
+def _same(hosted: Hosted, server: str, tool: str) -> bool:
+    return hosted.kind == "mcp" and hosted.server == server and hosted.tool == tool

@@ -1,0 +1,140 @@
+"""The response that a request continues, with its history, kept from being evicted until the end of a run."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from service.api.approval import waiting
+from service.api.configuration import ROLE, Configuration, read_note
+from service.harmony.calls import history_of
+from service.responses.plan import CONTAINER
+from service.responses.prompt.drafts import LOADED
+from service.responses.prompt.read import NOTHING_SET
+from service.responses.remembered import Remembered
+from service.responses.service import Service
+from store.turn import Chain, StoredMessage
+
+SERVER = "mcp_server"
+"""The role of a note that a conversation has shown the tools of a server."""
+
+
+class Parent:
+    """The response that a request continues, if it does, and the pin that keeps its history until the end of a run.
+
+    A pin is released once: by whoever stores the next turn, together with that, or else where it was taken.
+    """
+
+    def __init__(self, chain: Chain, standing: Configuration = NOTHING_SET, *, remembers: bool = False) -> None:
+        """`standing` is what is in effect in the conversation that a request continues; `remembers` is whether its
+        history stays in memory for whoever continues the next response.
+        """
+        self.id = chain.tip
+        self.pin = chain.pin
+        self._remembers = remembers
+        self._notes = notes = chain.notes()
+        self.servers = frozenset(note.name for note in notes.get(SERVER, ()))
+        """The servers whose tools the conversation has shown."""
+        self.waiting = waiting(notes)
+        """The requests for approval that wait in the conversation."""
+        self.responses = frozenset(chain.ids)
+        self.loaded = [(note.name or "[]").encode() for note in notes.get(LOADED, ())]
+        """The lists of tools that searches found in it, the oldest first."""
+        self.container = notes[CONTAINER][-1].name if CONTAINER in notes else None
+        """The container in which the conversation last ran code."""
+        self.root = chain.ids[0] if chain.ids else None
+        """The first response of the conversation."""
+        self.cut = chain.cut
+        """Whether messages of the conversation are left out, or were erased."""
+        self.standing = standing
+        self._chain = chain
+
+    def notes(self, role: str) -> list[StoredMessage]:
+        """The notes of this role in the conversation so far. Ask before its history is taken."""
+        return self._notes.get(role, [])
+
+    def take_history(self) -> list[StoredMessage]:
+        """The messages of the conversation so far, oldest first. They are let go of here: take them once."""
+        chain = self._chain
+        if not self._remembers:
+            self._chain, self._notes = Chain(), {}
+        return history_of(chain)
+
+    @property
+    def chain(self) -> Chain:
+        """The conversation so far, where it is remembered."""
+        return self._chain
+
+    def released(self) -> None:
+        """The pin went with the turn that was stored."""
+        self.pin = None
+
+
+@asynccontextmanager
+async def continuing(
+    service: Service, tenant: str, id: str, *, remembers: bool = False
+) -> AsyncGenerator[Parent, None]:
+    """The response `id`, pinned until the end of the block: it can be continued even if somebody deletes it meanwhile.
+
+    Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable.
+    """
+    store, pin = service.store, service.store.token()
+    unpin = partial(store.unpin, tenant, id, pin)
+    async with service.loans.on_loan(partial(store.chain, tenant, id, pin=pin), unpin) as loan:
+        parent = Parent(loan.taken, remembers=remembers)
+        try:
+            yield parent
+        finally:
+            loan.over = parent.pin is None
+
+
+@asynccontextmanager
+async def going_on(service: Service, tenant: str, remembered: Remembered) -> AsyncGenerator["RememberedParent", None]:
+    """As `continuing`, of a response whose chain is in memory. One that is stored is pinned meanwhile, beside whatever
+    its caller does: nothing is to be sampled before `pinned` has returned.
+    """
+    if not remembered.stored:
+        yield RememberedParent(remembered.chain)
+        return
+    store, id, pin = service.store, str(remembered.id), service.store.token()
+
+    async def begin() -> asyncio.Task[bool]:
+        return asyncio.create_task(store.pin(tenant, id, pin))
+
+    async def unpin() -> None:
+        await asyncio.wait((loan.taken,))
+        await store.unpin(tenant, id, pin)
+
+    async with service.loans.on_loan(begin, unpin) as loan:
+        await asyncio.sleep(0)  # so that Redis works on it while the prompt is built
+        parent = RememberedParent(remembered.chain, pin, loan.taken)
+        try:
+            yield parent
+        finally:
+            loan.over = parent.pin is None
+
+
+class RememberedParent(Parent):
+    """A parent whose chain is in memory."""
+
+    def __init__(self, chain: Chain, pin: str | None = None, pinning: asyncio.Task[bool] | None = None) -> None:
+        """`pinning` pins it, where it is stored, and says whether messages of its tree were erased."""
+        super().__init__(chain, remembers=True)
+        self.pin = pin
+        self._pinning = pinning
+        self.erased = False
+        """Whether messages of its tree were erased, so that its chain has to be read again."""
+
+    async def pinned(self) -> None:
+        """Return once it is pinned, if it is stored. Raises what `store.pin` does."""
+        if self._pinning is not None:
+            pinning, self._pinning = self._pinning, None
+            self.erased = await pinning
+
+
+def configuration_of(chain: Chain) -> Configuration:
+    """The settings that a conversation with this chain has by now."""
+    found = Configuration()
+    for note in chain.notes().get(ROLE, ()):
+        found = found.then(read_note(note.name or "{}"))
+    return found

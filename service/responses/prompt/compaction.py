@@ -1,0 +1,245 @@
+"""`context_management`: when a prompt is over its threshold, and what of it is compacted before it is answered.
+
+    prefix · older · newest          longer than the threshold
+    prefix · older · instruction     makes the compaction
+    prefix · compaction · newest     is answered
+
+The newest input is what was said since the model spoke last. A tool's output is never parted from its call, nor the
+call from the thoughts right before it. Of what is older, the user's words stay as they are, but for the oldest where
+there is no room for all, and a summary stands for the rest; so there is something to compact where the model has
+spoken since the last compaction.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from service.api import ids
+from service.api.items import CompactionItem, InputItem, MessageItem
+from service.api.request import CreateRequest, read_create
+from service.api.response import Compaction, Usage
+from service.decoding import ABSENT, decode, decoder_of
+from service.harmony.calls import answered_calls
+from service.harmony.messages import text_of
+from service.harmony.render import developer_text
+from service.harmony.tokens import BYTES_A_TOKEN
+from service.responses.output.compaction import behind_compaction, is_marker, is_summary, users_words
+from service.responses.output.rules import AfterCompaction, Rules
+from service.responses.output.sealed import MAX_KEPT_BYTES, size_of
+from store.turn import StoredMessage
+
+DEFAULT_THRESHOLD = (3, 4)
+"""The share of the model's context beyond which a prompt is compacted whose request names no threshold."""
+
+
+WORDS_SHARE = 2
+"""The user's words that a compaction keeps take, with the answer behind it, one part in so many of the context, and one
+part in so many of the threshold."""
+
+LEAST_WORDS_TOKENS = 256
+"""So much of them is kept however low the threshold is."""
+
+WORTH_SHARE = 8
+"""What a summary stands for has at least one part in so many of the threshold: where the user's own words are nearly
+all there is, nothing is compacted again and again for nothing."""
+
+
+def threshold(wanted: int | None, context_tokens: int) -> int:
+    """How long a prompt may be before it is compacted: never so long that it can't be answered as it is."""
+    part, all_parts = DEFAULT_THRESHOLD
+    share = context_tokens * part // all_parts
+    return share if wanted is None else min(wanted, context_tokens - 1)
+
+
+def newest_input(messages: Sequence[StoredMessage]) -> int:
+    """Where the newest input begins; 0 where nothing that could be compacted stands before it."""
+    place = len(messages)
+    while place and messages[place - 1].role == "assistant":
+        place -= 1
+    while place and messages[place - 1].role != "assistant":
+        place -= 1
+    place = _with_calls(messages, place)
+    return place if any(message.role == "assistant" for message in messages[behind_compaction(messages) : place]) else 0
+
+
+def _with_calls(messages: Sequence[StoredMessage], place: int) -> int:
+    """Where all that belongs to the messages from `place` on begins: the calls that they answer, and the thoughts
+    right before those.
+    """
+    called = answered_calls(messages)
+    for at in range(len(messages) - 1, -1, -1):
+        if at < place:
+            break
+        place = min(place, called.get(at, at))
+    if place < len(messages) and messages[place].role == "assistant":
+        while place and _is_thought(messages[place - 1]):
+            place -= 1
+    return place
+
+
+def _is_thought(message: StoredMessage) -> bool:
+    return message.role == "assistant" and message.channel == "analysis" and message.recipient is None
+
+
+def kept_messages(
+    messages: Sequence[StoredMessage],
+    prefix_tokens: int,
+    context_tokens: int,
+    reserve: int,
+    newest: Sequence[StoredMessage] = (),
+    due: int | None = None,
+) -> tuple[StoredMessage, ...]:
+    """The user's words that a compaction of these messages keeps: the newest with which there is still room for a
+    prompt that opens with `prefix_tokens` ids and ends with the `newest` messages, for a summary, and for an answer,
+    and which leave that prompt well below the length at which it is `due` again.
+    """
+    said = sum(len(message.tokens) for message in newest) // BYTES_A_TOKEN
+    room = min(context_tokens // WORDS_SHARE - reserve, context_tokens - prefix_tokens - said - 2 * reserve)
+    if due is not None:
+        room = min(room, max(due // WORDS_SHARE, LEAST_WORDS_TOKENS))
+    return users_words(messages, room, MAX_KEPT_BYTES - sum(map(size_of, newest)))
+
+
+def compacting_first(
+    rules: Rules,
+    older: Sequence[StoredMessage],
+    newest: Sequence[StoredMessage],
+    prefix_tokens: int,
+    context_tokens: int,
+    reserve: int,
+    due: int,
+) -> Rules:
+    """The rules of a response that compacts what is `older` before it answers, as its prompt is longer than `due`. That
+    opens with `prefix_tokens` ids.
+    """
+    after = AfterCompaction(prefix_tokens, tuple(newest), context_tokens)
+    words = kept_messages(older, prefix_tokens, context_tokens, reserve, newest, due)
+    return msgspec.structs.replace(rules, kept_messages=words, after_compaction=after)
+
+
+def fits(rules: Rules, reserve: int) -> bool:
+    """Whether there is room for a summary and an answer behind what will stay as it is."""
+    after = rules.after_compaction
+    if after is None:
+        return True
+    said = sum(len(message.tokens) for message in (*rules.kept_messages, *after.newest)) // BYTES_A_TOKEN
+    sealable = sum(map(size_of, (*rules.kept_messages, *after.newest))) <= MAX_KEPT_BYTES
+    return sealable and after.prefix_tokens + said + 2 * reserve <= after.context_tokens
+
+
+def pays(rules: Rules, older: Sequence[StoredMessage], due: int) -> bool:
+    """Whether enough of what is older goes for its summary to be worth it."""
+    said = sum(len(message.tokens) for message in older if not is_marker(message) and not is_summary(message))
+    kept = sum(len(message.tokens) for message in rules.kept_messages)
+    return (said - kept) // BYTES_A_TOKEN >= due // WORTH_SHARE
+
+
+INSTRUCTION = developer_text(
+    "Write a summary of the conversation above, from which it will be continued: whoever goes on sees the user's own "
+    "messages and this summary, and nothing else. Keep every fact, name, number, decision, preference and "
+    "instruction that may matter later, what was tried and what came of it, what tools returned as far as it is still "
+    "needed, and what is still to be done. Leave out pleasantries and whatever the user's messages say already. Don't "
+    "call any tool, don't go on with the conversation, and don't answer its last message: answer with the summary "
+    "alone, as plain text."
+)
+"""What stands behind a conversation that is to be compacted."""
+
+PARTLY = (
+    "There is no room for all of the user's messages, and only the newest are kept. So write down too what the earlier "
+    "ones say that may matter later."
+)
+"""What is added where the compaction doesn't keep all of the user's words."""
+
+TRIGGER = b'{"type":"compaction_trigger"}'
+
+
+class CompactBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of `POST /v1/responses/compact` as sent; each member is read as the one of a create request."""
+
+    model: msgspec.Raw = ABSENT
+    input: msgspec.Raw = ABSENT
+    instructions: msgspec.Raw = ABSENT
+    previous_response_id: msgspec.Raw = ABSENT
+    prompt_cache_key: msgspec.Raw = ABSENT
+    prompt_cache_options: msgspec.Raw = ABSENT
+    prompt_cache_retention: msgspec.Raw = ABSENT
+    service_tier: msgspec.Raw = ABSENT
+    truncation: msgspec.Raw = ABSENT
+    image: msgspec.Raw = ABSENT
+
+
+class Compacted(msgspec.Struct):
+    """What `POST /v1/responses/compact` answers: what a new conversation begins with, as it is.
+
+    `output` has the user's messages, and the compaction item behind them.
+    """
+
+    id: str
+    created_at: int
+    output: list[Any]
+    usage: Usage | None
+    object: Literal["response.compaction"] = "response.compaction"
+
+
+_BODY = decoder_of(CompactBody)
+
+
+def read_compact(body: bytes, *, store: bool) -> CreateRequest:
+    """Check the body of a request to compact, and make it one for a response that does. Raises ApiError."""
+    wanted = read_create(msgspec.json.encode(decode(body, _BODY)), store=store)
+    return msgspec.structs.replace(wanted, input=triggered(wanted.input), store=False)
+
+
+def triggered(sent: msgspec.Raw) -> msgspec.Raw:
+    """An input with a trigger behind its items. Whatever is no input is left to whoever reads it."""
+    given = bytes(sent).strip()
+    if given == b"null":
+        return msgspec.Raw(b"[%b]" % TRIGGER)
+    if given.startswith(b'"'):
+        return msgspec.Raw(b'[{"type":"message","role":"user","content":%b},%b]' % (given, TRIGGER))
+    if given.startswith(b"["):
+        items = given[1:-1].strip()
+        return msgspec.Raw(b"[%b%b%b]" % (items, b"," if items else b"", TRIGGER))
+    return sent
+
+
+def instruction(messages: Sequence[StoredMessage], kept: Sequence[StoredMessage]) -> str:
+    """The instruction for a compaction of these messages, of which `kept` are kept word by word."""
+    said = sum(message.role == "user" for message in messages)
+    return INSTRUCTION if len(kept) == said else f"{INSTRUCTION}\n\n{PARTLY}"
+
+
+def window(
+    response_id: str, items: Sequence[InputItem], kept: Sequence[StoredMessage], compaction: Compaction
+) -> list[InputItem | Compaction]:
+    """What stands for the conversation: the user's messages, oldest first, and the compaction.
+
+    `kept` are those that it keeps. The request's own among them are shown as they were sent; the others, which
+    came before, as their texts.
+    """
+    own = _own(items)[-len(kept) :] if kept else []
+    before = kept[: len(kept) - len(own)]
+    return [
+        *(
+            MessageItem(
+                id=ids.input_item_id(response_id, "message", len(items) + place),
+                role="user",
+                content=[{"type": "input_text", "text": text_of(message)}],
+            )
+            for place, message in enumerate(before)
+        ),
+        *own,
+        compaction,
+    ]
+
+
+def _own(items: Sequence[InputItem]) -> list[MessageItem]:
+    """The user's messages behind the last compaction among the items: those before it travel in that already."""
+    own: list[MessageItem] = []
+    for item in items:
+        if isinstance(item, CompactionItem):
+            own = []
+        elif isinstance(item, MessageItem) and item.role == "user":
+            own.append(item)
+    return own

@@ -1,0 +1,149 @@
+"""A create request's JSON members, read: its items, tools, choice and formats, and the rules that follow from them.
+
+Reading comes before building (prompt/build.py): items may refer to stored ones, which are fetched in between.
+Nothing here looks at a chain.
+"""
+
+from collections.abc import Generator, Sequence
+from typing import Literal
+
+import msgspec
+
+from service.api.configuration import Configuration
+from service.api.history import Earlier, read_previous
+from service.api.items import Gathered, Images, InputItem
+from service.api.read import read_input
+from service.api.request import CreateRequest, Effort
+from service.api.tools.builtin import Builtin
+from service.api.tools.choice import Chosen, read_choice
+from service.api.tools.format import WHERE, AnswerFormat, read_format
+from service.api.tools.mcp import Offer, Routed
+from service.api.tools.read import LOADED_EARLIER, Tools, read_tools
+from service.decoding import ABSENT
+from service.errors import invalid_value, unsupported
+from service.responses.output.rules import Rules
+from service.responses.output.sealed import Opener
+
+NOTHING_SET = Configuration()
+
+PARALLEL_CALLS = 16
+"""The most calls that one response makes side by side."""
+
+
+MAX_HOSTED_CALLS = 64
+"""The most calls that the service runs for one response."""
+
+
+SHOWN_OF_CALLS = frozenset(
+    {
+        "code_interpreter_call.outputs",
+        "file_search_call.results",
+        "web_search_call.action.sources",
+        "web_search_call.results",
+    }
+)
+"""What a request may include of calls that the service makes."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """The most input items, tools, and bytes of the tools' JSON in one request, and what becomes of images and of tools
+    that OpenAI runs.
+    """
+
+    items: int = 4096
+    tools: int = 128
+    tools_bytes: int = 1_048_576
+    images: Images = "placeholder"
+    hosted_tools: Literal["leave-out", "refuse"] = "leave-out"
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What a request's members say.
+
+    `references` are the ids of stored items that `build_prompt` needs. `effort` and `format` are those in force, after
+    all updates among the items. `earlier` is the history that the client keeps itself, `opener` opens what is sealed,
+    and `limits` hold for stored items too.
+    """
+
+    tools: Tools
+    chosen: Chosen
+    items: list[InputItem]
+    references: tuple[str, ...]
+    effort: Effort
+    format: AnswerFormat
+    rules: Rules
+    earlier: list[Earlier]
+    opener: Opener
+    limits: Limits
+
+
+def read_request(
+    request: CreateRequest,
+    limits: Limits,
+    opener: Opener,
+    standing: Configuration = NOTHING_SET,
+    offers: Sequence[Offer] = (),
+    builtins: tuple[Builtin, ...] = (),
+    loaded: Sequence[bytes] = (),
+    routed: Sequence[Routed] = (),
+) -> Generator[None, None, Read]:
+    """Read the members of a request that are still JSON, yielding between pieces of a few milliseconds.
+
+    What is `standing` in its conversation holds before what the request says, and its own items before that. `offers`
+    are the tools of the servers that it declares, `builtins` those that the model was trained with and that run here,
+    `loaded` the lists of tools that searches found in what it continues, the oldest first, and `routed` the types of
+    tools that it declares and a server stands for. Raises InvalidRequest, naming the member.
+    """
+    gathered = Gathered(images=limits.images)
+    items = yield from read_input(request.input, gathered, max_items=limits.items)
+    earlier_found = [(LOADED_EARLIER, msgspec.Raw(tools)) for tools in loaded]
+    tools = yield from read_tools(
+        request.tools,
+        max_tools=limits.tools,
+        max_bytes=limits.tools_bytes,
+        added=gathered.added,
+        offers=offers,
+        builtins=builtins,
+        loaded=[*earlier_found, *gathered.loaded],
+        routed=routed,
+    )
+    if tools.left_out and limits.hosted_tools == "refuse":
+        raise unsupported("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")
+    chosen = read_choice(request.tool_choice, tools)
+    asked = request.format if standing.format == ABSENT else standing.format
+    form = yield from read_format(*(gathered.format or (asked, WHERE)))
+    if form.content is not None and request.stop:
+        raise invalid_value("stop", "given with text.format", "An answer cut at a stop would not match its format.")
+    earlier = yield from read_previous(request.previous_input_messages, max_messages=limits.items)
+    return Read(
+        tools=tools,
+        chosen=chosen,
+        items=items,
+        references=tuple(gathered.references),
+        effort=gathered.effort or standing.effort or request.effort,
+        format=form,
+        rules=_rules(request, tools, chosen, form, compacting=gathered.trigger is not None),
+        earlier=earlier,
+        opener=opener,
+        limits=limits,
+    )
+
+
+def _rules(request: CreateRequest, tools: Tools, chosen: Chosen, form: AnswerFormat, *, compacting: bool) -> Rules:
+    """The rules of the response. A compaction calls nothing, and its text has no format."""
+    several = request.parallel_tool_calls and not chosen.parallel_one
+    return Rules(
+        callees=tools.callees,
+        choice="none" if compacting else chosen.choice,
+        allowed=None if compacting else chosen.allowed,
+        parallel=PARALLEL_CALLS if several else 1,
+        answer=None if compacting else form.content,
+        top_logprobs=request.top_logprobs if request.shows_logprobs and not compacting else None,
+        sealed="reasoning.encrypted_content" in request.include,
+        summary=request.summary,
+        stop=() if compacting else request.stop,
+        harmony=request.response_messages,
+        compacting=compacting,
+        hosted_calls=min(request.max_tool_calls or MAX_HOSTED_CALLS, MAX_HOSTED_CALLS),
+        include=request.include & SHOWN_OF_CALLS if tools.shows_more else frozenset(),
+    )

@@ -1,0 +1,369 @@
+"""Containers: sessions of a sandbox by ids that their tenant knows, and what else is known of each.
+
+The store has a record of each, for all processes that share it; the variables and files are in the sandbox alone. A
+container that nobody used for its time, or whose session was lost or gave its place up, is expired: it can be told from
+one that never was.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import count
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service.api.tools.container import MEMORY, MemoryLimit
+from service.backoff import Backoff
+from service.errors import ApiError, InvalidRequest, shown, unavailable
+from service.logs import event
+from service.sandbox.port import FOLDER, File, Full, Gone, Limits, NoFile, Sandbox, Unusable
+from store.errors import StoreError, StoreFull, StoreUnavailable
+from store.history.containers import Containers as Records
+
+IDLE_MINUTES = 20
+"""How long a container may be idle, unless it is made with less."""
+
+FRESH_SECONDS = 10.0
+"""How much too early a record may say that a container was last used."""
+
+MAX_UPLOADS = 256
+"""How many files of a container are known to be its user's."""
+
+START_SECONDS = 5.0
+"""How long the start of a service waits for a sandbox elsewhere."""
+
+MAX_TRIES = 16
+"""How often a record is changed anew, as others changed it meanwhile."""
+
+_FILE_DIGEST_BYTES = 24
+_MARK_BYTES = 8
+
+logger = logging.getLogger(__name__)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What is known of a container: `place` is the sandbox that has its session, `uploads` are marks of the files that
+    its user has written. `lost` says that the session is gone, `deleted` that its user wanted it so: then nobody is
+    shown it, and who still runs code in it learns that it is no more.
+    """
+
+    name: str
+    created_at: int
+    active_at: float
+    minutes: int
+    place: str
+    memory_limit: MemoryLimit | None = None
+    uploads: tuple[bytes, ...] = ()
+    lost: bool = False
+    deleted: bool = False
+
+
+class Opened(NamedTuple):
+    """A container that has a session: its id, what is known of it, and what its code calls its folder."""
+
+    id: str
+    record: Record
+    folder: str
+
+
+class KeptFile(NamedTuple):
+    """A file of a container, by the id that it always has, and whether its user wrote it."""
+
+    id: str
+    file: File
+    uploaded: bool
+
+
+_RECORD = msgspec.msgpack.Decoder(Record)
+
+
+def file_id(container: str, path: str) -> str:
+    """The id of a container's file."""
+    return "cfile_" + blake2b(f"{container}{path}".encode(), digest_size=_FILE_DIGEST_BYTES).hexdigest()
+
+
+class Containers:
+    """The containers of all tenants."""
+
+    def __init__(
+        self, records: Records, sandbox: Sandbox, place: str, clock: Callable[[], float], again: Backoff | None = None
+    ) -> None:
+        """`place` is how records name the sandbox. With `again`, one that can't be used at the start is tried later."""
+        self.sandbox = sandbox
+        self.usable = False
+        """Whether the sandbox has proved that its sessions are confined."""
+        self._records = records
+        self._place = place
+        self._clock = clock
+        self._again = again
+        self._trying: asyncio.Task[None] | None = None
+        self._opening: set[asyncio.Task[str]] = set()
+
+    async def start(self) -> None:
+        """Get the sandbox ready. Where it can't be used no code is run, and the log says why; it may begin later than
+        this service, so then it is tried again and again.
+        """
+        try:
+            async with asyncio.timeout(None if self._again is None else START_SECONDS):
+                await self.sandbox.start()
+        except (Unusable, TimeoutError) as error:
+            reason = str(error) or f"it says nothing within {START_SECONDS:g} s"
+            event(logger, logging.ERROR, "no sandbox", reason=reason, remedy="harmonium doctor says what it finds")
+            if self._again is not None:
+                self._trying = asyncio.create_task(self._start_later(self._again))
+        else:
+            self.usable = True
+
+    async def _start_later(self, again: Backoff) -> None:
+        for failures in count(1):
+            await asyncio.sleep(again.seconds(failures))
+            with suppress(Unusable):
+                await self.sandbox.start()
+                self.usable = True
+                event(logger, logging.INFO, "the sandbox can be used now")
+                return
+
+    async def aclose(self) -> None:
+        """Let go of the sandbox."""
+        if self._trying is not None:
+            self._trying.cancel()
+            await asyncio.wait([self._trying])
+        await self.sandbox.aclose()
+
+    def new_id(self, tenant: str) -> str:
+        """An id for a container."""
+        return self._records.new_id(tenant)
+
+    async def known(self, tenant: str, id: str) -> Record | None:
+        """What is known of a container, also of one that was deleted; None where nothing is. Raises StoreError."""
+        found = await self._records.get(tenant, id)
+        return None if found is None else _RECORD.decode(found)
+
+    async def record(self, tenant: str, id: str) -> Record:
+        """A container, expired or not. Raises ApiError 404, StoreError."""
+        return _there(id, await self.known(tenant, id))
+
+    def lives(self, record: Record) -> bool:
+        """Whether a container has not expired."""
+        idle = self._clock() - record.active_at
+        ended = record.lost or record.deleted
+        return not ended and record.place == self._place and idle < record.minutes * 60
+
+    async def found(self, tenant: str, id: str) -> Record:
+        """A container that has not expired. Raises ApiError 404 and 400, StoreError."""
+        return self._living(await self.record(tenant, id))
+
+    def _living(self, record: Record) -> Record:
+        if not self.lives(record):
+            raise expired()
+        return record
+
+    async def all(self, tenant: str) -> list[tuple[str, Record]]:
+        """A tenant's containers, the newest first. Raises StoreError."""
+        found = [(id, _RECORD.decode(record)) for id, record in (await self._records.all(tenant)).items()]
+        there = [each for each in found if not each[1].deleted]
+        return sorted(there, key=lambda each: (each[1].created_at, each[0]), reverse=True)
+
+    async def open(
+        self,
+        tenant: str,
+        id: str,
+        *,
+        name: str = "",
+        minutes: int = IDLE_MINUTES,
+        memory_limit: MemoryLimit | None = None,
+    ) -> Opened:
+        """Have a container with this id, a new one. Raises Full, Unusable, Gone, StoreError.
+
+        Cancelled, it is opened all the same: a session that nobody knew of would keep its place until it was idle.
+        """
+        now = self._clock()
+        record = Record(name, int(now), now, minutes, self._place, memory_limit)
+        opening = asyncio.create_task(self._opened(tenant, id, record))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        return Opened(id, record, await asyncio.shield(opening))
+
+    async def _opened(self, tenant: str, id: str, record: Record) -> str:
+        """Open a session and note that it is there; what its code calls its folder."""
+        limits = Limits(idle_seconds=record.minutes * 60)
+        if record.memory_limit is not None:
+            limits = msgspec.structs.replace(limits, memory_bytes=MEMORY[record.memory_limit])
+        opened = await self.sandbox.open(id, tenant, limits, lasting=bool(record.name))
+        try:
+            for each in opened.instead_of:
+                await self.lose(*each)
+            await self._begin(tenant, id, record)
+        except (Full, StoreError):
+            await self._close(id)
+            raise
+        return opened.folder
+
+    async def _begin(self, tenant: str, id: str, record: Record) -> None:
+        encoded = msgspec.msgpack.encode(record)
+        try:
+            await self._records.keep(tenant, id, encoded)
+        except StoreFull:
+            records = {each: _RECORD.decode(known) for each, known in (await self._records.all(tenant)).items()}
+            ended = [each for each, known in records.items() if not self.lives(known)]
+            if not ended:
+                raise Full(f"a tenant may have {len(records)} containers") from None
+            for each in ended:
+                await self._records.drop(tenant, each)
+            await self._records.keep(tenant, id, encoded)
+
+    async def touch(self, tenant: str, id: str) -> Record | None:
+        """Note that a container is used, unless it has expired; what is known of it, also of one that was deleted.
+        Raises StoreError.
+        """
+        now = self._clock()
+        return await self._change(
+            tenant, id, lambda known: _replaced(known, active_at=now) if self.lives(known) else known
+        )
+
+    async def taken(self, tenant: str, id: str) -> Record:
+        """A container that has not expired, which is used. Raises ApiError 404 and 400, StoreError."""
+        return self._living(_there(id, await self.touch(tenant, id)))
+
+    def is_fresh(self, record: Record) -> bool:
+        """Whether a container that lives was used just now, by its record, so that nobody need note it again."""
+        return self._clock() - record.active_at < FRESH_SECONDS
+
+    async def lose(self, tenant: str, id: str) -> None:
+        """Note that the session of a container is gone. Raises StoreError."""
+        await self._change(tenant, id, lambda known: _replaced(known, lost=True))
+
+    async def delete(self, tenant: str, id: str) -> None:
+        """End a container. Raises ApiError 404, StoreError."""
+        await self.record(tenant, id)
+        await self._change(tenant, id, lambda known: _replaced(known, deleted=True, uploads=()))
+        await self._close(id)
+
+    async def _close(self, id: str) -> None:
+        try:
+            await self.sandbox.close(id)
+        except (Gone, Unusable) as error:
+            event(logger, logging.INFO, "a container had no session to be closed", reason=str(error))
+
+    async def _change(self, tenant: str, id: str, change: Callable[[Record], Record]) -> Record | None:
+        """What is known of a container as it is changed, whoever else changes it meanwhile; None where nothing is."""
+        for _ in range(MAX_TRIES):
+            before = await self._records.get(tenant, id)
+            if before is None:
+                return None
+            known = _RECORD.decode(before)
+            record = known if known.deleted else change(known)
+            if record == known or await self._records.keep(tenant, id, msgspec.msgpack.encode(record), before):
+                return record
+        raise StoreUnavailable(f"a container was changed by others {MAX_TRIES} times")
+
+    # --- files ---
+
+    async def files(self, tenant: str, id: str) -> list[KeptFile]:
+        """The files of a container, by path. Raises ApiError 404, 400 and 503, StoreError."""
+        record = await self.taken(tenant, id)
+        try:
+            files = await self.sandbox.files(id)
+        except (Gone, Unusable) as error:
+            raise await self._refusal(tenant, id, error) from error
+        return [KeptFile(file_id(id, file.path), file, _mark(file.path) in record.uploads) for file in files]
+
+    async def file(self, tenant: str, id: str, wanted: str) -> KeptFile:
+        """A file of a container. Raises as `files` does."""
+        for each in await self.files(tenant, id):
+            if each.id == wanted:
+                return each
+        raise no_file(wanted)
+
+    async def write(self, tenant: str, id: str, name: str, content: AsyncIterator[bytes]) -> KeptFile:
+        """A file of a user's in a container. Raises ApiError 404, 400 and 503, StoreError."""
+        await self.taken(tenant, id)
+        try:
+            file = await self.sandbox.write(id, f"{FOLDER}/{name}", content)
+        except (Gone, Unusable, Full, NoFile) as error:
+            raise await self._refusal(tenant, id, error) from error
+        now, mark = self._clock(), _mark(file.path)
+        await self._change(
+            tenant,
+            id,
+            lambda known: _replaced(
+                known, active_at=now, uploads=(*_without(known.uploads, mark), mark)[-MAX_UPLOADS:]
+            ),
+        )
+        return KeptFile(file_id(id, file.path), file, uploaded=True)
+
+    async def read(self, tenant: str, id: str, wanted: str) -> AsyncIterator[bytes]:
+        """What a file of a container has. Raises as `files` does, before the first piece."""
+        pieces = self.sandbox.read(id, (await self.file(tenant, id, wanted)).file.path)
+        try:
+            first = await anext(pieces, b"")
+        except (Gone, Unusable, NoFile) as error:
+            raise await self._refusal(tenant, id, error) from error
+        return _chained(first, pieces)
+
+    async def remove(self, tenant: str, id: str, wanted: str) -> None:
+        """Delete a file of a container. Raises as `files` does."""
+        path = (await self.file(tenant, id, wanted)).file.path
+        try:
+            await self.sandbox.remove(id, path)
+        except (Gone, Unusable, NoFile) as error:
+            raise await self._refusal(tenant, id, error) from error
+        mark = _mark(path)
+        await self._change(tenant, id, lambda known: _replaced(known, uploads=_without(known.uploads, mark)))
+
+    async def _refusal(self, tenant: str, id: str, error: Exception) -> ApiError:
+        """What a client is told of what the sandbox says."""
+        if isinstance(error, Gone):
+            await self.lose(tenant, id)
+            return expired()
+        if isinstance(error, Unusable):
+            return unavailable("There is no sandbox at the moment.")
+        return InvalidRequest(f"The file can't be there: {error}.", code="invalid_value", param="file")
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+def _there(id: str, record: Record | None) -> Record:
+    """A record that may be shown. Raises ApiError 404."""
+    if record is None or record.deleted:
+        raise not_found(id)
+    return record
+
+
+def _replaced(record: Record, **members: Any) -> Record:
+    return msgspec.structs.replace(record, **members)
+
+
+def _mark(path: str) -> bytes:
+    """What is kept of the path of a file."""
+    return blake2b(path.encode(), digest_size=_MARK_BYTES).digest()
+
+
+def _without(marks: Sequence[bytes], mark: bytes) -> tuple[bytes, ...]:
+    return tuple(each for each in marks if each != mark)
+
+
+def not_found(id: str) -> ApiError:
+    """404: there is no such container of this tenant."""
+    return ApiError(
+        404, f"Container with id '{shown(id)}' not found.", code="container_not_found", param="container_id"
+    )
+
+
+def no_file(id: str) -> ApiError:
+    """404: the container has no such file."""
+    return ApiError(
+        404, f"Container file with id '{shown(id)}' not found.", code="container_file_not_found", param="file_id"
+    )
+
+
+def expired() -> InvalidRequest:
+    """400, in OpenAI's words."""
+    return InvalidRequest("Container is expired.", code="container_expired", param="container")

@@ -1,0 +1,234 @@
+"""Python for `code_interpreter`: a call becomes a cell of a container's session, and the cell an outcome.
+
+A call has one id, by which the sandbox knows its cell: a worker that takes over gets the cell that there was, and
+nothing runs twice. Where the session is gone nobody knows, so the call has failed; the next one gets another container,
+and the model is told that its variables are gone.
+"""
+
+import logging
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from service.api.outcome import OUTPUTS, HostedCall, Outcome, failed
+from service.api.tools.builtin import Builtin, python
+from service.api.tools.callee import Hosted
+from service.api.tools.container import read_container, wanted
+from service.logs import event
+from service.sandbox.port import FOLDER, Cell, Full, Gone, Image, Unusable
+from service.tools.containers import Containers, Opened, file_id
+from store.errors import StoreError
+
+TOLD_CHARS = 12_000
+"""How much of what code printed the model reads, some 4,000 tokens: of more, the middle is left out."""
+
+SHOWN_IMAGE_BYTES = 3 << 20
+"""How large the images of a call may be together that its item shows."""
+
+SHOWN_RESPONSE_BYTES = 16 << 20
+"""How large those of all calls of a response may be."""
+
+logger = logging.getLogger(__name__)
+
+NOT_KNOWN = "Whether the code ran is not known; it was not run again."
+LOST = "The container was lost, with its variables and files. "
+_STATUS: dict[str, Literal["completed", "failed", "incomplete"]] = {
+    "ok": "completed",
+    "raised": "completed",  # the model wrote it, and reads why
+    "timeout": "failed",
+    "lost": "failed",
+    "stopped": "incomplete",
+}
+
+
+class CodeInterpreter:
+    """The back end of Python."""
+
+    def __init__(self, containers: Containers, *, seconds: float) -> None:
+        """`seconds` is how long a cell may run."""
+        self.containers = containers
+        self._builtin = python(read_container, seconds=seconds, drive=FOLDER)
+
+    @property
+    def builtin(self) -> Builtin:
+        """As the port has it."""
+        return self._builtin
+
+    @property
+    def usable(self) -> bool:
+        """As the port has it."""
+        return self.containers.usable
+
+    async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
+        """As the port has it: the container that was asked for, the one `before` where it lives, or a new one."""
+        asked = wanted(tool.options)
+        if asked.id is not None:
+            await self.containers.taken(tenant, asked.id)
+            return asked.id
+        record = None if before is None else await self.containers.known(tenant, before)
+        if before is not None and record is not None and self.containers.lives(record):
+            return before
+        return self.containers.new_id(tenant)
+
+    def run(self, tenant: str) -> "PythonRun":
+        """As the port has it."""
+        return PythonRun(self.containers, tenant)
+
+
+class PythonRun:
+    """The calls of one response of a tenant."""
+
+    def __init__(self, containers: Containers, tenant: str) -> None:
+        self._containers = containers
+        self._tenant = tenant
+        self._instead: dict[str, str] = {}
+        """The container in whose place another one was opened, and that one."""
+        self._found: dict[str, Opened] = {}
+        """Containers that lived when they were last looked for: while that is fresh, nobody is asked again."""
+        self._room = SHOWN_RESPONSE_BYTES
+
+    async def call(self, call: HostedCall) -> Outcome:
+        """As the port has it."""
+        planned = call.tool.server
+        id = self._instead.get(planned, planned)
+        try:
+            opened, lost = await self._opened(id, call)
+            if opened is None:
+                return _lost(id, call)
+            self._instead[planned] = opened.id
+            try:
+                cell = await self._cell(opened, call)
+            except Gone:
+                await self._lose(opened.id)
+                if call.begun or lost:
+                    return _lost(opened.id, call)
+                opened, lost = await self._another(call), LOST
+                self._instead[planned] = opened.id
+                cell = await self._cell(opened, call)
+            if cell is None:
+                return _failed(opened.id, f"The sandbox is gone. {NOT_KNOWN}", call)
+            await self._note(cell, opened)
+        except (Full, Unusable, Gone) as error:
+            return _failed(id, f"The code was not run: {error}.", call)
+        except StoreError:
+            return _failed(id, "The code was not run: it can't be told where.", call)
+        told = "" if opened.folder == FOLDER else f"Files of {FOLDER} are in {opened.folder} here.\n"
+        images = _fitting(cell.images, min(SHOWN_IMAGE_BYTES, self._room)) if OUTPUTS in call.include else []
+        self._room -= sum(len(image.data) for image in images)
+        return outcome_of(cell, opened.id, call, images, before=told + lost)
+
+    async def aclose(self) -> None:
+        """Nothing: containers outlive responses."""
+
+    async def _opened(self, id: str, call: HostedCall) -> tuple[Opened | None, str]:
+        """The container of a call, and what the model has to know of it; none where it was lost during the call."""
+        containers, tenant = self._containers, self._tenant
+        found = self._found.get(id)
+        if found is not None and containers.is_fresh(found.record):
+            return found, ""
+        record = await containers.touch(tenant, id)
+        if record is None:
+            asked = wanted(call.tool.options)
+            return self._kept(await containers.open(tenant, id, memory_limit=asked.memory_limit)), ""
+        if containers.lives(record):
+            return self._kept(Opened(id, record, FOLDER)), ""
+        return (None, "") if call.begun else (await self._another(call), LOST)
+
+    async def _cell(self, opened: Opened, call: HostedCall) -> Cell | None:
+        """What became of the code; None where the sandbox went meanwhile. Raises Full, Gone."""
+        try:
+            return await self._containers.sandbox.run(opened.id, call.id, call.arguments)
+        except Unusable:
+            return None
+
+    async def _note(self, cell: Cell, opened: Opened) -> None:
+        """Note that a container was used, or is lost with this cell. What became of the code counts, noted or not."""
+        try:
+            if cell.ended == "lost":
+                await self._lose(opened.id)
+            elif not self._containers.is_fresh(opened.record):
+                await self._containers.touch(self._tenant, opened.id)
+        except StoreError as error:
+            event(logger, logging.WARNING, "a container's use was not noted", reason=str(error))
+
+    async def _lose(self, id: str) -> None:
+        self._found.pop(id, None)
+        await self._containers.lose(self._tenant, id)
+
+    def _kept(self, opened: Opened) -> Opened:
+        self._found[opened.id] = opened._replace(folder=FOLDER)  # the model is told once where its files are
+        return opened
+
+    async def _another(self, call: HostedCall) -> Opened:
+        """A new container, in the place of one that was lost."""
+        asked = wanted(call.tool.options)
+        id = self._containers.new_id(self._tenant)
+        return self._kept(await self._containers.open(self._tenant, id, memory_limit=asked.memory_limit))
+
+
+def outcome_of(cell: Cell, container: str, call: HostedCall, images: Sequence[Image], *, before: str = "") -> Outcome:
+    """What became of a call, by its cell, of whose figures the item shows these `images`. The model is told something
+    `before` what it printed, where that is so.
+    """
+    drawn = [f"[image/{each.format}, {len(each.data):,} bytes]\n" for each in cell.images]
+    told = before + _cut(_ended(cell) + cell.logs) + "".join(drawn)
+    left_out = [
+        f"[image/{each.format}, {len(each.data):,} bytes: too large to be shown]\n"
+        for each in cell.images
+        if not any(each is image for image in images)
+    ]
+    shown = _shown(cell.logs + "".join(left_out), images, container, call)
+    files = {
+        path: {"container_id": container, "file_id": file_id(container, path), "filename": path.rpartition("/")[2]}
+        for path in cell.files
+    }
+    return Outcome(_STATUS[cell.ended], told, shown=shown, cites={"files": files} if files else {})
+
+
+def _ended(cell: Cell) -> str:
+    """What is to be said of how a cell ended, where its logs don't."""
+    if cell.ended == "timeout":
+        return "The code took too long and was interrupted.\n"
+    if cell.ended == "stopped":
+        return "The code was interrupted.\n"
+    return "" if cell.logs or cell.images else "(no output)"
+
+
+def _shown(logs: str, images: Sequence[Image], container: str, call: HostedCall) -> dict[str, Any]:
+    """The members of the item. What code printed is shown to those who asked for it."""
+    shown: dict[str, Any] = {"container_id": container}
+    if OUTPUTS not in call.include:
+        return shown
+    drawn = [
+        {"type": "image", "url": f"data:image/{each.format};base64,{b64encode(each.data).decode()}"} for each in images
+    ]
+    return shown | {"outputs": [*([{"type": "logs", "logs": logs}] if logs else []), *drawn]}
+
+
+def _fitting(images: Sequence[Image], room: int) -> list[Image]:
+    """Those images that fit into some bytes together, the first ones first."""
+    kept: list[Image] = []
+    for image in images:
+        if len(image.data) <= room:
+            room -= len(image.data)
+            kept.append(image)
+    return kept
+
+
+def _cut(text: str) -> str:
+    """A text without its middle, where it is long."""
+    if len(text) <= TOLD_CHARS:
+        return text
+    half = TOLD_CHARS // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
+
+
+def _lost(container: str, call: HostedCall) -> Outcome:
+    """The outcome of a call whose container is gone, so that nobody knows whether it ran."""
+    return _failed(container, f"{LOST}{NOT_KNOWN}", call)
+
+
+def _failed(container: str, why: str, call: HostedCall) -> Outcome:
+    outcome = failed(why)
+    shown = _shown(f"{why}\n", (), container, call)
+    return Outcome("failed", outcome.told, shown=shown)

@@ -1,0 +1,91 @@
+"""What signs in to a server, left out of all that the server says: one that quotes it in an error would hand it to
+whoever reads the response, and it would be stored. Only what is there as it was sent is found, not what is encoded.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import msgspec
+
+from service.api.tools.hosted import REDACTED, is_secretive
+from service.settings.mcp import MAX_HEADER_CHARS, Connection
+from service.tools.port import Listing
+
+LEAST_SECRET_CHARS = 8
+"""A shorter value of a header is no secret, but a word that may stand anywhere."""
+
+
+MAX_SECRETS = 32
+"""How many values are looked for, the longest ones: each takes a fraction of a millisecond in a large answer."""
+
+
+class Redaction:
+    """Takes out of texts the values of a connection's headers, those of the query of its URL, and those variables of a
+    program whose names say that they are secret. In `Bearer …` it is the rest that is secret, and in `Basic …` what
+    that encodes.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        found = {each for each in _secrets(connection) if len(each) >= LEAST_SECRET_CHARS}
+        self._secrets = sorted(found, key=len, reverse=True)[:MAX_SECRETS]
+
+    def text(self, said: str) -> str:
+        """A text without secrets."""
+        for secret in self._secrets:
+            said = said.replace(secret, REDACTED)
+        return said
+
+    def beginning(self, said: str, chars: int) -> str:
+        """The beginning of a text, without secrets, of at most so many characters. What lies behind is read no further
+        than a secret goes that begins there.
+        """
+        if len(said) <= chars + MAX_HEADER_CHARS:
+            return self.text(said)[:chars]
+        return self.text(said[: chars + MAX_HEADER_CHARS])[:-MAX_HEADER_CHARS][:chars]
+
+    def end(self, said: str, chars: int) -> str:
+        """The end of a text, as its beginning."""
+        if len(said) <= chars + MAX_HEADER_CHARS:
+            return self.text(said)[-chars:]
+        return self.text(said[-chars - MAX_HEADER_CHARS :])[MAX_HEADER_CHARS:][-chars:]
+
+    def listing(self, listing: Listing) -> Listing:
+        """A list of tools without secrets."""
+        encoded = msgspec.json.encode(listing)
+        redacted = self.data(encoded)
+        return listing if redacted == encoded else msgspec.json.decode(redacted, type=Listing)
+
+    def data(self, encoded: bytes) -> bytes:
+        """JSON without secrets."""
+        for secret in self._secrets:
+            for written in (json.dumps(secret), json.dumps(secret, ensure_ascii=False)):
+                encoded = encoded.replace(written[1:-1].encode(), REDACTED.encode())
+        return encoded
+
+
+def _secrets(connection: Connection) -> Iterator[str]:
+    """The values that may be secret."""
+    if connection.program is not None:
+        yield from (value for name, value in connection.program.env if is_secretive(name))
+    for _, value in parse_qsl(urlsplit(connection.url).query):
+        yield value
+        yield quote(value, safe="")
+    for _, value in connection.headers:
+        yield value
+        scheme, _, rest = value.partition(" ")
+        if rest and scheme.isalpha():
+            yield rest
+        if scheme.lower() == "basic":
+            yield from _basic(rest)
+
+
+def _basic(rest: str) -> Iterator[str]:
+    try:
+        pair = base64.b64decode(rest, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return
+    yield pair
+    yield pair.partition(":")[2]

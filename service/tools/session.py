@@ -1,0 +1,414 @@
+"""A session with one MCP server, for one response: it is opened by the first who needs it and closed at its end.
+
+The official client speaks the protocol, in both of its eras. What it doesn't bound is bounded here and below it
+(guard.py): how long a step takes, how many pages a list has, and what an answer may weigh. Structured results are not
+checked against the server's own schema, as the package would: that schema's regular expressions are a stranger's, and
+would run on the event loop. A session lives in a task of its own, as the client must be left where it was entered.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from functools import lru_cache, partial
+from typing import Any, TypeVar, cast
+
+import httpx2
+import mcp_types as types
+import msgspec
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from service.build import this_build
+from service.settings.mcp import Connection, mark_of
+from service.ssrf import Judge, is_public
+from service.tools.guard import Backend, Transport
+from service.tools.port import (
+    MESSAGE_CHARS,
+    Heard,
+    HttpFailure,
+    ListedTool,
+    Listing,
+    ProtocolFailure,
+    ToolFailure,
+    ToolLimits,
+    ToolResult,
+    Unreachable,
+)
+from service.tools.redaction import Redaction
+from service.tools.stdio import Pipes, Processes
+from service.tools.toolbox import Opener
+
+logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)  # it logs what servers say, and tracebacks that quote it
+logging.getLogger("client").setLevel(logging.CRITICAL + 1)
+
+MAX_PAGES = 32
+"""How many pages a list of tools may have."""
+
+CONNECTIONS = 4
+"""How many connections a session may have: a call, a notification, and what the server sends by itself."""
+
+CLOSE_SECONDS = 2.0
+"""How long the end of a session may take."""
+
+KNOWN_ERAS = 1_024
+"""Of how many servers a process remembers in which era of the protocol they speak."""
+
+UNREADABLE = ("Failed to parse JSON response", "Failed to parse SSE message")
+"""How the package begins to say that it can't read an answer, before it quotes that."""
+
+MADE_UP = ("Session terminated", "Not Found", "Server returned an error response")
+"""What the package says where an answer has a status that says no, and no error of the protocol."""
+
+NO_SESSION = re.compile(
+    r"((bad request|not found|unauthorized|error): )?"
+    r"(session( with id)?( [\w-]{8,64})? (not found|does not exist|(has )?(been )?(terminated|expired))"
+    r"|(no|no valid|missing|unknown|invalid|invalid or expired) (mcp[ -])?session([ -]?id)?( header)?( provided)?"
+    r"|(mcp-)?session[ -]?id( header)? (is )?(required|missing|must be a single value)( in mcp-session-id header)?"
+    r"|(server )?not initialized)(: [\w-]{1,64})?\.?",
+    re.IGNORECASE,
+)
+"""All that servers say where they know no such session, in the words of the official SDKs and of those like them. A
+tool may have sessions of another kind, so whatever says more than this is taken for the tool's own."""
+
+NOT_OF_THE_PROTOCOL = "Its answer is none of the protocol's."
+
+T = TypeVar("T")
+
+Place = Callable[[], AbstractContextManager[None]]
+
+
+class _Era:
+    """In which era of the protocol a server speaks, in the words of the package."""
+
+    mode = "auto"
+
+
+@lru_cache(maxsize=KNOWN_ERAS)
+def _era(mark: str) -> _Era:
+    """What is known of a server, to be filled in."""
+    return _Era()
+
+
+class _Forgotten(Exception):
+    """The server knows nothing of a session, or speaks in another era now: it did nothing with what it was asked."""
+
+    def __init__(self, failure: ToolFailure) -> None:
+        self.failure = failure
+
+
+class Turnstile:
+    """Lets sessions begin something one at a time, each after a round of the event loop: what a hundred of them begin
+    at the same moment would hold it up for most of a second.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def passed(self) -> None:
+        """Return when it is one's turn."""
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
+class Session:
+    """A session with one server. Its methods may be called by any task; `close` it in the end."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        limits: ToolLimits,
+        place: Place = nullcontext,
+        turnstile: "Turnstile | None" = None,
+        may_reach: Judge = is_public,
+    ) -> None:
+        """`place` is taken by a program as long as it runs, and raises Unreachable where there is none. All sessions of
+        a process have one `turnstile`. `may_reach` judges addresses of servers that the operator didn't name.
+        """
+        self._may_reach = may_reach
+        self._turnstile = turnstile or Turnstile()
+        self.connection = connection
+        self.limits = limits
+        self._place = place
+        self._redaction = Redaction(connection)
+        self._heard: Heard | None = None
+        self._ready: asyncio.Future[Client] | None = None
+        self._closing = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def list_tools(self) -> Listing:
+        """All tools of the server, and what it says of itself. Raises a ToolFailure."""
+        async with self._within(self.limits.list_seconds):
+            return self._redaction.listing(await self._twice(self._list))
+
+    async def call(self, name: str, arguments: dict[str, Any], *, repeatable: bool = False) -> ToolResult:
+        """See the port. Cancelled, it has told the server so."""
+        request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
+        async with self._within(self.limits.call_seconds):
+            result = await self._twice(partial(self._call, request, repeatable))
+        return result_of(result, self._redaction, self.limits.output_chars)
+
+    async def close(self) -> None:
+        """End the session."""
+        self._closing.set()
+        if self._task is not None and self._ready is not None and self._ready.done():
+            await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
+        await self._end()
+
+    @asynccontextmanager
+    async def _within(self, seconds: float) -> AsyncGenerator[None, None]:
+        """A time limit, as a ToolFailure. A program that is busy for longer would not hear what comes next."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            if self.connection.program is not None:
+                await self._end()
+            raise Unreachable(f"It did not answer within {seconds:g} s.") from None
+
+    async def _list(self, client: Client) -> Listing:
+        tools, instructions = list[ListedTool](), client.instructions or ""
+        size, cursor = len(instructions), None
+        for _ in range(MAX_PAGES):
+            params = types.PaginatedRequestParams(cursor=cursor)
+            page = await self._asked(client, client.session.list_tools(params=params))
+            found = list(map(_listed, page.tools))
+            tools += found
+            size += len(msgspec.json.encode(found))
+            cursor = page.next_cursor
+            if len(tools) > self.limits.tools:
+                raise Unreachable(f"It lists more than {self.limits.tools} tools.")
+            if size > self.limits.list_bytes:
+                raise Unreachable(f"Its list of tools has more than {self.limits.list_bytes} bytes.")
+            if not cursor:
+                return Listing(tuple(tools), instructions)
+        raise Unreachable(f"Its list of tools has more than {MAX_PAGES} pages.")
+
+    async def _call(self, request: types.CallToolRequest, repeatable: bool, client: Client) -> types.CallToolResult:
+        def call() -> Coroutine[Any, Any, types.CallToolResult]:
+            return self._asked(client, client.session.send_request(request, types.CallToolResult), repeatable)
+
+        try:
+            return await call()
+        except ProtocolFailure as failure:
+            refused = repeatable or (self._heard is not None and self._heard.status == 400)
+            if failure.code != types.HEADER_MISMATCH or not refused:
+                raise
+        await self._asked(client, client.session.list_tools())  # it wants headers that its list tells of
+        return await call()
+
+    async def _twice(self, step: Callable[[Client], Awaitable[T]]) -> T:
+        """A step, and once more in a new session where the server has forgotten this one. Raises a ToolFailure."""
+        try:
+            return await step(await self._client())
+        except _Forgotten:
+            pass
+        try:
+            return await step(await self._client())
+        except _Forgotten as again:
+            raise again.failure from None
+
+    async def _end(self) -> None:
+        task, self._task, self._ready = self._task, None, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _client(self) -> Client:
+        """The client, connected. Whoever comes first waits for that with all others; a session that has ended by
+        itself is opened anew.
+        """
+        if self._ready is None or (self._task is not None and self._task.done()):
+            self._ready = asyncio.get_running_loop().create_future()
+            self._task = asyncio.create_task(self._run(self._ready))
+        return await asyncio.shield(self._ready)
+
+    async def _run(self, ready: "asyncio.Future[Client]") -> None:
+        era = _era(mark_of(self.connection))
+        known = era.mode != "auto"
+        try:
+            try:
+                await self._open(era, ready)
+            except Exception as error:
+                era.mode = "auto"
+                if ready.done() or not known or not isinstance(_innermost(error), MCPError):
+                    raise
+                await self._open(era, ready)  # it may speak in another era than it did
+        except Exception as error:
+            if not ready.done():
+                ready.set_exception(self._failure(error))
+                ready.exception()  # whoever waits is told; nobody may have waited until now
+        finally:
+            if not ready.done():
+                ready.cancel()
+
+    async def _open(self, era: _Era, ready: "asyncio.Future[Client]") -> None:
+        """Connect, and stay so until the session is to close."""
+        await self._turnstile.passed()
+        async with AsyncExitStack() as stack:
+            streams = await self._streams(stack)
+            client = await self._entered(stack, Client(streams, mode=era.mode, cache=None))
+            era.mode = client.protocol_version if client.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
+            ready.set_result(client)
+            await self._closing.wait()
+
+    async def _streams(self, stack: AsyncExitStack) -> Any:
+        """What carries the messages: HTTP, or the pipes of a program, which takes a place."""
+        connection, limits = self.connection, self.limits
+        if connection.program is not None:
+            stack.enter_context(self._place())
+            self._heard = pipes = Pipes(connection, connection.program, limits, self._redaction)
+            return pipes.streams()
+        backend = Backend(anywhere=connection.trusted, may_reach=self._may_reach)
+        self._heard = transport = Transport(backend, limits, connections=CONNECTIONS)
+        http = httpx2.AsyncClient(
+            transport=transport,
+            headers=[*connection.headers, ("user-agent", f"harmonium/{this_build().version}")],
+            timeout=httpx2.Timeout(None, connect=limits.connect_seconds),
+            max_redirects=0,
+            trust_env=False,
+        )
+        await stack.enter_async_context(http)
+        return streamable_http_client(connection.url, http_client=http, max_sse_event_size=limits.answer_bytes)
+
+    async def _entered(self, stack: AsyncExitStack, client: Client) -> Client:
+        """The client, connected; a program has a time to start."""
+        seconds = self.limits.start_seconds if self.connection.program is not None else None
+        try:
+            async with asyncio.timeout(seconds):
+                return await stack.enter_async_context(client)
+        except TimeoutError:
+            raise Unreachable(f"It did not start within {seconds:g} s.") from None
+
+    async def _asked(self, client: Client, asking: Coroutine[Any, Any, T], repeatable: bool = True) -> T:
+        """The server's answer. Raises a ToolFailure, or _Forgotten."""
+        try:
+            await self._turnstile.passed()
+        except asyncio.CancelledError:
+            asking.close()
+            raise
+        if self._heard is not None:
+            self._heard.forget()
+        try:
+            return await asking
+        except Exception as error:
+            failure = self._failure(error)
+            forgotten = self._is_forgotten(error, repeatable)
+            if forgotten or (isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED):
+                if self._ready is not None and self._ready.done() and self._ready.result() is client:
+                    await self._end()  # whoever asks next opens another one
+                _era(mark_of(self.connection)).mode = "auto"
+            raise _Forgotten(failure) if forgotten else failure from error
+
+    def _is_forgotten(self, error: BaseException, repeatable: bool) -> bool:
+        """Whether the server did nothing with what it was asked, as it knows no such session, or no such era. It says
+        so by the protocol's own error for it, by an error with HTTP's 400, or by a 404 for a session that has a name.
+        Of what comes first in an era that was only remembered, either status is enough.
+
+        Gateways give these statuses to an exception of a tool as well, which comes after its effect. So of a call that
+        is not `repeatable` either status is enough alone without a body of the protocol, or where that says this and
+        nothing else.
+        """
+        heard = self._heard
+        if not isinstance(error, MCPError) or heard is None:
+            return False
+        if error.code in (types.INVALID_PARAMS, types.HEADER_MISMATCH):
+            return False
+        if not repeatable and heard.status in (400, 404) and not _is_made_up(error):
+            return error.code == types.UNSUPPORTED_PROTOCOL_VERSION or bool(NO_SESSION.fullmatch(error.message))
+        if heard.status == 404:
+            return heard.named or (repeatable and not heard.answered)
+        if not repeatable:
+            return False
+        refused = heard.status == 400 and not (heard.answered and _is_made_up(error))
+        return refused or error.code == types.UNSUPPORTED_PROTOCOL_VERSION
+
+    def _failure(self, error: BaseException) -> ToolFailure:
+        """What went wrong, in words that a client may read: the server's own, or what is known of the connection."""
+        error, heard = _innermost(error), self._heard
+        if isinstance(error, ToolFailure):
+            return error
+        if heard is not None and heard.failure is not None:
+            return Unreachable(_sentence(heard.failure))
+        said = isinstance(error, MCPError) and not _is_made_up(error)
+        if heard is not None and heard.status is not None and not (said and heard.status in (400, 404)):
+            return HttpFailure(heard.status)
+        if isinstance(error, MCPError) and error.message.startswith(UNREADABLE):
+            return Unreachable(NOT_OF_THE_PROTOCOL)
+        if isinstance(error, MCPError):
+            return ProtocolFailure(error.code, self._redaction.beginning(error.message, MESSAGE_CHARS))
+        if isinstance(error, ValidationError):
+            return Unreachable(NOT_OF_THE_PROTOCOL)
+        return Unreachable("The session with it ended.")
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
+    return error
+
+
+def _is_made_up(error: MCPError) -> bool:
+    """Whether the package made an error of a status, as the answer had none."""
+    return error.message in MADE_UP
+
+
+def opener_of(limits: ToolLimits, processes: Processes, may_reach: Judge) -> Opener:
+    """The opener of sessions within these limits, which give way to each other."""
+    turnstile = Turnstile()
+
+    def opened(connection: Connection, tenant: str) -> Session:
+        return Session(connection, limits, partial(processes.place, tenant), turnstile, may_reach)
+
+    return opened
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _listed(tool: types.Tool) -> ListedTool:
+    hints = tool.annotations
+    reads = bool(hints and hints.read_only_hint)
+    return ListedTool(
+        tool.name, tool.description or "", tool.input_schema, reads, reads or bool(hints and hints.idempotent_hint)
+    )
+
+
+def result_of(result: types.CallToolResult, redaction: Redaction, chars: int) -> ToolResult:
+    """The text of a result, of at most so many characters and a few."""
+    parts = [_text(part) for part in result.content]
+    whole = parts[0].encode() if len(parts) == 1 else b""
+    if result.structured_content is not None:
+        whole = msgspec.json.encode(result.structured_content)
+        parts = parts or [whole.decode()]
+    return ToolResult(_shortened("\n".join(parts), redaction, chars), result.is_error, redaction.data(whole))
+
+
+def _text(part: types.ContentBlock) -> str:
+    match part:
+        case types.TextContent():
+            return part.text
+        case types.ImageContent() | types.AudioContent():
+            return f"[{part.mime_type}, {len(part.data) * 3 // 4:,} bytes]"
+        case types.ResourceLink():
+            return f"[{part.name}]({part.uri})"
+        case types.EmbeddedResource():
+            held = part.resource
+            if isinstance(held, types.TextResourceContents):
+                return held.text
+            return f"[{held.uri}, {len(held.blob) * 3 // 4:,} bytes]"
+
+
+def _shortened(text: str, redaction: Redaction, chars: int) -> str:
+    """The text without secrets. Where it is longer than that, its middle is left out."""
+    if len(text) <= chars:
+        return redaction.text(text)
+    half = chars // 2
+    left_out = len(text) - 2 * half
+    head, tail = redaction.beginning(text, half), redaction.end(text, half)
+    return f"{head}\n[{left_out:,} characters left out]\n{tail}"

@@ -1,0 +1,340 @@
+"""What a request's MCP servers have to offer, and the calls of a response: which servers may be asked, and how. Calls
+of tools that the model was trained with go to their back ends.
+
+    declarations ─▶ look ─▶ offers, lists, connections ─▶ ToolRun ─▶ sessions
+
+Lists are cached for minutes, for each tenant apart and with what it signs in with: a list that one may see, another may
+not. Sessions are never shared: each belongs to one response and ends with it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from time import monotonic
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service.api.outcome import HostedCall, Outcome, failed
+from service.api.tools.builtin import Builtin
+from service.api.tools.callee import FILE_SEARCH, Callee, HostedKind
+from service.api.tools.mcp import Approval, Declaration, Offer, OfferedTool, Routed, ToolFilter, description_of
+from service.errors import ApiError, invalid_value
+from service.settings.mcp import (
+    Connection,
+    OperatorServer,
+    address_mark,
+    is_allowed,
+    is_header,
+    is_url,
+    mark_of,
+    trusted,
+)
+from service.tools import file_search
+from service.tools.port import BackEnd, Listing, Runner, ToolFailure, ToolServer, Unreachable
+
+LIST_SECONDS = 300.0
+"""How long a server's list is kept."""
+
+LISTS_CACHED = 64
+"""How many lists a process keeps: at most 16 MiB of them (ToolLimits.list_bytes)."""
+
+_CONNECTIONS = msgspec.json.Decoder(list[Connection])
+_ARGUMENTS = msgspec.json.Decoder(dict[str, Any])
+
+Opener = Callable[[Connection, str], ToolServer]
+"""Opens a session with a server for a tenant, which connects once it is asked for something."""
+
+
+def no_server(connection: Connection, tenant: str) -> ToolServer:
+    """Opens none: a process that may ask no server says so, whoever planned the response that wants one."""
+    raise Unreachable(f"This process may ask no server, '{connection.label}' included.")
+
+
+class Looked(NamedTuple):
+    """What is known of the servers of a request."""
+
+    offers: tuple[Offer, ...] = ()
+    lists: tuple[tuple[str, str, bytes], ...] = ()
+    """For each server its label, what its connection is known by, and its tools as its item shows them."""
+
+    connections: tuple[Connection, ...] = ()
+    """Those that the request itself named."""
+
+    routed: tuple[Routed, ...] = ()
+    """The types of tools that servers stand for."""
+
+
+class _Kept(msgspec.Struct):
+    """A list of tools, and until when it counts."""
+
+    until: float = 0.0
+    listing: Listing = Listing(())
+
+
+def _kept(tenant: str, mark: str) -> _Kept:
+    """What is kept for a tenant of a connection with this mark, to be filled in."""
+    return _Kept()
+
+
+class Toolbox:
+    """The servers that this service may ask, and the back ends of tools that the model was trained with."""
+
+    def __init__(
+        self,
+        servers: Mapping[str, OperatorServer],
+        allow: Sequence[str],
+        open_server: Opener,
+        *,
+        allowing: str,
+        back_ends: Sequence[BackEnd] = (),
+    ) -> None:
+        """`servers` are the operator's; `allow` are prefixes of URLs that requests may name, and `allowing` is the name
+        of the setting that has them.
+        """
+        self._back_ends: dict[HostedKind, BackEnd] = {each.builtin.kind: each for each in back_ends}
+        self._servers = {label: server for label, server in servers.items() if server.type is None}
+        self._standing = {server.type: (label, server) for label, server in servers.items() if server.type is not None}
+        """The servers that stand for a type of tool, by that."""
+        self._allow = tuple(allow)
+        self._open = open_server
+        self._allowing = allowing
+        self._kept = lru_cache(LISTS_CACHED)(_kept)
+
+    @property
+    def builtins(self) -> tuple[Builtin, ...]:
+        """The tools that the model was trained with and that run here."""
+        return tuple(each.builtin for each in self._back_ends.values() if each.usable)
+
+    async def bound(self, tenant: str, callees: tuple[Callee, ...], before: str | None) -> tuple[Callee, ...]:
+        """The callees of a response, with where the calls of those go that the model was trained with. `before` is the
+        container of its conversation. Raises ApiError, StoreError.
+        """
+        bound: list[Callee] = []
+        for callee in callees:
+            if callee.hosted is not None and (back_end := self._back_ends.get(callee.hosted.kind)) is not None:
+                place = await back_end.bind(tenant, callee.hosted, before)
+                callee = msgspec.structs.replace(callee, hosted=msgspec.structs.replace(callee.hosted, server=place))
+            bound.append(callee)
+        return tuple(bound)
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is any server that it may ask."""
+        return bool(self._servers or self._allow)
+
+    @property
+    def routes(self) -> Iterable[str]:
+        """The types of tools that servers stand for."""
+        return self._standing.keys()
+
+    async def look(self, tenant: str, declared: Sequence[Declaration], types: Sequence[str] = ()) -> Looked:
+        """Ask the servers that a request declares for their tools, and those that stand for these `types`; those side
+        by side that were not asked lately.
+
+        Servers that only OpenAI reaches offer nothing. Raises InvalidRequest for one that may not be asked, and
+        ApiError 424 where one gives no list, or not the tool by which it stands for a type.
+        """
+        here = [each for each in declared if not each.elsewhere]
+        reached = [(each, self._connection(each)) for each in here]
+        standing = [self._standing[each] for each in types]
+        wanted = [*(to for _, to in reached), *(trusted(label, server) for label, server in standing)]
+        try:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(self._listing(tenant, to)) for to in wanted]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        listings = [each.result() for each in asked]
+        stood = listings[len(reached) :]
+        listings = listings[: len(reached)]
+        offers = [self._offer(each, listing) for (each, _), listing in zip(reached, listings, strict=True)]
+        lists = [
+            (each.label, mark_of(to), _shown(offer, listing))
+            for (each, to), offer, listing in zip(reached, offers, listings, strict=True)
+        ]
+        named = tuple(to for each, to in reached if each.url is not None)
+        routed = tuple(
+            _routed(label, server, listing) for (label, server), listing in zip(standing, stood, strict=True)
+        )
+        return Looked(tuple(offers), tuple(lists), named, routed)
+
+    def run(self, tenant: str, connections: Sequence[Connection] = ()) -> "ToolRun":
+        """Whoever runs the calls of one response of a tenant. `connections` are those that its request named."""
+        reached = {("mcp", label): trusted(label, server) for label, server in self._servers.items()}
+        reached |= {("mcp", each.label): each for each in connections}
+        reached |= {(type, label): trusted(label, server) for type, (label, server) in self._standing.items()}
+        runners: dict[HostedKind, Runner] = {kind: back_end.run(tenant) for kind, back_end in self._back_ends.items()}
+        return ToolRun(reached, lambda connection: self._open(connection, tenant), runners)
+
+    def _connection(self, declared: Declaration) -> Connection:
+        """How to reach a server. Raises InvalidRequest."""
+        where, url = declared.where, declared.url
+        server = self._servers.get(declared.label)
+        if url is None:
+            if server is None:
+                known = ", ".join(sorted(self._servers)) or "none"
+                raise invalid_value(
+                    f"{where}.server_label",
+                    declared.label,
+                    f"This service has no server of this label; give a server_url. Its own are: {known}.",
+                )
+            if declared.headers:
+                raise invalid_value(f"{where}.headers", "given", "The operator's servers have theirs. Leave it out.")
+            return trusted(declared.label, server)
+        if not is_url(url):
+            raise invalid_value(f"{where}.server_url", url, "Give an http:// or https:// URL without a user and '..'.")
+        if not is_allowed(url, self._allow):
+            raise invalid_value(
+                f"{where}.server_url", url, f"This service may not connect to it; its operator sets {self._allowing}."
+            )
+        for name, value in declared.headers:
+            if not is_header(name, value):
+                raise invalid_value(f"{where}.headers", name, "It can't be sent to a server. Leave it out.")
+        listed = is_allowed(url, [prefix for prefix in self._allow if prefix != "*"])
+        return Connection(declared.label, url, declared.headers, trusted=listed)
+
+    async def _listing(self, tenant: str, connection: Connection) -> Listing:
+        kept, now = self._kept(tenant, mark_of(connection)), monotonic()
+        if kept.until > now:
+            return kept.listing
+        session = self._open(connection, tenant)
+        try:
+            listing = await session.list_tools()
+        except ToolFailure as failure:
+            raise _no_list(connection.label, str(failure)) from None
+        finally:
+            await session.close()
+        kept.until, kept.listing = now + LIST_SECONDS, listing
+        return listing
+
+    def _offer(self, declared: Declaration, listing: Listing) -> Offer:
+        """Those tools that both the operator and the request let through."""
+        server = self._servers.get(declared.label) if declared.url is None else None
+        own = ToolFilter(None if server is None else server.allowed_tools)
+        approval = declared.approval if server is None else _stricter(server, declared)
+        tools: list[OfferedTool] = []
+        for tool in listing.tools:
+            if not own.matches(tool.name, reads=tool.reads) or not declared.allowed.matches(
+                tool.name, reads=tool.reads
+            ):
+                continue
+            asks = approval.needed(tool.name, reads=tool.reads)
+            tools.append(OfferedTool(tool.name, tool.description, tool.schema, tool.repeatable, asks))
+        said = declared.description if server is None else declared.description or server.description
+        at = address_mark(server.address if server is not None else declared.url or "")
+        return Offer(declared.label, description_of(said, listing.instructions), tuple(tools), at)
+
+
+def _stricter(server: OperatorServer, declared: Declaration) -> Approval:
+    """The operator's word on approvals, which a request can only make stricter."""
+    if server.require_approval != "never":
+        return Approval()
+    return declared.approval if declared.asks else Approval(never=ToolFilter())
+
+
+def _routed(label: str, server: OperatorServer, listing: Listing) -> Routed:
+    """The type of tool that a server stands for. Raises ApiError 424 where it has no such tool, or one that can't."""
+    tool = next((each for each in listing.tools if each.name == server.tool), None)
+    if tool is None:
+        raise _no_list(label, f"It has no tool '{server.tool}', by which it stands for {server.type}.")
+    try:
+        return file_search.routed(label, tool, server.description)
+    except ValueError as error:
+        raise _no_list(label, str(error)) from None
+
+
+def _shown(offer: Offer, listing: Listing) -> bytes:
+    """The tools of an offer as OpenAI shows them."""
+    reads = {tool.name: tool.reads for tool in listing.tools}
+    return msgspec.json.encode(
+        [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "input_schema": tool.schema,
+                "annotations": {"read_only": reads[tool.name]},
+            }
+            for tool in offer.tools
+        ]
+    )
+
+
+def _no_list(label: str, why: str) -> ApiError:
+    """As OpenAI says it, and why."""
+    return ApiError(
+        424,
+        f"Error retrieving tool list from MCP server: '{label}'. Http status code: 424 (Failed Dependency). {why}",
+        type="external_connector_error",
+        code="http_error",
+        param="tools",
+    )
+
+
+def encode_connections(connections: Sequence[Connection]) -> bytes:
+    """Connections as bytes; they hold secrets."""
+    return msgspec.json.encode(connections)
+
+
+def decode_connections(encoded: bytes) -> list[Connection]:
+    """The connections of some bytes."""
+    return _CONNECTIONS.decode(encoded)
+
+
+class ToolRun:
+    """The calls of one response. `aclose` ends its sessions."""
+
+    def __init__(
+        self,
+        connections: Mapping[tuple[str, str], Connection],
+        open_server: Callable[[Connection], ToolServer],
+        runners: Mapping[HostedKind, Runner] = MappingProxyType({}),
+    ) -> None:
+        """`connections` are those to servers, by the kind of their tools and their label; `runners` run the calls of
+        tools that the model was trained with.
+        """
+        self._connections = connections
+        self._open = open_server
+        self._runners = runners
+        self._sessions: dict[tuple[str, str], ToolServer] = {}
+
+    async def call(self, call: HostedCall) -> Outcome:
+        """Run a call; what became of it, also where it failed."""
+        kind = call.tool.kind
+        if kind in ("mcp", FILE_SEARCH):
+            return await self._call_server(call)
+        if kind not in self._runners:
+            return failed(f"This process can't run {kind}.")
+        return await self._runners[kind].call(call)
+
+    async def _call_server(self, call: HostedCall) -> Outcome:
+        kind, label = call.tool.kind, call.tool.server
+        try:
+            arguments = _ARGUMENTS.decode(call.arguments or "{}")
+        except (msgspec.DecodeError, RecursionError):
+            return failed("The arguments are no JSON object.")
+        try:
+            session = self._session(kind, label)
+            if session is None:
+                return failed(f"This service has no server '{label}' any more.")
+            if kind == FILE_SEARCH:
+                return await file_search.searched(call, session)
+            result = await session.call(call.tool.tool, arguments, repeatable=call.tool.repeatable)
+        except ToolFailure as failure:
+            return Outcome("failed", f"Error: {failure}", error=failure.error)
+        if result.failed:
+            outcome = failed(result.text)
+            return msgspec.structs.replace(outcome, told=result.text or outcome.told)
+        return Outcome("completed", result.text, output=result.text)
+
+    def _session(self, kind: str, label: str) -> ToolServer | None:
+        key = kind, label
+        if key not in self._sessions and key in self._connections:
+            self._sessions[key] = self._open(self._connections[key])
+        return self._sessions.get(key)
+
+    async def aclose(self) -> None:
+        """End all sessions, side by side."""
+        sessions, self._sessions = list(self._sessions.values()), {}
+        runners = self._runners.values()
+        await asyncio.gather(*(session.close() for session in sessions), *(runner.aclose() for runner in runners))
