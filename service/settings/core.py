@@ -209,8 +209,8 @@ class CoreSettings(BaseSettings):
     """Whether /v1/chat/completions, /v1/completions and /v1/embeddings are passed on to the engine's server. `demo` and
     `vllm-local` have none."""
     local_model: str = Field("", max_length=4096)
-    """The model that `vllm-local` loads, a name or a folder, by default openai/gpt-oss-20b; or the GGUF file that
-    `llama-local` loads, or `smol`: SmolLM2-135M."""
+    """The model that `vllm-local` or `llama-local` loads. For vLLM it is a name or a folder, and empty is
+    openai/gpt-oss-20b; for llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""
     local_args: Annotated[dict[str, Any], NoDecode] = {}
     """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs; or options of
     `llama-local`, with the names that xllamacpp's CommonParams has for llama.cpp's, such as n_parallel, n_gpu_layers
