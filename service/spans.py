@@ -1,9 +1,9 @@
 """What whoever traces the service is told of a piece of work: a span, with facts under OpenTelemetry's names.
 
 Where nothing is traced, as by default, each span is UNTRACED, of which all that can be asked does nothing, and costs
-nothing. Nothing here imports OpenTelemetry: service/tracing.py does, where a setting wants spans. A span has ids, names,
-numbers and times. Never give it what somebody wrote where it doesn't want that (`shows`), and never a key, a tenant's
-name or the words of an error.
+nothing. Nothing here imports OpenTelemetry: service/tracing.py does, where a setting wants spans. A span has ids,
+names, numbers and times. Never give it what somebody wrote where it doesn't want that (`shows`), and never a key, a
+tenant's name or the words of an error.
 """
 
 import asyncio
