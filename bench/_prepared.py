@@ -24,12 +24,12 @@ from fastapi.responses import StreamingResponse
 from openai.types.responses import ResponseTextDeltaEvent
 from openai_harmony import Role, StreamableParser, StreamState
 
+from service.app import create_app
 from service.commands import serve
 from service.engine.demo.prose import story
 from service.engine.port import MODEL_CREATED, Chunk, Finish, Generation, ModelCard, Sampling
 from service.harmony import tokens
 from service.settings.settings import Settings, load_settings
-from service.web.app import create_app
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the tests' oracle is not installed

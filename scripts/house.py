@@ -151,8 +151,8 @@ async def create(watch: Watch) -> None:
     """Create a response, and another that continues it: the second one is watched."""
     from httpx import ASGITransport, AsyncClient
 
+    from service.app import create_app
     from service.settings.settings import Settings
-    from service.web.app import create_app
     from store.embedded import EmbeddedServer
 
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}

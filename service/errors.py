@@ -13,6 +13,10 @@ RETRY_SECONDS = 1
 """When a client may come back to a store or an engine that is down: the SDKs wait at least this long."""
 
 
+class ClientGone(Exception):
+    """The client disconnected before its request was complete."""
+
+
 class ApiError(Exception):
     """A refusal with its place in the envelope.
 

@@ -173,8 +173,8 @@ def serve(
     `.env` file in this folder. `harmonium settings` lists everything that can be set.
     """
     settings = _load(**locals())
+    from service.app import create_app
     from service.commands import serve as serving  # each command imports what it runs: --help needs none of it
-    from service.web.app import create_app
 
     try:
         serving.run(settings, create_app)

@@ -16,6 +16,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from service import logs
+from service.app import create_probe_app, settle
 from service.background.tasks import Background
 from service.commands.joining import join
 from service.commands.serve import StartError, allow_files, check_url, configure_logs, listen, tell_service_links
@@ -27,7 +28,6 @@ from service.metrics.counters import lag_counted
 from service.process import close_service, open_service, start_service
 from service.responses.service import Service
 from service.settings.settings import Settings, variable
-from service.web.app import create_probe_app, settle
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.stopping import STOP_SIGNALS, rereading
 

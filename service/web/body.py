@@ -8,11 +8,7 @@ from collections.abc import Callable
 
 from starlette.types import Receive
 
-from service.errors import ApiError, InvalidRequest
-
-
-class ClientGone(Exception):
-    """The client disconnected before its request was complete."""
+from service.errors import ApiError, ClientGone, InvalidRequest
 
 
 async def read_body(

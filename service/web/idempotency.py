@@ -19,12 +19,12 @@ from functools import partial
 
 from starlette.types import Receive
 
-from service.errors import ApiError, InvalidRequest, unavailable
+from service.errors import ApiError, ClientGone, InvalidRequest, unavailable
 from service.responses.run import Run, again_while_away
 from service.responses.sampler import BeginCall
 from service.responses.service import Service
 from service.settings.background import RENEWALS
-from service.web.body import ClientGone, watch
+from service.web.body import watch
 from service.web.middleware import Exchange
 from store.errors import StoreError
 from store.history.approvals import Use

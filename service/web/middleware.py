@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service import logs, spans
 from service.api.passed import Endpoint
 from service.engine.port import EngineError, EngineUnavailable
-from service.errors import ApiError, unavailable
+from service.errors import ApiError, ClientGone, unavailable
 from service.metrics.counters import Metrics
 from service.pacing import Pacing, Work
 from service.responses.plan import Plan
@@ -38,7 +38,7 @@ from service.web.auth import (
     refuse_foreign,
     refuse_foreign_page,
 )
-from service.web.body import ClientGone, watch
+from service.web.body import watch
 from service.web.dialect import DIALECTS, dialect_of
 from service.web.errors import envelope
 from service.web.http_protocol import BREAK_OFF, WHEN_GONE

@@ -6,11 +6,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.app import create_probe_app
 from service.background.tasks import Background
 from service.engine.port import EngineUnavailable
 from service.process import close_service, open_service
 from service.settings.settings import load_settings
-from service.web.app import create_probe_app
 from store.embedded import EmbeddedServer
 from tests.support.service.inside import answer, scripted
 from tests.support.service.scraped import Scraped

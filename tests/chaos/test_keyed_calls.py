@@ -14,9 +14,9 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
+from service import app
 from service.responses.service import Service
 from service.settings.settings import Settings, load_settings
-from service.web import app
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.history.idempotency import KeyedRequests

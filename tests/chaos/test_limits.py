@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
+from service import app
 from service.background.settling import settle_due
 from service.process import USUAL_TOKENS, open_service
 from service.responses.service import Service
 from service.settings.settings import Settings, load_settings
-from service.web import app
 from store.embedded import EmbeddedServer
 from store.limits.limits import Check, Unspent
 from tests.support.chaos.aftermath import Aftermath

@@ -12,8 +12,8 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from service import app
 from service.settings.settings import Settings, load_settings
-from service.web import app
 from store.embedded import EmbeddedServer
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.fleet import Store

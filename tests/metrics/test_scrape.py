@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from starlette.types import ASGIApp, Message
 
+from service.app import create_app
 from service.engine.port import EngineError, EngineOverloaded, EngineRefused, EngineUnavailable, Finish
 from service.settings.settings import Settings
-from service.web.app import create_app
 from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, Stall
 from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess, raw_request

@@ -247,7 +247,7 @@ def test_the_tree_keeps_the_rule(rule: Rule) -> None:
         (openai_is_for_types_on_the_wire, "service/harmony/x.py", "from openai.types import responses"),
         (openai_is_for_types_on_the_wire, "service/responses/run.py", "import openai_harmony"),
         (engines_know_no_http_and_no_store, "service/engine/x.py", "from ..web import app"),
-        (settings_alone_read_the_environment, "service/web/app.py", "import os\nos.environ['X']"),
+        (settings_alone_read_the_environment, "service/app.py", "import os\nos.environ['X']"),
         (settings_alone_read_the_environment, "store/x.py", "from os import getenv"),
         (one_thing_has_one_name, "service/x.py", "def _poke(): ..."),
         (one_thing_has_one_name, "service/outgrown.py", ""),
@@ -284,10 +284,10 @@ def test_what_the_rule_allows_is_let_through(rule: Rule, path: str, snippet: str
 
 SMALL = {
     "service/api/__init__.py": "",
-    "service/api/ids.py": "import service.web.app\nfrom .read import f\n",
+    "service/api/ids.py": "import service.app\nfrom .read import f\n",
     "service/api/read.py": "def f(): 0\n" * 60,
     "service/web/__init__.py": "",
-    "service/web/app.py": "import store.turn\ndef f(): from service.api import ids\n",
+    "service/app.py": "import store.turn\ndef f(): from service.api import ids\n",
     "service/logs.py": "from service.api import read\n",
     "store/turn.py": "from service import logs\n",
     "store/redis/lua/composed/x.lua": "--\n--\n",

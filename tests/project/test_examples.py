@@ -21,6 +21,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Message
 
+from service.app import create_app
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Generation, ModelCard
 from service.harmony import tokens
@@ -28,7 +29,6 @@ from service.harmony.segments import Closed, Opened, Segment, Segmenter
 from service.process import open_store
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
-from service.web.app import create_app
 from store.embedded import EmbeddedServer
 from store.turn import StoredMessage
 from tests.support import ROOT

@@ -8,7 +8,7 @@ from tests.support import ROOT
 
 STARTS = """
 import sys, json
-import service.__main__, service.commands.command_line, service.commands.serve, service.web.app
+import service.__main__, service.commands.command_line, service.commands.serve, service.app
 print(json.dumps(sorted(sys.modules)))
 """
 """Imports what `harmonium serve` with the demo engine and an embedded server does."""

@@ -21,6 +21,7 @@ from service.api.conversation import MAX_ITEMS, read_added, read_changed, read_n
 from service.api.events import KINDS, Event, Lifecycle
 from service.api.request import CreateBody, read_create
 from service.api.steer import read_posted
+from service.app import routed
 from service.decoding import decode_list
 from service.errors import ApiError
 from service.responses import edit_conversation as by_hand
@@ -28,7 +29,6 @@ from service.responses.prompt.compaction import CompactBody, read_compact
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
 from service.web import routes
-from service.web.app import routed
 from service.web.dialect import DIALECTS
 from service.web.routes.welcome import DOCS, OPENAPI
 from service.web.sse import Encoder

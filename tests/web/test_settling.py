@@ -2,7 +2,7 @@
 
 import gc
 
-from service.web.app import settle
+from service.app import settle
 
 
 def test_what_is_there_is_no_longer_looked_at_for_garbage() -> None:

@@ -22,14 +22,13 @@ from time import monotonic
 from prometheus_client import Counter
 
 from service import spans
-from service.errors import ApiError, unavailable
+from service.errors import ApiError, ClientGone, unavailable
 from service.metrics.counters import Metrics
 from service.settings.settings import variable
 from service.shares import Rate, Share
 from service.steps import BRIEFLY, pause_after
 from service.web.admission.queue import Place, Queue
 from service.web.admission.served import Bill, Served, evenly
-from service.web.body import ClientGone
 
 ASIDE = 8
 """What asks no model has such a part of the slots more, and at least as many slots."""

@@ -22,7 +22,7 @@ from service.api.passed import Endpoint, PassedLimits, Read, read_passed
 from service.engine.engines import salt_of
 from service.engine.pass_through import Passed, PassedReply, PassedUsage, PassesOn
 from service.engine.port import EngineBroke, EngineError, EngineRefused
-from service.errors import ApiError, invalid_value
+from service.errors import ApiError, ClientGone, invalid_value
 from service.logs import event
 from service.responses.plan import MODEL_CHARS
 from service.responses.prepare import model_of
@@ -31,7 +31,7 @@ from service.settings.settings import Settings
 from service.spans import Fact, Kind
 from service.steps import in_steps
 from service.tenants.limiter import Reservation
-from service.web.body import ClientGone, watch
+from service.web.body import watch
 from service.web.errors import envelope
 from service.web.event_stream import HEADERS
 from service.web.http_protocol import BREAK_OFF

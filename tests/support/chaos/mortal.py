@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from service import app
 from service.api.conversation import New
 from service.background.cancel import cancel
 from service.background.steer import steer
@@ -29,7 +30,6 @@ from service.responses.conversation_hold import joining
 from service.responses.service import Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
-from service.web import app
 from store.history.idempotency import KeyedRequests
 from tests.support.chaos.archive_steps import ARCHIVING, ASKING, NOTING, tell_of_steps
 from tests.support.chaos.inside import CARD, queue, respond

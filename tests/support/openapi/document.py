@@ -15,8 +15,8 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
+from service.app import routed
 from service.build import this_build
-from service.web.app import routed
 from service.web.dialect import OPENAI as OPENAI_DIALECT
 from service.web.plain import FILTER, PlainRoute, Query
 from service.web.routes.welcome import DOCS, OPENAPI

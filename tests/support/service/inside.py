@@ -13,13 +13,13 @@ import httpx
 import uvicorn
 from openai import AsyncOpenAI
 
+from service.app import create_app
 from service.background.timing import TIMING, Timing
 from service.commands.serve import KEEP_ALIVE_SECONDS, listen
 from service.engine.port import Engine, ModelCard
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
 from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
-from service.web.app import create_app
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.socket.protocol import SocketProtocol
 from store.history.history import ConversationHistoryStore

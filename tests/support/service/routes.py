@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
+from service.app import routed
 from service.web import admin, routes
-from service.web.app import routed
 from service.web.dialect import DIALECTS
 
 ROOMS = (routes, admin)

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import ApiError
+from service.errors import ApiError, ClientGone
 from service.metrics.counters import Metrics, make_metrics
 from service.web.admission.slots import ASIDE, Admission
-from service.web.body import ClientGone
 
 SOON, NEVER = 0.05, 600.0
 """How long a request waits: for a moment, or for as long as it takes."""

@@ -24,7 +24,7 @@ from service.background.timing import TIMING, Timing
 from service.decoding import bounded_list
 from service.engine.port import Engine, EngineError, EngineUnavailable
 from service.engines import reread
-from service.errors import ApiError
+from service.errors import ApiError, ClientGone
 from service.harmony import tokens
 from service.logs import event
 from service.metrics.counters import lag_counted
@@ -38,7 +38,6 @@ from service.tenants.keyring import KeyRing
 from service.web.admin import limits, organization, projects, usage
 from service.web.admission.slots import Admission
 from service.web.auth import Entrance
-from service.web.body import ClientGone
 from service.web.console import health as holdings
 from service.web.console import page, trees, turn_tokens, turns
 from service.web.dialect import DIALECTS, OPENAI
