@@ -284,10 +284,10 @@ def test_what_the_rule_allows_is_let_through(rule: Rule, path: str, snippet: str
 
 SMALL = {
     "service/api/__init__.py": "",
-    "service/api/ids.py": "import service.app\nfrom .read import f\n",
+    "service/api/ids.py": "import service.web.pages\nfrom .read import f\n",
     "service/api/read.py": "def f(): 0\n" * 60,
     "service/web/__init__.py": "",
-    "service/app.py": "import store.turn\ndef f(): from service.api import ids\n",
+    "service/web/pages.py": "import store.turn\ndef f(): from service.api import ids\n",
     "service/logs.py": "from service.api import read\n",
     "store/turn.py": "from service import logs\n",
     "store/redis/lua/composed/x.lua": "--\n--\n",
