@@ -9,8 +9,8 @@ from statistics import median
 
 from bench._rig import Server
 from store.codec import StoredTurns, encode_messages
-from store.history.cache import TurnCache
 from store.history.history import ConversationHistoryStore
+from store.history.read import TurnCache
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
 

@@ -1,6 +1,10 @@
 """The values of the store: a turn, its messages, and the chain that a turn ends.
 
 They are frozen, so what was read can't be changed in place, and a reader's chain is its own for ever.
+
+A response in the foreground is stored once it has ended, with a terminal status. One in the background is stored when
+it is accepted, and moves by the rows of MOVES. Each move is one script, and every other move is refused. Terminal
+states have no row. docs/lifecycle.md draws this table, and tests compare the scripts with it.
 """
 
 from collections.abc import Sequence

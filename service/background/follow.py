@@ -5,6 +5,9 @@
 The log is what counts, and its channel only makes it quick: what was seen is dropped, what is missing is read, and a
 follower that hears nothing reads the log's tail, as a message may be lost. So each number comes out once and in order
 whatever happens to the channel. Never write here: a follower that disconnects, or lags, costs the response nothing.
+
+`find` gives a response as it stands while it is under way, folded from its log. The last snapshot spares most of the
+log. A response that ends in between is read as it was stored.
 """
 
 import asyncio

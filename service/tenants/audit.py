@@ -3,6 +3,8 @@
 An entry is what OpenAI's audit log shows of an event, so its SDK reads it: the event's type, who did it, in which
 project, and under the name of the event the id of what it was done to. Each is a line of the logger `harmonium.audit`,
 too.
+
+Keys that open nothing are in it, too: so few of them that whoever tries many pushes nothing else out of it.
 """
 
 import asyncio

@@ -3,17 +3,255 @@
 A key `v1/SHARD/…` is in SHARD.db, so that writers of different shards don't wait for each other; any number of
 processes of one machine use the folder. Never a folder on a network file system: SQLite needs
 locks and shared memory.
+
+One file of SQLite, and the thread that alone uses it: what is asked for at once is written in one transaction.
+
+A transaction is on the disk before any of its calls returns. So a sync of the disk is shared by up to BATCH writes, as
+many as wait while the one before is under way.
 """
 
 import asyncio
+import errno
+import fcntl
+import os
 import re
 import sqlite3
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
 
 from store.archive.port import Bounds, Entry, Stored, end_of, new_etag
-from store.archive.shard_file import ShardFile
+from store.errors import ArchiveRefused, ArchiveUnavailable, NewerFormat, StoreError
+
+BATCH = 64
+"""How many calls one transaction carries out at most."""
+
+FORMAT = 1
+PAGE_BYTES = 8192
+CACHE_KIB = 1024
+"""How much of each file a process keeps in memory; the rest is the system's cache of files."""
+
+WAL_PAGES = 1000
+"""How many pages are written behind a file before they are written into it (8 MB), for each of up to 257 files."""
+
+FREED_PAGES = 256
+"""How many pages a transaction that deletes gives back to the disk (2 MB)."""
+
+LOCK = "lock"
+"""A file beside the others, which who opens one of them holds for that: two can't change its journal at once."""
+
+_MADE = f"""
+    PRAGMA page_size = {PAGE_BYTES};
+    PRAGMA auto_vacuum = incremental;
+    PRAGMA journal_mode = wal;
+    CREATE TABLE IF NOT EXISTS object (
+        key TEXT NOT NULL UNIQUE, etag TEXT NOT NULL, changed INTEGER NOT NULL, value BLOB NOT NULL
+    );
+    PRAGMA user_version = {FORMAT};
+"""
+_OPENED = f"""
+    PRAGMA synchronous = full;
+    PRAGMA wal_autocheckpoint = {WAL_PAGES};
+    PRAGMA cache_size = -{CACHE_KIB};
+"""
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+
+@dataclass(frozen=True)
+class _Call(Generic[T]):
+    """What is asked for, what it is where there is no file; whether it writes, and whether that frees pages."""
+
+    work: Work[T]
+    otherwise: T | None
+    answer: asyncio.Future[T]
+    writes: bool
+    frees: bool
+
+
+class ShardFile:
+    """A file, which is made where there is none. `busy_seconds` is how long it waits for other processes."""
+
+    def __init__(self, path: Path, busy_seconds: float) -> None:
+        self._path = path
+        self._busy_seconds = busy_seconds
+        self._waiting = SimpleQueue[_Call[Any] | None]()
+        self._opened: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        """The file that was opened last, as the system knows it."""
+        self._thread = threading.Thread(target=self._serve, name=f"archive {path.name}", daemon=True)
+        self._thread.start()
+
+    async def read(self, work: Work[T], otherwise: T) -> T:
+        """What `work` finds, and `otherwise` where the folder has no such file. Raises ArchiveUnavailable."""
+        return await self._ask(work, otherwise, writes=False, frees=False)
+
+    async def write(self, work: Work[T], *, frees: bool = False) -> T:
+        """What `work` returns, once it is on the disk. Raises ArchiveUnavailable."""
+        return await self._ask(work, None, writes=True, frees=frees)
+
+    async def close(self) -> None:
+        """Carry out what waits, and end the thread."""
+        self._waiting.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    async def _ask(self, work: Work[T], otherwise: T | None, *, writes: bool, frees: bool) -> T:
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.put(_Call(work, otherwise, answer, writes, frees))
+        return await answer
+
+    # --- the thread ------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while batch := self._batch():
+            # who has given up while it waited is passed over
+            asked = [call for call in batch if call and not call.answer.cancelled()]
+            for call in asked:
+                if not call.writes:
+                    self._carry_out([call])
+            if writes := [call for call in asked if call.writes]:
+                self._carry_out(writes)
+            if batch[-1] is None:
+                break
+        self._forget()
+
+    def _batch(self) -> list[_Call[Any] | None]:
+        """What waits, at least one call; None at its end means that there is no more to come."""
+        batch = [self._waiting.get()]
+        try:
+            while len(batch) < BATCH and batch[-1] is not None:
+                batch.append(self._waiting.get_nowait())
+        except Empty:
+            pass
+        return batch
+
+    def _carry_out(self, calls: list[_Call[Any]]) -> None:
+        """Answer some calls: one that reads, or all that write, which happen together or not at all."""
+        try:
+            self._find_again()
+            results = self._written(self._file(), calls) if calls[0].writes else [self._read(calls[0])]
+        except Exception as error:  # whoever asked gets it; it must not end the thread
+            self._forget()  # what comes next opens the file anew
+            results = [_told(error, self._path)] * len(calls)
+        calls[0].answer.get_loop().call_soon_threadsafe(_answer, calls, results)
+
+    def _read(self, call: _Call[Any]) -> Any:
+        if self._opened is None and self._path.parent.is_dir() and not self._path.exists():
+            return call.otherwise
+        return call.work(self._file())
+
+    def _written(self, file: sqlite3.Connection, calls: list[_Call[Any]]) -> list[Any]:
+        file.execute("BEGIN IMMEDIATE")
+        results = [call.work(file) for call in calls]
+        file.execute("COMMIT")
+        if any(call.frees for call in calls):
+            file.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")  # `execute` would free one page
+        return results
+
+    def _find_again(self) -> None:
+        """Make sure that the file which was opened is still the one that others find. SQLite goes on with one that was
+        removed, and what is written there is lost. Raises ArchiveRefused.
+        """
+        if self._identity is None:
+            return
+        try:
+            found = _identity_of(self._path)
+        except FileNotFoundError as error:
+            told = (
+                f"{self._path} was removed while it was in use; put it back, or restart the service to begin a new one"
+            )
+            raise ArchiveRefused(told) from error
+        if found != self._identity:
+            self._forget()
+
+    def _file(self) -> sqlite3.Connection:
+        if self._opened is None:
+            self._opened = _opened(self._path, self._busy_seconds)
+            self._identity = _identity_of(self._path)
+        return self._opened
+
+    def _forget(self) -> None:
+        """Close the file, which undoes what was not committed."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+def _answer(calls: Sequence[_Call[Any]], results: Sequence[Any]) -> None:
+    """Answer calls on their loop, of which one wakes it for all; an error that is a result is raised."""
+    for call, result in zip(calls, results, strict=True):
+        if call.answer.cancelled():
+            continue
+        if isinstance(result, Exception):
+            call.answer.set_exception(result)
+        else:
+            call.answer.set_result(result)
+
+
+def _opened(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    """The file, made where it isn't there, for its owner alone. Raises sqlite3.Error, OSError and NewerFormat."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with closing(_Descriptor(path.with_name(LOCK))) as lock:
+        fcntl.flock(lock.number, fcntl.LOCK_EX)
+        _Descriptor(path).close()  # SQLite would make it readable by others; what lies beside it has its mode
+        file = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=True)
+        try:
+            (version,) = file.execute("PRAGMA user_version").fetchone()
+            if version > FORMAT:
+                raise NewerFormat(version)
+            file.executescript(_OPENED if version else _OPENED + _MADE)
+        except BaseException:
+            file.close()
+            raise
+    return file
+
+
+def _identity_of(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+class _Descriptor:
+    """A file that is open, made for its owner alone where it isn't there."""
+
+    def __init__(self, path: Path) -> None:
+        self.number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def close(self) -> None:
+        os.close(self.number)
+
+
+def _told(error: Exception, path: Path) -> Exception:
+    """What an error means to whoever asked."""
+    if isinstance(error, StoreError):
+        return error
+    code = (
+        error.sqlite_errorcode & 0xFF
+        if isinstance(error, sqlite3.Error) and hasattr(error, "sqlite_errorcode")
+        else None
+    )
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or code == sqlite3.SQLITE_FULL:
+        return _caused(ArchiveRefused(f"the disk of {path.parent} is full; make room on it"), error)
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return _caused(ArchiveRefused(f"{path} is damaged, or is no archive; restore it, or move it away"), error)
+    if code == sqlite3.SQLITE_BUSY:
+        return _caused(ArchiveUnavailable(f"other processes use {path} all the time"), error)
+    if isinstance(error, OSError | sqlite3.Error):
+        return _caused(ArchiveRefused(f"{path} can't be used ({error}); see whose it is, and to its disk"), error)
+    return error
+
+
+def _caused(told: Exception, cause: Exception) -> Exception:
+    told.__cause__ = cause
+    return told
+
 
 SHARDED = "v1/"
 OTHER = "other"

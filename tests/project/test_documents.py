@@ -17,10 +17,9 @@ from service.api.tools.callee import Callee, Hosted, HostedKind
 from service.harmony.header import Header
 from service.responses.output.actions import ShellCallEmitter, ToolSearchCallEmitter
 from service.responses.output.emitter import Emitter
-from service.responses.output.emitters import Making, emitter_for
+from service.responses.output.emitters import Making, emitter_for, hosted_emitter
 from service.responses.output.hosted import ApprovalRequestEmitter, listing_events
 from service.responses.output.rules import Listed, Rules
-from service.responses.output.trained import hosted_emitter
 from service.settings.sources import CLIENTS, SECRETS, file_variable, is_service_link
 from store.turn import MOVES
 from tests.project.test_architecture import files

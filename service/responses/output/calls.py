@@ -1,5 +1,15 @@
-"""Calls of the caller's own tools as items: functions, which take JSON, and custom tools, which take text."""
+"""Calls of the caller's own tools as items: functions, which take JSON, and custom tools, which take text.
 
+`unwrap` reads the input of a custom tool out of the JSON object that it was asked for in, `{"input": "…"}`, piece by
+piece.
+
+gpt-oss knows functions alone, so a custom tool whose input is any text is declared to it as a function with one string.
+What isn't such an object goes through as it is, and so does what is no JSON inside of the string: line breaks, quotes
+and backslashes that should have been escaped. Nothing that may be part of the input is ever lost. Time is linear in the
+text.
+"""
+
+import re
 from collections.abc import Sequence
 
 from msgspec import UNSET
@@ -9,8 +19,112 @@ from service.api.events import Event
 from service.api.response import CustomToolCall, FunctionCall, Item, ItemStatus, Logprob
 from service.api.tools.callee import Callee
 from service.responses.output.emitter import Emitter
-from service.responses.output.unwrap import Unwrapper
 from store.turn import StoredMessage
+
+MAX_GAP_CHARS = 64
+"""The most white space in each of the places where JSON may have some; with more it is taken for something else."""
+
+MAX_OPENING_CHARS = 4 * MAX_GAP_CHARS + len('{"input":"')
+"""How much may stand before the input's first character."""
+
+_GAP = rf"[ \t\r\n]{{0,{MAX_GAP_CHARS}}}"
+_OPENING = re.compile(rf'{_GAP}\{{{_GAP}"input"{_GAP}:{_GAP}"')
+_OPENING_STEPS = ("{", '"input"', ":", '"')
+_CLOSING = re.compile(rf'"{_GAP}\}}?{_GAP}')
+_BEGUN_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
+_PLAIN = re.compile(r'[^"\\]+')
+_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
+_SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_REPLACEMENT = "\ufffd"
+
+
+class Unwrapper:
+    """Give it the text as it comes; each time it returns how the input goes on."""
+
+    def __init__(self) -> None:
+        self._waiting = ""
+        """What isn't decided yet."""
+        self._inside: bool | None = None
+        """Whether it stands inside of the string; None as long as that isn't known, False where there is none."""
+        self._high: int | None = None
+        """The first half of a character beyond U+FFFF, as a lone escape."""
+
+    def take(self, text: str) -> str:
+        """Some more text."""
+        text, self._waiting = self._waiting + text, ""
+        if self._inside is None:
+            opening = _OPENING.match(text)
+            if opening is None and len(text) <= MAX_OPENING_CHARS and _may_open(text):
+                self._waiting = text
+                return ""
+            self._inside = opening is not None
+            text = text[opening.end() :] if opening else text
+        return self._decoded(text) if self._inside else text
+
+    def rest(self) -> str:
+        """The text has ended: what of it still waits, unless it is the closing mark."""
+        text, self._waiting = self._waiting, ""
+        if self._inside and _CLOSING.fullmatch(text):
+            text = ""
+        return self._whole(text)
+
+    def _decoded(self, text: str) -> str:
+        out: list[str] = []
+        place = 0
+        while place < len(text):
+            found = _PLAIN.match(text, place) or _ESCAPE.match(text, place)
+            if found is not None:
+                out.append(self._piece(found))
+                place = found.end()
+            elif self._undecided(text, place):
+                self._waiting = text[place:]
+                break
+            else:
+                out.append(self._whole(text[place]))
+                place += 1
+        return "".join(out)
+
+    def _piece(self, found: re.Match[str]) -> str:
+        """What a stretch of plain text, or an escape, says."""
+        if found.re is _PLAIN:
+            return self._whole(found[0])
+        if found[2] is not None:
+            return self._whole(_SHORT.get(found[2], found[2]))
+        code = int(found[1], 16)
+        if 0xDC00 <= code < 0xE000 and self._high is not None:
+            high, self._high = self._high, None
+            return chr(0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00))
+        if 0xD800 <= code < 0xDC00:
+            before = self._whole("")
+            self._high = code
+            return before
+        return self._whole(_REPLACEMENT if 0xDC00 <= code < 0xE000 else chr(code))
+
+    def _whole(self, text: str) -> str:
+        """The text, behind what stands for a half of a character that lacks the other."""
+        if self._high is None:
+            return text
+        self._high = None
+        return _REPLACEMENT + text
+
+    def _undecided(self, text: str, place: int) -> bool:
+        """Whether more text may tell what the quote or the backslash at `place` means."""
+        if text[place] == '"':
+            return _CLOSING.fullmatch(text, place) is not None
+        return _BEGUN_ESCAPE.fullmatch(text, place) is not None
+
+
+def _may_open(text: str) -> bool:
+    """Whether the text is the beginning of an opening."""
+    left = text
+    for step in _OPENING_STEPS:
+        left = left.lstrip(" \t\r\n")
+        if len(left) < len(step):
+            return step.startswith(left)
+        if not left.startswith(step):
+            return False
+        left = left[len(step) :]
+    return True
 
 
 class FunctionCallEmitter(Emitter):

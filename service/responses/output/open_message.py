@@ -2,6 +2,9 @@
 
 An engine's prefix cache knows the tokens that it sampled, so keeping them is what makes a conversation cheap to go on
 with. History never has a `<|return|>`, nor a call that nobody can answer.
+
+Texts of `stop` end an answer before them: what may be the beginning of one waits until that is known. Only what the
+caller sees is looked at, so a stop never falls into a thought, and never depends on tokens' bounds.
 """
 
 from collections.abc import Generator, Sequence

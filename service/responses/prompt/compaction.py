@@ -8,6 +8,12 @@ The newest input is what was said since the model spoke last. A tool's output is
 call from the thoughts right before it. Of what is older, the user's words stay as they are, but for the oldest where
 there is no room for all, and a summary stands for the rest; so there is something to compact where the model has
 spoken since the last compaction.
+
+The instruction to the model is a developer message at the end of the prompt, which no later prompt has:
+
+    conversation · instruction ─▶ one answer, the summary ─▶ compaction item, sealed with the user's words in it
+
+output/compaction.py says how later prompts show a compaction.
 """
 
 from collections.abc import Sequence

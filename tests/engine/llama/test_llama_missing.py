@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.llama.answer import MAX_MISSING, LlamaAnswer, missing_ids
+from service.engine.llama.servers import MAX_MISSING, LlamaAnswer, missing_ids
 from service.engine.port import EngineError
 from service.harmony.tokens import byte_table, encode
 from tests.support.llama.wire import event, stop_event

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from service.engine.llama import wire
-from service.engine.llama.answer import LlamaAnswer
-from service.engine.llama.servers import Llama
+from service.engine.llama.servers import Llama, LlamaAnswer
 from service.engine.port import (
     LEAST_LOGPROB,
     Chunk,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.responses.output.unwrap import MAX_OPENING_CHARS, Unwrapper
+from service.responses.output.calls import MAX_OPENING_CHARS, Unwrapper
 
 hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 odd = st.sampled_from(

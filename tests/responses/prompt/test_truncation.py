@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from service.errors import InvalidRequest
 from service.harmony.render import message
 from service.harmony.tokens import decode
-from service.responses.prompt.build import Prompt
-from service.responses.prompt.truncate import ANSWER_RESERVE_TOKENS, RESERVE_SHARE, reserve, shortened
+from service.responses.prompt.build import ANSWER_RESERVE_TOKENS, RESERVE_SHARE, Prompt, reserve, shortened
 from store.turn import StoredMessage
 from tests.support.responses.requests import IDENTITY, Json, prompt
 

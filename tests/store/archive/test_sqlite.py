@@ -13,7 +13,7 @@ import pytest
 
 from store.archive.archive import Archive
 from store.archive.port import Bounds
-from store.archive.shard_file import BATCH, FORMAT, PAGE_BYTES, ShardFile
+from store.archive.sqlite import BATCH, FORMAT, PAGE_BYTES, ShardFile
 from store.errors import ArchiveRefused, ArchiveUnavailable, NewerFormat
 from tests.support.archive.opened import Place, opened
 from tests.support.store.disks import MIB, fill, small_disk

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.errors import ParentNotFound
-from store.history.cache import TurnCache
 from store.history.history import ConversationHistoryStore
+from store.history.read import TurnCache
 from store.redis.connection import connect
 from store.turn import Messages, StoredMessage
 from tests.support.store.sample import TENANT, grow, said

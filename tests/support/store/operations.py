@@ -12,9 +12,8 @@ from store.history.containers import Containers
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import Keyed, KeyedRequests
-from store.history.tree_jobs import under_way
 from store.history.tree_listing import TreeListing
-from store.history.tree_turns import shown_of, turns_of
+from store.history.tree_turns import shown_of, turns_of, under_way
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Job, Lease, Steer

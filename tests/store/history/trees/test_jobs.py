@@ -3,7 +3,7 @@
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
-from store.history.tree_jobs import under_way
+from store.history.tree_turns import under_way
 from store.jobs.jobs import Jobs
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT, grow
