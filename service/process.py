@@ -1,4 +1,4 @@
-"""What every process that serves or works has: opened from the settings, started, closed."""
+"""Opening, starting and closing all that a process needs which serves or works, from the settings."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What every request needs, as it is handed out."""
+"""The service as a request gets it: its parts, and on whose behalf the request is made."""
 
 import asyncio
 from collections.abc import Callable, Sequence
