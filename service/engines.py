@@ -11,7 +11,7 @@ from service.logs import event
 from service.markup.speech import AUTO, SERVER
 from service.responses.service import Service
 from service.settings.core import ENGINE_URLS
-from service.settings.engines import DEMO, Listed, ListedEngine
+from service.settings.engines import DEMO, EngineEntry, ListedEngine
 from service.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _member(settings: Settings, engine: ListedEngine, known: Member | None) -> M
 
 def _only_engine(settings: Settings) -> ListedEngine:
     """The engine of servers that ENGINE names, as a file would have it."""
-    listed = Listed(settings.model, settings.engine, context_tokens=settings.context_tokens)
+    listed = EngineEntry(settings.model, settings.engine, context_tokens=settings.context_tokens)
     return ListedEngine(listed, settings.engine_urls, settings.engine_api_key)
 
 

@@ -94,7 +94,7 @@ current: ContextVar[Span] = ContextVar("span", default=UNTRACED)
 """The request, or the attempt at a background response, that is being worked on."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class IngestedSpan(msgspec.Struct, frozen=True):
     """A span that a client has told of, as this service passes it on: the ids that it gave it, times in nanoseconds of
     unix time, facts, what was written if that is wanted, and the kind of its error, if it has one.
     """
@@ -125,7 +125,7 @@ class Tracer:
         """The span of an attempt that began so many seconds ago, linked to where its response was submitted."""
         return UNTRACED
 
-    def take(self, tenant: str, told: Sequence[Told]) -> int:
+    def take(self, tenant: str, told: Sequence[IngestedSpan]) -> int:
         """Pass on what a tenant's client has told; how many of these are passed on, as far as traces are sampled."""
         return 0
 

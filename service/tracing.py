@@ -50,7 +50,7 @@ from opentelemetry.util.re import parse_env_headers
 from opentelemetry.util.types import AttributeValue
 
 from service.logs import event
-from service.spans import SCOPE, Fact, Headers, Kind, Span, Told, Tracer
+from service.spans import SCOPE, Fact, Headers, IngestedSpan, Kind, Span, Tracer
 
 ELLIPSIS = "…"
 
@@ -304,7 +304,7 @@ class OtelTracer(Tracer):
     def _kept(self, span: OtelSpan) -> Span:
         return Kept(self._sdk, span, self._bounds.text_bytes)
 
-    def take(self, tenant: str, told: Sequence[Told]) -> int:
+    def take(self, tenant: str, told: Sequence[IngestedSpan]) -> int:
         """See Tracer."""
         taken = 0
         for each in told:
@@ -313,7 +313,7 @@ class OtelTracer(Tracer):
                 taken += 1
         return taken
 
-    def _readable(self, tenant: str, told: Told) -> ReadableSpan:
+    def _readable(self, tenant: str, told: IngestedSpan) -> ReadableSpan:
         """What a client has told, as the SDK has its own."""
         trace = trace_id(tenant, told.trace)
         shown = {name: shortened(text, self._bounds.text_bytes) for name, text in told.shown.items()}

@@ -45,7 +45,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         return blake2b(call, digest_size=16).hexdigest()
 
     @property
-    def place(self) -> ids.Place | None:
+    def place(self) -> ids.ItemIndex | None:
         """Which response asked for it, and where; None for an id that isn't of this service."""
         place = ids.place_of(self.id)
         return None if place is None or place.own_input else place

@@ -45,7 +45,7 @@ _FIRST_INPUT = 0x8000
 _ITEM = re.compile(r"([a-z]+_)([0-9a-f]{48})([0-9a-f]{4})")
 
 
-class Place(NamedTuple):
+class ItemIndex(NamedTuple):
     """Where an item stands: at `place` of a response's own input, or of its output."""
 
     response_id: str
@@ -78,14 +78,14 @@ def call_id(response_id: str, index: int) -> str:
     return f"call_{response_id[5:]}{index:04x}"
 
 
-def place_of(item_id: str) -> Place | None:
+def place_of(item_id: str) -> ItemIndex | None:
     """Where the item is to be found, or None for an id that we didn't make."""
     match = _ITEM.fullmatch(item_id)
     if match is None or match[1] not in _PREFIXES.values():
         return None
     place = int(match[3], 16)
     own_input = place >= _FIRST_INPUT
-    return Place(f"resp_{match[2]}", own_input, place - _FIRST_INPUT if own_input else place)
+    return ItemIndex(f"resp_{match[2]}", own_input, place - _FIRST_INPUT if own_input else place)
 
 
 def response_of(item_id: str) -> str | None:

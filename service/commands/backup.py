@@ -26,7 +26,7 @@ from rich.progress import Progress as Bar
 from service.build import this_build
 from service.commands.doctor import server_url
 from service.settings.settings import Settings
-from store.backup.backup import Asked, Backup, Written
+from store.backup.backup import Backup, BackupScope, Written
 from store.backup.records import End
 from store.backup.restore import Checked, Done, check
 from store.redis.connection import connect
@@ -40,7 +40,7 @@ E = TypeVar("E")
 
 
 def back_up(
-    settings: Settings, path: Path, asked: Asked, *, resume: bool, turns_per_second: float, progress: Console
+    settings: Settings, path: Path, asked: BackupScope, *, resume: bool, turns_per_second: float, progress: Console
 ) -> End:
     """Back up the settings' Redis; a bar on `progress` where that is a terminal.
 

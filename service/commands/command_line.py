@@ -375,13 +375,13 @@ def backup(
     """
     settings = _load(redis_url=redis_url, data_dir=data_dir)
     from service.commands import backup as saving
-    from store.backup.backup import Asked
+    from store.backup.backup import BackupScope
 
     be_interruptible()
     progress, status = Console(stderr=True), saving.EXIT_WHOLE
     try:
         if not verify:
-            asked = Asked(tenant, tree, secret if secret is not None else not (tenant or tree))
+            asked = BackupScope(tenant, tree, secret if secret is not None else not (tenant or tree))
             end = saving.back_up(
                 settings, file, asked, resume=resume, turns_per_second=turns_per_second, progress=progress
             )

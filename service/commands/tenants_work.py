@@ -10,11 +10,11 @@ import msgspec
 
 from service.settings.settings import Settings
 from service.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, Wanted, page_of_entries
-from service.tenants.directory import Directory, Listed, Wish
+from service.tenants.directory import Directory, RecordPage, Wish
 from service.tenants.limits import Limit
 from service.tenants.models import ALL
 from service.tenants.records import Account, Key, Project
-from service.tenants.usage import DAY_HOURS, Asked, usage_of
+from service.tenants.usage import DAY_HOURS, UsageScope, usage_of
 from store.history.history import ConversationHistoryStore
 from store.registry.spending import HOUR_SECONDS, Spending
 
@@ -128,7 +128,7 @@ async def usage(spending: Spending, project: str | None, by: Sequence[str], days
     end = int(time()) // HOUR_SECONDS + 1
     first = max(0, (end - 1) // DAY_HOURS - days + 1) * DAY_HOURS
     tenants = frozenset([project] if project else ())
-    asked = Asked(first=first, end=end, width=end, most=1, tenants=tenants, by=tuple(BY[name] for name in by))
+    asked = UsageScope(first=first, end=end, width=end, most=1, tenants=tenants, by=tuple(BY[name] for name in by))
     (bucket,) = (await usage_of(spending, asked)).buckets
     return [
         {name: getattr(spender, BY[name]) or None for name in by} | sums._asdict()
@@ -153,7 +153,7 @@ def _shown(name: str, value: object) -> str:
     return str(value)
 
 
-async def _all(page: Callable[[str | None], Awaitable[Listed[Any]]]) -> list[Any]:
+async def _all(page: Callable[[str | None], Awaitable[RecordPage[Any]]]) -> list[Any]:
     """All of a list; the settings bound how much that is."""
     found: list[Any] = []
     after, more = None, True

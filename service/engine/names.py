@@ -23,7 +23,7 @@ MAX_ADDRESSES = 64
 PORTS = {"http": 80, "https": 443}
 
 
-class Place(msgspec.Struct, frozen=True):
+class ServerAddress(msgspec.Struct, frozen=True):
     """Where a server is: the URL by which it is asked, and the one that was listed.
 
     `host` is what it is told to be asked for, and `certified` the name that its certificate has to have; empty is what
@@ -41,12 +41,12 @@ class Names:
 
     def __init__(self, look_up: LookUp = system_look_up) -> None:
         self._look_up = look_up
-        self._known: dict[str, tuple[Place, ...]] = {}
+        self._known: dict[str, tuple[ServerAddress, ...]] = {}
         self._looking: dict[str, asyncio.Task[list[str]]] = {}
         """Look-ups under way, one of a name at most, as none can be stopped."""
         self._failed: set[str] = set()
 
-    async def places(self, urls: Iterable[str], seconds: float) -> list[Place]:
+    async def places(self, urls: Iterable[str], seconds: float) -> list[ServerAddress]:
         """Where the servers of these URLs are. What hasn't been looked up in so many seconds is as it was before."""
         listed = list(urls)
         found = await asyncio.gather(*(self._found(url, seconds) for url in listed))
@@ -59,9 +59,9 @@ class Names:
             task.cancel()
         await asyncio.gather(*self._looking.values(), return_exceptions=True)
 
-    async def _found(self, url: str, seconds: float) -> tuple[Place, ...]:
+    async def _found(self, url: str, seconds: float) -> tuple[ServerAddress, ...]:
         if not is_name(url):
-            return (Place(url, url),)
+            return (ServerAddress(url, url),)
         parts = urlsplit(url.removeprefix(BY_NAME))
         port = parts.port or PORTS[parts.scheme]
         task = self._looking.get(url)
@@ -82,11 +82,11 @@ class Names:
             event(logger, logging.WARNING, "a name has too many addresses", url=url, addresses=len(addresses))
         certified = (parts.hostname or "") if parts.scheme == "https" else ""
         return tuple(
-            Place(f"{parts.scheme}://{_bracketed(address)}:{port}{parts.path}", url, parts.netloc, certified)
+            ServerAddress(f"{parts.scheme}://{_bracketed(address)}:{port}{parts.path}", url, parts.netloc, certified)
             for address in addresses[:MAX_ADDRESSES]
         )
 
-    def _none(self, url: str, reason: str) -> tuple[Place, ...]:
+    def _none(self, url: str, reason: str) -> tuple[ServerAddress, ...]:
         """What was known, as nothing else is; said once."""
         known = self._known.get(url, ())
         if url not in self._failed:

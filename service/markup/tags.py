@@ -34,7 +34,7 @@ class Callable(msgspec.Struct, frozen=True):
     content: str | None = None
 
 
-class Asked(msgspec.Struct, frozen=True):
+class TurnConstraint(msgspec.Struct, frozen=True):
     """What is asked of a model: which tools it may call, whether it has to, whether several times, and the format of
     its answer (grammar/tags.py), None for any text.
     """
@@ -122,11 +122,11 @@ FORMS: Mapping[str, Form] = {
 
 
 @lru_cache(maxsize=TAGS_CACHED)
-def _made(markup: str, marks: tuple[tuple[str, int], ...], asked: Asked, part: Part) -> str | None:
+def _made(markup: str, marks: tuple[tuple[str, int], ...], asked: TurnConstraint, part: Part) -> str | None:
     return _Writer(markup, dict(marks)).tag(asked, part)
 
 
-def tag(markup: str, *, marks: Mapping[str, int], asked: Asked, part: Part) -> str | None:
+def tag(markup: str, *, marks: Mapping[str, int], asked: TurnConstraint, part: Part) -> str | None:
     """The structural tag of what is asked, where a generation goes on in a part of the answer; None where nothing is.
 
     `marks` are as `make` has them. Behind a call, another one may follow, or the end. Raises LookupError for tools of a
@@ -144,7 +144,7 @@ class _Writer:
         known = {*self._markup.spellings, *ENDS}
         self._marks = {spelling: id for spelling, id in marks.items() if spelling in known}
 
-    def tag(self, asked: Asked, part: Part) -> str | None:
+    def tag(self, asked: TurnConstraint, part: Part) -> str | None:
         """See `tag`."""
         strict = any(tool.content is not None for tool in asked.tools)
         if not (asked.required or strict or asked.answer is not None) or part is Part.CALL:
@@ -177,7 +177,7 @@ class _Writer:
             return ended
         return [_optional(_sequence(*self._spelled(markup.think), *ended))]
 
-    def _calls(self, asked: Asked) -> Format:
+    def _calls(self, asked: TurnConstraint) -> Format:
         """One call or several, with what stands around all of them."""
         form = FORMS[self._name]
         several = asked.parallel

@@ -17,7 +17,7 @@ from store.history.conversations import Conversations
 from store.turn import Turn
 
 
-class Joining:
+class ConversationHold:
     """A conversation that is held for one turn."""
 
     def __init__(self, conversations: Conversations, loans: Loans, tenant: str, id: str) -> None:
@@ -84,12 +84,12 @@ class Joining:
 
 
 @asynccontextmanager
-async def joining(service: Service, tenant: str, id: str) -> AsyncGenerator[Joining]:
+async def joining(service: Service, tenant: str, id: str) -> AsyncGenerator[ConversationHold]:
     """Hold a conversation until the end of the block, or until something was added to it.
 
     Raises ConversationHeld, ConversationNotFound, StoreUnavailable.
     """
-    joined = Joining(service.conversations, service.loans, tenant, id)
+    joined = ConversationHold(service.conversations, service.loans, tenant, id)
     hold = partial(joined.hold, service.settings.lease_seconds)
     async with service.loans.on_loan(hold, joined.release) as loan:
         try:

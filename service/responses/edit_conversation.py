@@ -22,7 +22,7 @@ from service.decoding import decode, decode_list, decoder_of
 from service.errors import InvalidRequest, invalid_value, missing
 from service.harmony.calls import history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
-from service.responses.conversation_hold import Joining, joining
+from service.responses.conversation_hold import ConversationHold, joining
 from service.responses.output.rules import Rules
 from service.responses.prompt.build import SHORTENED_TOKENS
 from service.responses.prompt.drafts import Conversion
@@ -118,7 +118,9 @@ async def add_items(
     return items
 
 
-async def omit_item(service: Service, joined: Joining, tenant: str, turns: Sequence[str], item_id: str) -> None:
+async def omit_item(
+    service: Service, joined: ConversationHold, tenant: str, turns: Sequence[str], item_id: str
+) -> None:
     """Have a conversation, whose turns these are, go on without an item that one of them has.
 
     Raises StoreError.
@@ -144,7 +146,7 @@ async def erase_item(service: Service, tenant: str, item_id: str) -> None:
     await service.store.redact(tenant, place.response_id, edit)
 
 
-def _place_of(item_id: str) -> ids.Place:
+def _place_of(item_id: str) -> ids.ItemIndex:
     place = ids.place_of(item_id)
     if place is None:
         raise ValueError(f"{item_id} is no id of an item")

@@ -43,8 +43,8 @@ from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
 from service.markup.prompts import NOTHING, Known
 from service.markup.speech import Speech
-from service.responses.conversation_hold import Joining, joining
-from service.responses.output.rules import Listed, Rules
+from service.responses.conversation_hold import ConversationHold, joining
+from service.responses.output.rules import Rules, ServerTools
 from service.responses.parent import (
     SERVER,
     Parent,
@@ -68,7 +68,7 @@ from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
 from service.tenants.scopes import check_scope
-from service.tools.toolbox import Looked, encode_connections
+from service.tools.toolbox import ToolCatalog, encode_connections
 from store.codec import THREAD_FROM_BYTES
 from store.history.approvals import Use
 from store.turn import Chain, StoredMessage
@@ -100,7 +100,7 @@ class Prepared(msgspec.Struct, frozen=True):
     """Hosted tools that the model isn't told of."""
     items_left_out: tuple[str, ...]
     """The kinds of items of its input that add nothing to the prompt."""
-    joining: Joining | None = None
+    joining: ConversationHold | None = None
     """The conversation that the response is added to, where it is."""
 
 
@@ -185,7 +185,7 @@ def _no_model(service: Service, caller: Caller, name: str) -> ApiError:
 
 async def _continued(
     service: Service, tenant: str, request: CreateRequest, resources: AsyncExitStack, recall: Recall | None
-) -> tuple[Parent, Joining | None]:
+) -> tuple[Parent, ConversationHold | None]:
     """What a request continues, kept as long as its `resources`; and the conversation that it will be added to.
 
     A response that isn't stored reads its conversation, and is not added. Raises StoreError.
@@ -269,16 +269,16 @@ class _Preparation:
         unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
         return Prepared(plan, parent, prompt.items, read.tools.left_out, tuple(dict.fromkeys(unseen)))
 
-    async def _looked(self) -> Looked:
+    async def _looked(self) -> ToolCatalog:
         """What the servers of its tools offer, and where its tools are run. Raises ApiError."""
         toolbox, tools, most = self.service.toolbox, self.request.tools, self.service.limits.tools
         routes = declared_types(tools, toolbox.routes, most)
         if not toolbox.asks and not routes:
-            return Looked()
+            return ToolCatalog()
         declared = declarations(tools, most) if toolbox.asks else ()
         return await toolbox.look(self.caller.tenant, declared, routes)
 
-    async def _read(self, opener: Sealer, looked: Looked) -> tuple[Read, list[StoredMessage]]:
+    async def _read(self, opener: Sealer, looked: ToolCatalog) -> tuple[Read, list[StoredMessage]]:
         """Its items, tools and formats, and the notes of the lists of tools that it is the first to show. Raises
         ApiError, StoreError.
         """
@@ -432,14 +432,14 @@ def _names_container(callee: Callee) -> bool:
 
 
 def _listed_first(
-    looked: Looked, parent: Parent, items: Sequence[InputItem]
-) -> tuple[list[StoredMessage], tuple[Listed, ...]]:
+    looked: ToolCatalog, parent: Parent, items: Sequence[InputItem]
+) -> tuple[list[StoredMessage], tuple[ServerTools, ...]]:
     """Those lists of tools that the conversation has not shown yet, and the notes that it shows them from here on,
     before those of lists that its client has sent back.
     """
     given = {item.lists for item in items if isinstance(item, ForeignItem)}
     new = [
-        (StoredMessage(SERVER, b"", name=f"{label} {mark}"), Listed(label, tools))
+        (StoredMessage(SERVER, b"", name=f"{label} {mark}"), ServerTools(label, tools))
         for label, mark, tools in looked.lists
         if f"{label} {mark}" not in parent.servers
     ]

@@ -24,7 +24,7 @@ from service.backoff import Backoff
 from service.engine.port import Engine, EngineError
 from service.logs import event
 from service.metrics.counters import Metrics, Mode, Pace
-from service.responses.conversation_hold import Joining
+from service.responses.conversation_hold import ConversationHold
 from service.responses.output.emitter import Seal
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.usage import Cached
@@ -89,7 +89,7 @@ class AppendSink:
         *,
         streamed: bool,
         patience: float,
-        joining: Joining | None = None,
+        joining: ConversationHold | None = None,
         tally: Tally | None = None,
     ) -> None:
         """`streamed` is whether the caller learns the response's id even where it fails without output; `patience` for

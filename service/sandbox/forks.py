@@ -23,7 +23,7 @@ START_SECONDS = 60.0
 END_SECONDS = 5.0
 
 
-class Told(msgspec.Struct, frozen=True):
+class ForkReport(msgspec.Struct, frozen=True):
     """What the zygote says: one of these, with the session's number."""
 
     started: bool = False
@@ -153,9 +153,9 @@ class Zygote:
             if not text:
                 self._over()
                 return
-            self._take(msgspec.json.decode(text, type=Told), files)
+            self._take(msgspec.json.decode(text, type=ForkReport), files)
 
-    def _take(self, told: Told, files: list[int]) -> None:
+    def _take(self, told: ForkReport, files: list[int]) -> None:
         if told.started and not self._begun.done():
             self._begun.set_result(told.linked)
         elif told.broken and not self._begun.done():

@@ -76,7 +76,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Count = Annotated[int, Meta(ge=0, le=16_777_216)]
 
 
-class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EngineEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An engine as the file has it. `model` is what its servers call the model, where that isn't `name`; `weights` has
     a number for each of `urls`. Of `connections`, `kv_tokens`, `context_tokens` and `max_output_tokens` 0 is nothing
     said.
@@ -100,7 +100,7 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ListedEngine(msgspec.Struct, frozen=True):
     """An engine of the file that was found right, with the key that its servers ask for."""
 
-    listed: Listed
+    listed: EngineEntry
     urls: tuple[str, ...]
     api_key: SecretStr
 
@@ -156,7 +156,7 @@ def read_engines(path: Path) -> tuple[ListedEngine, ...]:
     return tuple(engines)
 
 
-def _parsed(text: str, places: list[int], *, as_json: bool) -> list[Listed]:
+def _parsed(text: str, places: list[int], *, as_json: bool) -> list[EngineEntry]:
     """The engines as they are written. Raises BadEngines."""
     try:
         found = json.loads(text) if as_json else tomllib.loads(text)
@@ -170,7 +170,7 @@ def _parsed(text: str, places: list[int], *, as_json: bool) -> list[Listed]:
     if len(cast(list[object], tables)) > MAX_ENGINES:
         raise BadEngines(f"has {len(cast(list[object], tables))} engines, at most {MAX_ENGINES} are possible")
     try:
-        return msgspec.convert(found, dict[str, list[Listed]])["engines"]
+        return msgspec.convert(found, dict[str, list[EngineEntry]])["engines"]
     except msgspec.ValidationError as error:
         reason = str(error).replace("$[...]", "$.engines", 1)
         at = _AT.search(reason)
@@ -207,7 +207,7 @@ def _place(text: str, places: list[int], number: int, field: str) -> str:
     return f"line {text.count(chr(10), 0, offset) + 1}"
 
 
-def _check_names(each: Listed, names: dict[str, str]) -> None:
+def _check_names(each: EngineEntry, names: dict[str, str]) -> None:
     """Note the names of an engine, of which nobody else may have one. Raises _Wrong."""
     for field, name in (("name", each.name), *(("aliases", alias) for alias in each.aliases)):
         if not _NAME.fullmatch(name):
@@ -217,7 +217,7 @@ def _check_names(each: Listed, names: dict[str, str]) -> None:
         names[name] = each.name
 
 
-def _checked(each: Listed) -> ListedEngine:
+def _checked(each: EngineEntry) -> ListedEngine:
     """Raises _Wrong."""
     if each.kind not in KINDS:
         raise _Wrong("kind", f"there is no kind {each.kind[:60]!r} of engine; it is one of {', '.join(KINDS)}")
@@ -241,7 +241,7 @@ def _checked(each: Listed) -> ListedEngine:
     return ListedEngine(each, urls, SecretStr(_api_key(each)))
 
 
-def _urls(each: Listed) -> tuple[str, ...]:
+def _urls(each: EngineEntry) -> tuple[str, ...]:
     """Where its servers are. Raises _Wrong."""
     if each.kind == DEMO:
         return ()
@@ -257,7 +257,7 @@ def _urls(each: Listed) -> tuple[str, ...]:
     return urls
 
 
-def _api_key(each: Listed) -> str:
+def _api_key(each: EngineEntry) -> str:
     """The key of its servers, empty where none is named. Raises _Wrong, which shows no key."""
     if each.api_key_env and each.api_key_file:
         raise _Wrong("api_key_file", "give api_key_env or api_key_file, one of the two")

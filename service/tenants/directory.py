@@ -33,7 +33,7 @@ from service.tenants.records import (
 )
 from service.tenants.values import ADMIN_PREFIX, PREFIX, digest_of, new_value, redacted
 from store.errors import RegistryFull
-from store.registry.registry import MOST_A_PAGE, Change, Place, Registry, repeated
+from store.registry.registry import MOST_A_PAGE, Change, RecordKey, Registry, repeated
 
 T = TypeVar("T", Project, Account, Key)
 
@@ -58,7 +58,7 @@ class Most(NamedTuple):
     keys: int = MAX_PROJECT_KEYS
 
 
-class Listed(NamedTuple, Generic[T]):
+class RecordPage(NamedTuple, Generic[T]):
     """A page of a list; whether there are more behind it, and where the next page goes on."""
 
     records: list[T]
@@ -127,13 +127,13 @@ class Directory:
         """A new project. Raises ApiError where there are as many as there may be, StoreError."""
         id = f"{PROJECT_PREFIX}{secrets.token_hex(ID_BYTES)}"
         project = Project(id=id, name=name, created_at=int(self._clock()), weight=weight)
-        place = Place(PROJECTS, project.id, self._most.projects)
+        place = RecordKey(PROJECTS, project.id, self._most.projects)
         wished = {"name": name} if weight is None else {"name": name, "weight": weight}
         happened = AuditEvent("project.created", project.id, project, wished)
         await self._change(actor, happened, put(project), place)
         return project
 
-    async def projects(self, *, after: str | None, limit: int, archived: bool) -> Listed[Project]:
+    async def projects(self, *, after: str | None, limit: int, archived: bool) -> RecordPage[Project]:
         """Projects, with those that are `archived` or without: those of the settings by their names, then all others in
         the order in which they were made. Raises ApiError.
         """
@@ -145,11 +145,11 @@ class Directory:
         begins = 0 if after is None else names.index(after) + 1 if after in names else len(names)
         static = [static_project(each) for each in names[begins : begins + limit + 1]]
         if len(static) > limit:
-            return Listed(static[:limit], True, static[limit - 1].id)
+            return RecordPage(static[:limit], True, static[limit - 1].id)
         behind = None if after in names else after
         made = await self._page(PROJECTS, Project, project_place, behind, limit - len(static), wanted)
         last = made.last or (static[-1].id if static else after)
-        return Listed([*static, *made.records], made.more, last)
+        return RecordPage([*static, *made.records], made.more, last)
 
     @property
     def _static(self) -> list[str]:
@@ -267,7 +267,7 @@ class Directory:
                 created_at=int(self._clock()),
             )
             events = [AuditEvent("service_account.created", account.id, project, {"role": "member"})]
-            changes, places = [put(account)], [Place(project.accounts, account.id, self._most.accounts)]
+            changes, places = [put(account)], [RecordKey(project.accounts, account.id, self._most.accounts)]
             made = None
             if wish is not None:
                 made = self._new_key(wish, PREFIX, project=project_id, account=account.id)
@@ -279,7 +279,7 @@ class Directory:
 
         return await repeated(create)
 
-    async def accounts(self, project_id: str, *, after: str | None, limit: int) -> Listed[Account]:
+    async def accounts(self, project_id: str, *, after: str | None, limit: int) -> RecordPage[Account]:
         """The service accounts of a project. Raises ApiError."""
         project = await self.project(project_id)
         return await self._page(project.accounts, Account, account_place, after, limit)
@@ -311,7 +311,7 @@ class Directory:
             await self._drop_keys(actor, project, account)
             happened = AuditEvent("service_account.deleted", id, project)
             gone = Change(account.place, msgspec.json.encode(account), b"")
-            await self._change(actor, happened, gone, Place(project.accounts, id, 0), tell=project_id)
+            await self._change(actor, happened, gone, RecordKey(project.accounts, id, 0), tell=project_id)
             return project, account
 
         project, account = await repeated(delete)
@@ -336,7 +336,7 @@ class Directory:
 
         return await repeated(create)
 
-    async def keys(self, project_id: str, *, after: str | None, limit: int) -> Listed[Key]:
+    async def keys(self, project_id: str, *, after: str | None, limit: int) -> RecordPage[Key]:
         """The keys of a project. Raises ApiError."""
         project = await self.project(project_id)
         return await self._page(project.keys, Key, place_of_key, after, limit)
@@ -398,11 +398,11 @@ class Directory:
     async def create_admin_key(self, actor: Actor, wish: Wish) -> Made:
         """A new key of an administrator. Raises ApiError."""
         made = self._new_key(wish, ADMIN_PREFIX)
-        place = Place(ADMIN_KEYS, made.key.id, self._most.projects)
+        place = RecordKey(ADMIN_KEYS, made.key.id, self._most.projects)
         await self._change(actor, AuditEvent("api_key.created", made.key.id), put(made.key), place)
         return made
 
-    async def admin_keys(self, *, after: str | None, limit: int, ascending: bool) -> Listed[Key]:
+    async def admin_keys(self, *, after: str | None, limit: int, ascending: bool) -> RecordPage[Key]:
         """The keys of administrators. Raises ApiError."""
         return await self._page(ADMIN_KEYS, Key, place_of_key, after, limit, ascending=ascending)
 
@@ -440,7 +440,7 @@ class Directory:
 
     async def _drop_key(self, actor: Actor, project: Project | None, key: Key) -> None:
         names = (ADMIN_KEYS,) if project is None else (project.keys, f"keys/{key.account}")
-        places = [Place(name, key.id, 0) for name in names]
+        places = [RecordKey(name, key.id, 0) for name in names]
         gone = Change(key.place, msgspec.json.encode(key), b"")
         happened = AuditEvent("api_key.deleted", key.id, project)
         await self._change(actor, happened, gone, *places, tell=key.project or ADMIN)
@@ -456,11 +456,13 @@ class Directory:
         (record,) = await self.registry.read(place)
         return decoded(record, kind)
 
-    def _places(self, project: Project, account: Account, key: Key) -> list[Place]:
+    def _places(self, project: Project, account: Account, key: Key) -> list[RecordKey]:
         """The lists that a new key is added to."""
-        return [Place(name, key.id, self._most.keys) for name in (project.keys, account.keys)]
+        return [RecordKey(name, key.id, self._most.keys) for name in (project.keys, account.keys)]
 
-    async def _change(self, actor: Actor, happened: AuditEvent, change: Change, *places: Place, tell: str = "") -> None:
+    async def _change(
+        self, actor: Actor, happened: AuditEvent, change: Change, *places: RecordKey, tell: str = ""
+    ) -> None:
         """Change a record and lists."""
         await self._change_all(actor, [happened], [change], places, tell=tell)
 
@@ -469,7 +471,7 @@ class Directory:
         actor: Actor,
         happened: Sequence[AuditEvent],
         changes: Sequence[Change],
-        places: Sequence[Place],
+        places: Sequence[RecordKey],
         *,
         tell: str = "",
     ) -> None:
@@ -492,7 +494,7 @@ class Directory:
         wanted: Callable[[T], bool] = lambda record: True,
         *,
         ascending: bool = True,
-    ) -> Listed[T]:
+    ) -> RecordPage[T]:
         """A page of the list with this name. Raises ApiError for an `after` that isn't in it."""
         found: list[T] = []
         last, passed_over, size = after, 0, min(limit + 1, MOST_A_PAGE)
@@ -503,13 +505,13 @@ class Directory:
             for id, record in zip(ids, await self._records(ids, kind, place), strict=True):
                 if record is not None and wanted(record):
                     if len(found) == limit:
-                        return Listed(found, True, last)
+                        return RecordPage(found, True, last)
                     found.append(record)
                 last = id
             passed_over += len(ids)
             if len(ids) < size:
-                return Listed(found, False, last)
-        return Listed(found, True, last)
+                return RecordPage(found, False, last)
+        return RecordPage(found, True, last)
 
     async def _records(self, ids: Sequence[str], kind: type[T], place: Callable[[str], str]) -> Sequence[T | None]:
         records = await self.registry.read(*map(place, ids)) if ids else ()

@@ -20,7 +20,7 @@ MOST_RESULTS = 2_000
 NOBODY = Spender("", "", "")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class UsageScope(msgspec.Struct, frozen=True):
     """Which usage somebody asks for: hours since 1970, the last one not included, in at most `most` buckets of `width`
     hours; only of these tenants, keys and models, unless they are empty; kept apart `by` fields of a Spender.
     """
@@ -62,7 +62,7 @@ class Usage(NamedTuple):
     goes_on: int | None
 
 
-async def usage_of(spending: Spending, asked: Asked, most_results: int = MOST_RESULTS) -> Usage:
+async def usage_of(spending: Spending, asked: UsageScope, most_results: int = MOST_RESULTS) -> Usage:
     """What is asked for, or the first part of it. Raises StoreUnavailable."""
     buckets = _buckets(asked)
     for shard in range(spending.shards):
@@ -76,7 +76,7 @@ async def usage_of(spending: Spending, asked: Asked, most_results: int = MOST_RE
     return Usage(buckets, end if end < asked.end else None)
 
 
-def _buckets(asked: Asked) -> list[Bucket]:
+def _buckets(asked: UsageScope) -> list[Bucket]:
     """The first ones, without anything in them."""
     buckets: list[Bucket] = []
     first = asked.first
@@ -87,7 +87,7 @@ def _buckets(asked: Asked) -> list[Bucket]:
     return buckets
 
 
-def _add(asked: Asked, buckets: list[Bucket], found: Iterable[HourSpent], most_results: int) -> None:
+def _add(asked: UsageScope, buckets: list[Bucket], found: Iterable[HourSpent], most_results: int) -> None:
     """Count what was found to the buckets that have its hour."""
     begin = buckets[0].first // asked.width
     for hour, spender, sums in found:

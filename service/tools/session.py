@@ -79,7 +79,7 @@ NOT_OF_THE_PROTOCOL = "Its answer is none of the protocol's."
 
 T = TypeVar("T")
 
-Place = Callable[[], AbstractContextManager[None]]
+ProcessPlace = Callable[[], AbstractContextManager[None]]
 
 
 class _Era:
@@ -122,7 +122,7 @@ class Session:
         self,
         connection: Connection,
         limits: ToolLimits,
-        place: Place = nullcontext,
+        place: ProcessPlace = nullcontext,
         turnstile: "Turnstile | None" = None,
         may_reach: Judge = is_public,
     ) -> None:

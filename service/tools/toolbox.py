@@ -52,7 +52,7 @@ def no_server(connection: Connection, tenant: str) -> ToolServer:
     raise Unreachable(f"This process may ask no server, '{connection.label}' included.")
 
 
-class Looked(NamedTuple):
+class ToolCatalog(NamedTuple):
     """What is known of the servers of a request."""
 
     offers: tuple[Offer, ...] = ()
@@ -129,7 +129,7 @@ class Toolbox:
         """The types of tools that servers stand for."""
         return self._standing.keys()
 
-    async def look(self, tenant: str, declared: Sequence[Declaration], types: Sequence[str] = ()) -> Looked:
+    async def look(self, tenant: str, declared: Sequence[Declaration], types: Sequence[str] = ()) -> ToolCatalog:
         """Ask the servers that a request declares for their tools, and those that stand for these `types`; those side
         by side that were not asked lately.
 
@@ -157,7 +157,7 @@ class Toolbox:
         routed = tuple(
             _routed(label, server, listing) for (label, server), listing in zip(standing, stood, strict=True)
         )
-        return Looked(tuple(offers), tuple(lists), named, routed)
+        return ToolCatalog(tuple(offers), tuple(lists), named, routed)
 
     def run(self, tenant: str, connections: Sequence[Connection] = ()) -> "ToolRun":
         """Whoever runs the calls of one response of a tenant. `connections` are those that its request named."""

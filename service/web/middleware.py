@@ -28,7 +28,7 @@ from service.responses.refusals import refusal_of
 from service.spans import UNTRACED, Fact, Span, Tracer
 from service.tenants.audit import FailedLogins
 from service.tenants.limiter import Limiter, Reservation
-from service.web.admission.slots import Admission, Slot, SocketSlot, Told
+from service.web.admission.slots import Admission, DisconnectHook, Slot, SocketSlot
 from service.web.auth import (
     Entrance,
     Entry,
@@ -324,7 +324,7 @@ def _untold(call: Callable[[], None] | None) -> None:
 
 @asynccontextmanager
 async def in_line(
-    exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: Told = _untold
+    exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = _untold
 ) -> AsyncGenerator[None]:
     """The time in which a request for a response is served: it begins once it is its turn. Raises ApiError, ClientGone,
     as the admission does.

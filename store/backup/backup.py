@@ -23,7 +23,7 @@ from store.layout import Layout, Terms
 from store.redis.connection import Client, Server
 
 
-class Asked(msgspec.Struct, frozen=True):
+class BackupScope(msgspec.Struct, frozen=True):
     """What a backup is to have: all, or what a `tenant` has, or the conversation `tree`, named by any response in it.
 
     `secret` asks for the store's secret, too.
@@ -70,7 +70,7 @@ class Backup:
         self._readers = [ShardReader(self._server, keys, turns_per_second) for keys in self._keyspace.all_shards()]
 
     async def run(
-        self, path: Path, asked: Asked, *, release: str, resume: bool = False
+        self, path: Path, asked: BackupScope, *, release: str, resume: bool = False
     ) -> AsyncGenerator[Written | End]:
         """Write the file, with how far it is, and what it came to as the last.
 
@@ -114,7 +114,7 @@ class Backup:
                 async for _ in _write(target, pieces):
                     yield
 
-    async def _found(self, asked: Asked) -> list[tuple[int, str]]:
+    async def _found(self, asked: BackupScope) -> list[tuple[int, str]]:
         """Shard and TENANT/ROOT of the conversation with a response. Raises NotFound."""
         id = str(asked.tree)
         digits = self._keyspace.digits(id)
@@ -142,7 +142,7 @@ class Backup:
             found = await operation.command("GET", self._keyspace.all_shards()[0].secret)
         return found if found is not None and len(found) == SECRET_BYTES else None
 
-    async def _header(self, asked: Asked, release: str, secret: bool, layout: int | None) -> Header:
+    async def _header(self, asked: BackupScope, release: str, secret: bool, layout: int | None) -> Header:
         tenant = checked_tenant(asked.tenant) if asked.tenant else None
         trees, responses, tombstones = [
             await self._counted(counter, tenant) for counter in ("trees", "responses", "tombstones")

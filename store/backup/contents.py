@@ -30,7 +30,7 @@ def all_of_it(tree: Tree) -> bool:
     return True
 
 
-class Place(NamedTuple):
+class ReadProgress(NamedTuple):
     """How far a reader is: the bytes read, of how many; and whether a conversation goes on in the next block."""
 
     at: int
@@ -92,7 +92,7 @@ class Contents:
         self.reader = BlockReader(file)
         self._blocks = iter(self.reader)
         self.header = header_of(next(self._blocks).payload)
-        self.place = Place(file.tell(), self.size, False)
+        self.place = ReadProgress(file.tell(), self.size, False)
         self.end: End | None = None
         self.secret: bytes | None = None
         self._wanted = wanted
@@ -104,7 +104,7 @@ class Contents:
     def blocks(self) -> Iterator[list[Entry | Tree]]:
         """What is wanted of each block: a conversation, when it begins, then its turns. Raises BadBackup, OSError."""
         for block in self._blocks:
-            self.place = Place(block.end, self.size, block.kind == blocks.OPEN)
+            self.place = ReadProgress(block.end, self.size, block.kind == blocks.OPEN)
             if block.kind == blocks.END:
                 self._finish(block.payload)
                 continue  # the reader has yet to see that nothing follows

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from store.turn import Messages, Status
 
 
-class Kept(NamedTuple):
+class ArchivedTurn(NamedTuple):
     """A turn that has ended and left the store: what it was as a response, JSON with its input items, what it added,
     and its mode if it was made in the background.
     """
@@ -22,7 +22,7 @@ class Kept(NamedTuple):
     background: str | None
 
 
-class Away(NamedTuple):
+class AwayBranches(NamedTuple):
     """The branches of a tree that have left the store: the digits of their ends, the newest first; and whether these
     are all.
     """
@@ -31,12 +31,12 @@ class Away(NamedTuple):
     whole: bool = True
 
 
-class Elsewhere(Protocol):
+class ArchiveReader(Protocol):
     """Where turns are that have left the store. All raise StoreUnavailable, ArchiveUnavailable, which says nothing of
     whether there is such a turn, ArchiveDamaged and NewerFormat.
     """
 
-    async def find(self, tenant: str, digits: str) -> Kept | None:
+    async def find(self, tenant: str, digits: str) -> ArchivedTurn | None:
         """A turn; None where none is there for this tenant, or it was deleted."""
         ...
 
@@ -44,7 +44,7 @@ class Elsewhere(Protocol):
         """The ids from the root to a turn; None as for `find`."""
         ...
 
-    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> Away:
+    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
         """The branches of a tree, `most` at the most, that are not in the store, which has the turns with the digits
         `here`.
         """
@@ -59,10 +59,10 @@ class Elsewhere(Protocol):
         ...
 
 
-class Nowhere:
+class NoArchive:
     """What leaves the store is gone."""
 
-    async def find(self, tenant: str, digits: str) -> Kept | None:
+    async def find(self, tenant: str, digits: str) -> ArchivedTurn | None:
         """Nothing."""
         return None
 
@@ -70,9 +70,9 @@ class Nowhere:
         """Nothing."""
         return None
 
-    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> Away:
+    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
         """Nothing."""
-        return Away()
+        return AwayBranches()
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """Nothing."""
@@ -83,4 +83,4 @@ class Nowhere:
         return False
 
 
-NOWHERE = Nowhere()
+NOWHERE = NoArchive()

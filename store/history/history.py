@@ -22,7 +22,7 @@ from store.errors import ChainTooLong, DiskFull, NotFound, NotTerminal, ParentNo
 from store.history.append import Addition, refuse_continuation, spending, with_room
 from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
-from store.history.elsewhere import NOWHERE, Elsewhere, Kept
+from store.history.elsewhere import NOWHERE, ArchivedTurn, ArchiveReader
 from store.history.omissions import may_omit, without_omitted
 from store.history.read import TurnReader, first_within, mget
 from store.ids import Ids
@@ -118,7 +118,7 @@ class ConversationHistoryStore:
         self.max_chain_bytes = max_chain_bytes
         self._reader = TurnReader(cache_bytes)
         self._entropy, self._clock = entropy, clock
-        self.elsewhere: Elsewhere = NOWHERE
+        self.elsewhere: ArchiveReader = NOWHERE
         """What is asked for turns that left the store."""
         self.full = False
         """Whether the last turn was refused as the server's disk is nearly full: the next may be, too."""
@@ -335,7 +335,7 @@ class ConversationHistoryStore:
             logged=bool(logged),
         )
 
-    async def _kept(self, keys: TurnKeys, id: str) -> Kept:
+    async def _kept(self, keys: TurnKeys, id: str) -> ArchivedTurn:
         """A turn that isn't in the store any more. Raises NotFound."""
         kept = await self.elsewhere.find(keys.tenant, keys.digits)
         if kept is None:

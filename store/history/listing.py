@@ -10,13 +10,13 @@ from typing import NamedTuple
 from store import codec
 from store.errors import ConversationNotFound
 from store.history.history import ConversationHistoryStore
-from store.history.merging import Merged, Place
+from store.history.merging import Merged, ScoredDigits
 from store.history.read import mget
 from store.keys import ShardKeys, conversation_id, shard_of
 from store.redis import scripts
 
 
-class Listed(NamedTuple):
+class ListedConversation(NamedTuple):
     """A conversation in a list: its id, and how it is shown, or None where it is unknown by now."""
 
     id: str
@@ -33,14 +33,14 @@ class Listing:
         self._ascending = ascending
         self._merged: Merged | None = None
 
-    async def some(self, most: int) -> list[Listed]:
+    async def some(self, most: int) -> list[ListedConversation]:
         """The next ones, at most so many; none once all were read."""
         if self._merged is None:
             shards = self._history.keyspace.all_shards()
             self._merged = Merged(shards, self._read, ascending=self._ascending, after=await self._place())
         return await self._shown(await self._merged.some(most))
 
-    async def _place(self) -> Place | None:
+    async def _place(self) -> ScoredDigits | None:
         """The place behind which it begins."""
         if self._after is None:
             return None
@@ -49,14 +49,14 @@ class Listing:
             began = await operation.command("ZSCORE", keys.shard.conversations_of(self._tenant), keys.digits)
         if began is None:
             raise ConversationNotFound(self._after)
-        return Place(int(float(began)), keys.digits)
+        return ScoredDigits(int(float(began)), keys.digits)
 
-    async def _read(self, shard: ShardKeys, behind: Place | None, most: int) -> tuple[list[Place], bool]:
+    async def _read(self, shard: ShardKeys, behind: ScoredDigits | None, most: int) -> tuple[list[ScoredDigits], bool]:
         return await page(
             self._history, shard, "conversations", self._tenant, behind, ascending=self._ascending, most=most
         )
 
-    async def _shown(self, places: list[Place]) -> list[Listed]:
+    async def _shown(self, places: list[ScoredDigits]) -> list[ListedConversation]:
         """How the conversations at these places are shown."""
         keys = self._history.keyspace
         blobs: dict[str, bytes | None] = {}
@@ -64,11 +64,11 @@ class Listing:
             names = [keys.keys(self._tenant, each).key("response") for each in digits]
             async with self._history.server.operation() as operation:
                 blobs |= zip(digits, await mget(operation, names), strict=True)
-        listed: list[Listed] = []
+        listed: list[ListedConversation] = []
         for place in places:
             blob = blobs.get(place.digits)
             shown = None if blob is None else (await codec.unpack_response(blob))[0]
-            listed.append(Listed(conversation_id(place.digits), shown))
+            listed.append(ListedConversation(conversation_id(place.digits), shown))
         return listed
 
 
@@ -77,11 +77,11 @@ async def page(
     shard: ShardKeys,
     name: str,
     tenant: str,
-    behind: Place | None,
+    behind: ScoredDigits | None,
     *,
     ascending: bool,
     most: int,
-) -> tuple[list[Place], bool]:
+) -> tuple[list[ScoredDigits], bool]:
     """The next places of a tenant's list in a shard, `conversations` or `trees`, and whether there are more. Raises
     StoreUnavailable.
     """
@@ -97,7 +97,7 @@ async def page(
             most=most,
             idle_us=history.caps.idle_us,
         )
-    return list(map(Place.of, places.decode().split())), bool(int(more))
+    return list(map(ScoredDigits.of, places.decode().split())), bool(int(more))
 
 
 def by_shard(digits: Iterable[str]) -> Iterable[list[str]]:

@@ -21,7 +21,7 @@ SHARDS_AT_ONCE = 16
 """How many shards are asked at the same time, of the connections that there may be."""
 
 
-class Place(NamedTuple):
+class ScoredDigits(NamedTuple):
     """Where something stands in an order: its score in µs, its digits; and whether it was known a moment ago."""
 
     score: int
@@ -29,7 +29,7 @@ class Place(NamedTuple):
     known: bool = True
 
     @classmethod
-    def of(cls, text: str) -> "Place":
+    def of(cls, text: str) -> "ScoredDigits":
         """The place that page.lua writes so."""
         digits, _, score = text.partition("=")
         return cls(int(score.removesuffix("?")), digits, not score.endswith("?"))
@@ -40,19 +40,19 @@ class _Part:
 
     def __init__(self, shard: ShardKeys) -> None:
         self.shard = shard
-        self.waiting: deque[Place] = deque()
+        self.waiting: deque[ScoredDigits] = deque()
         self.more = True
         """Whether the shard may have more than is waiting."""
 
 
-Read = Callable[[ShardKeys, Place | None, int], Awaitable[tuple[list[Place], bool]]]
+Read = Callable[[ShardKeys, ScoredDigits | None, int], Awaitable[tuple[list[ScoredDigits], bool]]]
 """The next places of a shard behind one, at most so many, and whether it has more."""
 
 
 class Merged:
     """The list. `read` asks a shard; with `after` it begins behind that place, which need not be there any more."""
 
-    def __init__(self, shards: Sequence[ShardKeys], read: Read, *, ascending: bool, after: Place | None) -> None:
+    def __init__(self, shards: Sequence[ShardKeys], read: Read, *, ascending: bool, after: ScoredDigits | None) -> None:
         self._read_shard = read
         self._sign = 1 if ascending else -1
         self._parts = [_Part(shard) for shard in shards]
@@ -60,12 +60,12 @@ class Merged:
         self._heads: list[tuple[int, int, int]] | None = None
         """Of each part that has some waiting the order of the first of these, and the part's number; a heap."""
 
-    async def some(self, most: int) -> list[Place]:
+    async def some(self, most: int) -> list[ScoredDigits]:
         """The next ones, at most so many; none once all were read. Raises what `read` does."""
         if self._heads is None:
             await self._begin(most)
         assert self._heads is not None
-        places: list[Place] = []
+        places: list[ScoredDigits] = []
         while self._heads and len(places) < most:
             *_, number = heapq.heappop(self._heads)
             part = self._parts[number]

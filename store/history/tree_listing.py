@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from store.history.history import ConversationHistoryStore
 from store.history.listing import by_shard, page
-from store.history.merging import Merged, Place
+from store.history.merging import Merged, ScoredDigits
 from store.keys import ShardKeys, conversation_id, id_of
 from store.redis import scripts
 
@@ -19,7 +19,7 @@ TURNS_AT_ONCE = 1_000
 class Tree(NamedTuple):
     """What a tree comes to."""
 
-    place: Place
+    place: ScoredDigits
     id: str
     """The id of its root, by which the tree is called, also where that turn was deleted."""
     turns: int
@@ -46,13 +46,13 @@ class Tree(NamedTuple):
 class TreeListing:
     """A list of trees that is read from a place on, some at a time."""
 
-    def __init__(self, history: ConversationHistoryStore, tenant: str, *, after: Place | None = None) -> None:
+    def __init__(self, history: ConversationHistoryStore, tenant: str, *, after: ScoredDigits | None = None) -> None:
         """The trees of `tenant`, those behind `after`, which need not be there any more."""
         self._history = history
         self._tenant = tenant
         self._merged = Merged(history.keyspace.all_shards(), self._read, ascending=False, after=after)
 
-    async def some(self, most: int) -> list[tuple[Place, Tree | None]]:
+    async def some(self, most: int) -> list[tuple[ScoredDigits, Tree | None]]:
         """The next ones, at most so many, each with None where it is unknown by now; none once all were read. Raises
         StoreUnavailable.
         """
@@ -60,10 +60,10 @@ class TreeListing:
         found = await self._summed_up([place for place in places if place.known])
         return [(place, found.get(place.digits)) for place in places]
 
-    async def _read(self, shard: ShardKeys, behind: Place | None, most: int) -> tuple[list[Place], bool]:
+    async def _read(self, shard: ShardKeys, behind: ScoredDigits | None, most: int) -> tuple[list[ScoredDigits], bool]:
         return await page(self._history, shard, "trees", self._tenant, behind, ascending=False, most=most)
 
-    async def _summed_up(self, places: list[Place]) -> dict[str, Tree]:
+    async def _summed_up(self, places: list[ScoredDigits]) -> dict[str, Tree]:
         """What the trees at these places come to, by their digits; without those that are gone."""
         at = {place.digits: place for place in places}
         found: dict[str, Tree] = {}
@@ -79,7 +79,7 @@ class TreeListing:
         return found
 
 
-def _tree(place: Place, row: bytes) -> Tree:
+def _tree(place: ScoredDigits, row: bytes) -> Tree:
     """What sum_up.lua says of the tree at a place; the place stays that at which it was listed."""
     _, turns, whole, newest, named, under_way, status, created, size = row.decode().split(" ")
     return Tree(

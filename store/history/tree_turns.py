@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from store import codec
 from store.errors import NewerFormat, NotFound
-from store.history.elsewhere import Away
+from store.history.elsewhere import AwayBranches
 from store.history.history import ConversationHistoryStore
 from store.history.merging import SHARDS_AT_ONCE
 from store.history.read import mget
@@ -115,12 +115,14 @@ async def turns_of(history: ConversationHistoryStore, tenant: str, id: str, *, m
     return TreeTurns(id_of(root), used, in_order, whole and not left)
 
 
-async def away_from(history: ConversationHistoryStore, tenant: str, tree: TreeTurns, *, most: int = MOST_AWAY) -> Away:
+async def away_from(
+    history: ConversationHistoryStore, tenant: str, tree: TreeTurns, *, most: int = MOST_AWAY
+) -> AwayBranches:
     """The branches of a tree that have left the store, by their ends: one that is asked for comes back. Raises
     StoreUnavailable, ArchiveUnavailable, ArchiveDamaged, NewerFormat.
     """
     if not tree.whole:
-        return Away(whole=False)
+        return AwayBranches(whole=False)
     here = {node.digits for node in tree.nodes}
     return await history.elsewhere.away(tenant, digits_of(tree.id), here, most)
 

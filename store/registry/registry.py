@@ -39,7 +39,7 @@ class Change(NamedTuple):
     after: bytes
 
 
-class Place(NamedTuple):
+class RecordKey(NamedTuple):
     """A name in a list, to which it is added where that has fewer than `most`; with `most` 0 it is taken out."""
 
     list: str
@@ -93,7 +93,7 @@ class Registry:
         self,
         changes: Sequence[Change],
         *,
-        places: Sequence[Place] = (),
+        places: Sequence[RecordKey] = (),
         entries: Sequence[bytes] = (),
         share: str = ADMINISTRATORS,
         tell: str = "",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from service.api.ids import (
     MAX_INPUT_ITEMS,
     MAX_OUTPUT_ITEMS,
-    Place,
+    ItemIndex,
     call_id,
     input_item_id,
     output_item_id,
@@ -51,5 +51,5 @@ def test_an_id_that_we_did_not_make_leads_nowhere(foreign: str) -> None:
 
 @given(kind=kinds, index=st.integers(0, MAX_OUTPUT_ITEMS - 1))
 def test_an_id_says_where_its_item_stands(kind: str, index: int) -> None:
-    assert place_of(output_item_id(RESPONSE, kind, index)) == Place(RESPONSE, False, index)
-    assert place_of(input_item_id(RESPONSE, kind, index)) == Place(RESPONSE, True, index)
+    assert place_of(output_item_id(RESPONSE, kind, index)) == ItemIndex(RESPONSE, False, index)
+    assert place_of(input_item_id(RESPONSE, kind, index)) == ItemIndex(RESPONSE, True, index)

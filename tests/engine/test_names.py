@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from service.engine.names import MAX_ADDRESSES, Names, Place
+from service.engine.names import MAX_ADDRESSES, Names, ServerAddress
 from service.engine.port import EngineUnavailable
 from service.settings.core import server_url
 from tests.support.engine.certified import certified
@@ -51,7 +51,7 @@ async def urls(names: Names, *listed: str) -> list[str]:
 async def test_a_url_without_the_mark_is_a_place_that_nobody_looks_up() -> None:
     zone = Zone()
     assert await Names(zone.look_up).places(["http://vllm:8000/a"], 1) == [
-        Place("http://vllm:8000/a", "http://vllm:8000/a")
+        ServerAddress("http://vllm:8000/a", "http://vllm:8000/a")
     ]
     assert zone.asked == []
 
@@ -59,14 +59,15 @@ async def test_a_url_without_the_mark_is_a_place_that_nobody_looks_up() -> None:
 async def test_each_address_of_a_name_is_a_place_that_hears_the_name() -> None:
     zone = Zone("10.0.0.2", "10.0.0.1", "fd00::1")
     assert await Names(zone.look_up).places([NAME], 1) == [
-        Place(f"http://{address}:8000", NAME, "vllm.models:8000") for address in ("10.0.0.1", "10.0.0.2", "[fd00::1]")
+        ServerAddress(f"http://{address}:8000", NAME, "vllm.models:8000")
+        for address in ("10.0.0.1", "10.0.0.2", "[fd00::1]")
     ]
     assert zone.asked == [("vllm.models", 8000)]
 
 
 async def test_a_certificate_has_to_have_the_name() -> None:
     (place,) = await Names(Zone("10.0.0.1").look_up).places(["dns+https://vllm.models/x"], 1)
-    assert place == Place("https://10.0.0.1:443/x", "dns+https://vllm.models/x", "vllm.models", "vllm.models")
+    assert place == ServerAddress("https://10.0.0.1:443/x", "dns+https://vllm.models/x", "vllm.models", "vllm.models")
 
 
 @pytest.mark.parametrize("trouble", [None, OSError("no such host"), OSError(-2, "Name or service not known")])

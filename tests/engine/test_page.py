@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.servers import sglang
-from service.engine.servers.kind import Told
+from service.engine.servers.kind import ServerLoad
 from service.engine.servers.token_ids import MAX_SAMPLES, MOST, mean, read_page, total
 from service.engine.vllm import wire as vllm
 from tests.support.engine.standin_wire import metrics_page
@@ -42,13 +42,13 @@ def test_whatever_a_page_is_it_is_read(body: bytes) -> None:
 
 
 def test_vllm_tells_what_runs_what_waits_and_its_room() -> None:
-    assert vllm.read_told(metrics_page(3, 2, 0.25, 1000)) == Told(3, 2, 0.25, 1000)
-    assert vllm.read_told(metrics_page(3, 2, 0.25, 0)) == Told(3, 2, 0.25, 0)
+    assert vllm.read_told(metrics_page(3, 2, 0.25, 1000)) == ServerLoad(3, 2, 0.25, 1000)
+    assert vllm.read_told(metrics_page(3, 2, 0.25, 0)) == ServerLoad(3, 2, 0.25, 0)
 
 
 def test_each_engine_in_a_vllm_server_has_room_of_its_own() -> None:
     page = b"".join(metrics_page(3, 2, used, 1000) for used in (0.25, 0.75))
-    assert vllm.read_told(page) == Told(6, 4, 0.5, 2000)
+    assert vllm.read_told(page) == ServerLoad(6, 4, 0.5, 2000)
 
 
 def test_an_older_vllm_tells_its_blocks_once_for_all_engines() -> None:
@@ -59,5 +59,5 @@ def test_an_older_vllm_tells_its_blocks_once_for_all_engines() -> None:
 def test_sglang_tells_its_room_without_a_page_of_metrics() -> None:
     info = b'{"max_total_num_tokens": 4000, "internal_states": [{}]}'
     page = b'sglang:num_running_reqs{tp_rank="0"} 2.0\nsglang:num_queue_reqs 1.0\nsglang:token_usage 0.5\n'
-    assert sglang.read_told(b"", info) == Told(room=4000)
-    assert sglang.read_told(page, b"") == Told(2, 1, 0.5)
+    assert sglang.read_told(b"", info) == ServerLoad(room=4000)
+    assert sglang.read_told(page, b"") == ServerLoad(2, 1, 0.5)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.names import Place
+from service.engine.names import ServerAddress
 from service.engine.port import Generation, Sampling
 from service.engine.servers.admission import Admission, Held, Reach, Ticket
 from service.engine.servers.choosing import ALONE, APART, Choosing, Home
@@ -147,7 +147,7 @@ async def settled() -> None:
 async def lines(count: int = 2) -> AsyncIterator[Lines]:
     """An admission before so many servers, which are asked nothing."""
     contact = Contact(keeps=True, api_key="", connect_seconds=1)
-    places = [Place(f"http://{number}", f"http://{number}") for number in range(count)]
+    places = [ServerAddress(f"http://{number}", f"http://{number}") for number in range(count)]
     servers = [Server(Vllm(), place, contact, wanted=lambda: Terms("", 0), connect_seconds=1) for place in places]
     found = Lines(servers)
     try:

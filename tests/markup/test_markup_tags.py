@@ -10,7 +10,7 @@ import pytest
 from service.grammar.tags import schema_content
 from service.markup.parser import MARKUPS
 from service.markup.stream import Part
-from service.markup.tags import FORMS, Asked, Callable, tag
+from service.markup.tags import FORMS, Callable, TurnConstraint, tag
 from tests.support import ROOT
 from tests.support.markup import enforcer
 from tests.support.markup.streams import END, SPECIAL
@@ -31,7 +31,7 @@ GOOD, BAD = {"city": "Paris", "days": 3}, {"city": "Paris", "days": "soon"}
 ANSWER = schema_content({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
 
 
-def made(markup: str, asked: Asked, part: Part = Part.BEFORE) -> Any:
+def made(markup: str, asked: TurnConstraint, part: Part = Part.BEFORE) -> Any:
     """The format of a tag, or None."""
     text = tag(markup, marks=SPECIAL, asked=asked, part=part)
     return None if text is None else json.loads(text)["format"]
@@ -39,28 +39,28 @@ def made(markup: str, asked: Asked, part: Part = Part.BEFORE) -> Any:
 
 @pytest.mark.parametrize("markup", FORMS)
 def test_nothing_is_enforced_where_nothing_is_asked(markup: str) -> None:
-    assert made(markup, Asked((LOOSE, NOW))) is None
-    assert made(markup, Asked()) is None
+    assert made(markup, TurnConstraint((LOOSE, NOW))) is None
+    assert made(markup, TurnConstraint()) is None
 
 
 @pytest.mark.parametrize("markup", FORMS)
 def test_behind_the_only_call_there_is_nothing(markup: str) -> None:
-    assert made(markup, Asked((NOW,), required=True, parallel=False), Part.BEHIND) == {
+    assert made(markup, TurnConstraint((NOW,), required=True, parallel=False), Part.BEHIND) == {
         "type": "const_string",
         "value": "",
     }
 
 
 def test_marks_that_are_tokens_are_named_as_tokens() -> None:
-    text = json.dumps(made("qwen", Asked((NOW,), required=True)))
+    text = json.dumps(made("qwen", TurnConstraint((NOW,), required=True)))
     assert "tool_call" not in text
     assert f'{{"type": "token", "token": {SPECIAL["<tool_call>"]}}}' in text
 
 
 def test_a_markup_without_calls_has_none_to_ask_for() -> None:
     with pytest.raises(KeyError):
-        made("think", Asked((NOW,), required=True))
-    assert made("think", Asked(answer=ANSWER)) is not None
+        made("think", TurnConstraint((NOW,), required=True))
+    assert made("think", TurnConstraint(answer=ANSWER)) is not None
 
 
 def ids_of(text: str, special: dict[str, int]) -> list[int]:
@@ -77,7 +77,7 @@ def cases(markup: str, special: dict[str, int]) -> dict[str, tuple[str, bool]]:
     """Streams with their tags: name to JSON case, and whether it is to be let through."""
     out: dict[str, tuple[str, bool]] = {}
 
-    def add(name: str, turn: Turn | str, asked: Asked, passes: bool, part: Part = Part.BEFORE) -> None:
+    def add(name: str, turn: Turn | str, asked: TurnConstraint, passes: bool, part: Part = Part.BEFORE) -> None:
         text = (written(markup, turn) if isinstance(turn, Turn) else turn).removesuffix(END)
         form = tag(markup, marks=special, asked=asked, part=part)
         case = {
@@ -91,21 +91,21 @@ def cases(markup: str, special: dict[str, int]) -> dict[str, tuple[str, bool]]:
 
     one = Turn("", "", [("get_weather", GOOD)])
     two = Turn("", "", [("get_weather", GOOD), ("get_weather", GOOD)])
-    required = Asked((STRICT, NOW), required=True)
+    required = TurnConstraint((STRICT, NOW), required=True)
     add("a call", one, required, True)
     add("a call behind reasoning", Turn("Hm.", "", one.calls), required, True)
     add("two calls", two, required, True)
-    add("one call alone", two, Asked((STRICT,), required=True, parallel=False), False)
-    add("another tool", one, Asked((NOW,), required=True), False)
+    add("one call alone", two, TurnConstraint((STRICT,), required=True, parallel=False), False)
+    add("another tool", one, TurnConstraint((NOW,), required=True), False)
     add("arguments of no type", Turn("", "", [("get_weather", BAD)]), required, False)
     add("an answer instead", "Paris.", required, False)
     add("reasoning in place of a call", Turn("Hm.", "Paris.", []), required, False)
-    add("an answer in its format", '{"a":1}', Asked((STRICT,), answer=ANSWER), True)
-    add("a call instead of the answer", one, Asked((STRICT,), answer=ANSWER), True)
-    add("an answer of no format", "Paris.", Asked((STRICT,), answer=ANSWER), False)
-    add("any text before a strict call", Turn("", "Look.", one.calls), Asked((STRICT,)), True)
-    add("a wrong call behind text", Turn("", "Look.", [("get_weather", BAD)]), Asked((STRICT,)), False)
-    add("text where a tool is strict", "Paris.", Asked((STRICT,)), True)
+    add("an answer in its format", '{"a":1}', TurnConstraint((STRICT,), answer=ANSWER), True)
+    add("a call instead of the answer", one, TurnConstraint((STRICT,), answer=ANSWER), True)
+    add("an answer of no format", "Paris.", TurnConstraint((STRICT,), answer=ANSWER), False)
+    add("any text before a strict call", Turn("", "Look.", one.calls), TurnConstraint((STRICT,)), True)
+    add("a wrong call behind text", Turn("", "Look.", [("get_weather", BAD)]), TurnConstraint((STRICT,)), False)
+    add("text where a tool is strict", "Paris.", TurnConstraint((STRICT,)), True)
     return out
 
 

@@ -19,7 +19,7 @@ from service.responses.output.actions import ShellCallEmitter, ToolSearchCallEmi
 from service.responses.output.emitter import Emitter
 from service.responses.output.emitters import Making, emitter_for, hosted_emitter
 from service.responses.output.hosted import ApprovalRequestEmitter, listing_events
-from service.responses.output.rules import Listed, Rules
+from service.responses.output.rules import Rules, ServerTools
 from service.settings.sources import CLIENTS, SECRETS, file_variable, is_service_link
 from store.turn import MOVES
 from tests.project.test_architecture import files
@@ -151,7 +151,7 @@ def test_the_order_of_the_events_of_a_tool_that_the_service_calls_is_the_one_in_
     asking = ApprovalRequestEmitter(RESPONSE_ID, 0, Hosted("docs", "search", approval=True), "commentary")
     asked = [*asking.open(), *asking.text("{}"), *asking.close("completed")[1]]
     assert block("docs/events.md", "mcp_approval_request").splitlines() == tags_of(asked)
-    _, made = listing_events(RESPONSE_ID, 0, Listed("docs", b"[]"))
+    _, made = listing_events(RESPONSE_ID, 0, ServerTools("docs", b"[]"))
     assert block("docs/events.md", "mcp_list_tools").splitlines() == tags_of(made)
 
 

@@ -18,7 +18,7 @@ from service.harmony import tokens
 from service.responses.output.journal import Batch, decode_batch, decode_sampled, encode_batch
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
-from service.responses.output.rules import Listed, Rules
+from service.responses.output.rules import Rules, ServerTools
 from service.responses.sampler import Sampler, Step, error_of
 from service.steps import in_one_go
 from tests.support.engine.scripted import ScriptedEngine
@@ -231,7 +231,7 @@ def test_lists_of_tools_come_first_and_are_no_answer() -> None:
     listed = (
         b'[{"name":"add","input_schema":{"type":"object"},"annotations":{"read_only":false},"description":"Adds."}]'
     )
-    machine, told = began(msgspec.structs.replace(RULES, listed=(Listed("maths", listed),)))
+    machine, told = began(msgspec.structs.replace(RULES, listed=(ServerTools("maths", listed),)))
     told += machine.end(Ending.STOP)
     response = machine.result(Ending.STOP, now=NOW)
     told += machine.terminal(response)

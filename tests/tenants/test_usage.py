@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from service.tenants.usage import NOBODY, Asked, Bucket, usage_of
+from service.tenants.usage import NOBODY, Bucket, UsageScope, usage_of
 from store.registry.spending import HourSpent, Spender, Spending, Sums
 
 ACME, ZETA = Spender("acme", "key_1", "gpt-oss-20b"), Spender("zeta", "", "qwen")
@@ -37,7 +37,7 @@ def spent(hour: int, spender: Spender = ACME, requests: int = 1) -> HourSpent:
 
 async def test_days_are_those_of_utc_and_begin_and_end_where_it_was_asked() -> None:
     hours = Hours([spent(25), spent(30), spent(47), spent(48), spent(71), spent(72)], [spent(47)])
-    found = await usage_of(hours, Asked(first=30, end=72))
+    found = await usage_of(hours, UsageScope(first=30, end=72))
     assert found == (
         [Bucket(30, 48, {NOBODY: Sums(3, 30, 3, 6, 3)}), Bucket(48, 72, {NOBODY: Sums(2, 20, 2, 4, 2)})],
         None,
@@ -46,11 +46,11 @@ async def test_days_are_those_of_utc_and_begin_and_end_where_it_was_asked() -> N
 
 async def test_what_is_asked_by_page_comes_to_what_is_asked_at_once() -> None:
     hours = Hours([spent(hour, requests=hour) for hour in range(100, 160, 3)], [spent(hour) for hour in (101, 140)])
-    whole = await usage_of(hours, Asked(first=100, end=160, width=1, most=100))
+    whole = await usage_of(hours, UsageScope(first=100, end=160, width=1, most=100))
     pages: list[Bucket] = []
     first: int | None = 100
     while first is not None:
-        page = await usage_of(hours, Asked(first=first, end=160, width=1, most=7))
+        page = await usage_of(hours, UsageScope(first=first, end=160, width=1, most=7))
         assert len(page.buckets) <= 7
         pages += page.buckets
         first = page.goes_on
@@ -62,7 +62,7 @@ async def test_who_and_what_is_asked_for_is_all_that_is_told() -> None:
     hours = Hours([spent(0), spent(0, ZETA), spent(0, NOBODY), spent(0, ACME._replace(key="key_2"))])
 
     async def of(**how: object) -> dict[Spender, int]:
-        (bucket,) = (await usage_of(hours, Asked(0, 1, **how))).buckets
+        (bucket,) = (await usage_of(hours, UsageScope(0, 1, **how))).buckets
         return {spender: sums.requests for spender, sums in bucket.results.items()}
 
     assert await of() == {NOBODY: 4}
@@ -78,7 +78,7 @@ async def test_an_answer_with_too_much_has_fewer_buckets() -> None:
     first: int | None = 0
     seen: list[Bucket] = []
     while first is not None:
-        page = await usage_of(hours, Asked(first=first, end=10, width=1, most=10, by=ALL), 5)
+        page = await usage_of(hours, UsageScope(first=first, end=10, width=1, most=10, by=ALL), 5)
         assert sum(len(bucket.results) for bucket in page.buckets) <= 5
         seen += page.buckets
         first = page.goes_on
@@ -87,13 +87,13 @@ async def test_an_answer_with_too_much_has_fewer_buckets() -> None:
 
 async def test_a_bucket_with_too_much_counts_the_rest_as_nobodys() -> None:
     hours = Hours([spent(0, ACME._replace(key=f"key_{number}")) for number in range(50)], [spent(0)])
-    (bucket,) = (await usage_of(hours, Asked(0, 1, by=ALL), 5)).buckets
+    (bucket,) = (await usage_of(hours, UsageScope(0, 1, by=ALL), 5)).buckets
     assert len(bucket.results) == 6
     assert sum(sums.requests for sums in bucket.results.values()) == 51
 
 
 async def test_no_hour_is_asked_for_that_is_in_no_bucket() -> None:
     hours = Hours([], [])
-    found = await usage_of(hours, Asked(first=5, end=5_000_000, width=24, most=2))
+    found = await usage_of(hours, UsageScope(first=5, end=5_000_000, width=24, most=2))
     assert found.goes_on == 48
     assert hours.asked == [(0, 5, 47), (1, 5, 47)]

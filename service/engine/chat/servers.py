@@ -19,7 +19,7 @@ from service.engine.llama.servers import Llama
 from service.engine.llama.servers import pieces_of as llama_pieces_of
 from service.engine.pass_through import Passed
 from service.engine.port import EngineError, EngineUnavailable, Generation
-from service.engine.servers.kind import Ask, Facts, Request, Told, Wanted
+from service.engine.servers.kind import Ask, Facts, Request, ServerLoad, Wanted
 from service.engine.servers.speech import Disarming, Pieces, common_pieces
 from service.engine.vllm import wire as vllm_wire
 from service.engine.vllm.servers import Vllm
@@ -65,9 +65,9 @@ class ByChat:
         """As the kind has it."""
         return msgspec.structs.replace(await self._served(ask, wanted), traits=facts.traits) == facts
 
-    async def told(self, ask: Ask) -> Told:
+    async def told(self, ask: Ask) -> ServerLoad:
         """As the kind has it: nothing."""
-        return Told()
+        return ServerLoad()
 
     async def disarmed(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
         """The generation without marks in what is said. Raises EngineError, and what `ask` does."""
@@ -144,7 +144,7 @@ class VllmByChat(ByChat):
         super().__init__(shared=False)
         self._vllm = Vllm()
 
-    async def told(self, ask: Ask) -> Told:
+    async def told(self, ask: Ask) -> ServerLoad:
         """As the kind has it."""
         return await self._vllm.told(ask)
 

@@ -87,7 +87,7 @@ def take_apart(sampled: Ids) -> Begun:
 
 
 @dataclass(frozen=True)
-class Place:
+class TagPosition:
     """A place in a tag, from which ways go on. `ahead` is what is to come, the nearest first."""
 
     ahead: tuple[Any, ...]
@@ -107,7 +107,7 @@ class Way:
 
     ids: tuple[int, ...]
     content: Format | None
-    rest: Place
+    rest: TagPosition
 
     @cached_property
     def heading(self) -> Heading | None:
@@ -116,10 +116,10 @@ class Way:
 
 
 @lru_cache(maxsize=TAGS)
-def read_tag(tag: str) -> Place:
+def read_tag(tag: str) -> TagPosition:
     """The beginning of a structural tag, from its JSON. Raises EngineRefused for one that can't be followed."""
     try:
-        return Place((json.loads(tag)["format"],))
+        return TagPosition((json.loads(tag)["format"],))
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise EngineRefused(f"the demo engine can't read the structural tag: {error}") from error
 
@@ -138,7 +138,7 @@ def headings(tag: str) -> frozenset[Heading]:
 
 def _ways(ahead: tuple[Any, ...], before: tuple[int | str, ...]) -> Iterator[Way]:
     if not ahead:
-        yield Way(_encoded(before), None, Place(()))
+        yield Way(_encoded(before), None, TagPosition(()))
         return
     nearest, rest = ahead[0], ahead[1:]
     match nearest:
@@ -153,7 +153,7 @@ def _ways(ahead: tuple[Any, ...], before: tuple[int | str, ...]) -> Iterator[Way
         case {"type": "token", "token": int(said)} | {"type": "const_string", "value": str(said)}:
             yield from _ways(rest, (*before, said))
         case {"type": "any_tokens" | "json_schema" | "regex" | "grammar"}:
-            yield Way(_encoded(before), nearest, Place(rest))
+            yield Way(_encoded(before), nearest, TagPosition(rest))
         case _:
             raise EngineRefused(f"the demo engine can't follow a structural tag with {nearest!r:.80} in it")
 

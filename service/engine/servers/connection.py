@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 import httptools
 import msgspec
 
-from service.engine.names import PORTS, Place
+from service.engine.names import PORTS, ServerAddress
 
 MAX_UNREAD_BYTES = 256 * 1024
 """How much of an answer may wait for its reader; behind it, no more is read from the socket."""
@@ -64,7 +64,7 @@ class Target(msgspec.Struct, frozen=True):
     prefix: str
 
 
-def target_of(place: Place) -> Target:
+def target_of(place: ServerAddress) -> Target:
     """Where the server of a place is asked. Raises ValueError for a host that can't be one."""
     parts = urlsplit(place.url)
     host = parts.hostname or ""

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from service.engine.names import Names, Place, is_name
+from service.engine.names import Names, ServerAddress, is_name
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
     MODEL_CREATED,
@@ -401,7 +401,7 @@ class ServersEngine:
             trouble.seconds = self._admission.seconds(ticket.need)
         return trouble
 
-    def _server(self, contact: Contact, place: Place) -> Server:
+    def _server(self, contact: Contact, place: ServerAddress) -> Server:
         """A server that nobody has asked yet."""
         return Server(self._kind, place, contact, wanted=self._terms, connect_seconds=self._access.connect_seconds)
 

@@ -76,7 +76,7 @@ class Facts(msgspec.Struct, frozen=True):
     constrains: bool = True
 
 
-class Told(msgspec.Struct, frozen=True):
+class ServerLoad(msgspec.Struct, frozen=True):
     """What a server tells of its load: how many generations run and wait there, how much of its cache those that run
     have (1 is all), and for how many tokens that has room; 0 is not told.
     """
@@ -104,7 +104,7 @@ Wanted = Callable[[], Terms]
 class Telling(Protocol):
     """What a kind of server has besides that tells its load."""
 
-    async def told(self, ask: Ask) -> Told:
+    async def told(self, ask: Ask) -> ServerLoad:
         """What it tells, as far as it does. Raises EngineError, and what `ask` does."""
         ...
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from service.engine.names import Place
+from service.engine.names import ServerAddress
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
     LEAST_LOGPROB,
@@ -42,9 +42,9 @@ from service.engine.servers.kind import (
     RefusedAlone,
     Request,
     ServerChanged,
+    ServerLoad,
     Telling,
     Templating,
-    Told,
     Wanted,
 )
 from service.engine.servers.passing import (
@@ -112,7 +112,7 @@ class Server:
     def __init__(
         self,
         kind: Kind,
-        place: Place,
+        place: ServerAddress,
         contact: Contact,
         *,
         wanted: Wanted,
@@ -173,7 +173,7 @@ class Server:
         try:
             told = await self.kind.told(self._ask)
         except (EngineError, BROKEN):
-            told = Told()
+            told = ServerLoad()
         if life == self.lives:
             self.room = told.room or self.room
             # what of ours has ended, or begun, while it told is nobody else's

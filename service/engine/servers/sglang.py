@@ -16,7 +16,7 @@ import msgspec
 from service.engine.pass_through import Passed
 from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Generation, TokenLogprobs
 from service.engine.servers.answer import Answer
-from service.engine.servers.kind import UNREADABLE, Ask, Count, Facts, Request, Told, Wanted, refusal
+from service.engine.servers.kind import UNREADABLE, Ask, Count, Facts, Request, ServerLoad, Wanted, refusal
 from service.engine.servers.token_ids import (
     SEEDS,
     GptOssId,
@@ -105,7 +105,7 @@ class Sglang(TokenIdServers):
             raise EngineUnavailable(f"the SGLang server's model is of the type {kind!r}, and gpt-oss {MODEL_TYPE!r}")
         return Facts(GENERATE, *await served(NAME, ask, wanted))
 
-    async def told(self, ask: Ask) -> Told:
+    async def told(self, ask: Ask) -> ServerLoad:
         """As the kind has it."""
         answers = [await ask("GET", path, None) for path in (METRICS, INFO)]
         return await asyncio.to_thread(read_told, *(body if status == 200 else b"" for status, body in answers))
@@ -160,14 +160,14 @@ def _salted(salt: str | None) -> dict[str, str]:
     return {"cache_salt": salt, "extra_key": salt} if salt else {}
 
 
-def read_told(page: bytes, info: bytes) -> Told:
+def read_told(page: bytes, info: bytes) -> ServerLoad:
     """The load, from a page of metrics (there is one with --enable-metrics) and `/server_info`. Either may be empty."""
     try:
         room = _INFO.decode(info).max_total_num_tokens
     except UNREADABLE:
         room = 0
     found = read_page(page, (RUNNING, WAITING, USED))
-    return Told(total(found[RUNNING]), total(found[WAITING]), min(mean(found[USED]), 1.0), room)
+    return ServerLoad(total(found[RUNNING]), total(found[WAITING]), min(mean(found[USED]), 1.0), room)
 
 
 class SglangAnswer(Answer):

@@ -7,7 +7,7 @@ from service.engine.pass_through import Passed
 from service.engine.port import Defaults, EngineError, EngineUnavailable, Generation
 from service.engine.servers.answer import Answer
 from service.engine.servers.engine import Access, ServersEngine
-from service.engine.servers.kind import Ask, Facts, Request, Told, Wanted
+from service.engine.servers.kind import Ask, Facts, Request, ServerLoad, Wanted
 from service.engine.servers.speech import Disarming, Pieces, Written, speech_of
 from service.engine.servers.token_ids import TokenIdServers, asked, served
 from service.engine.vllm import wire
@@ -73,10 +73,10 @@ class Vllm(TokenIdServers):
         """As the kind has it. It is never asked: no id is left out of its streams."""
         raise EngineError("the vLLM server has left out ids")
 
-    async def told(self, ask: Ask) -> Told:
+    async def told(self, ask: Ask) -> ServerLoad:
         """As the kind has it."""
         status, body = await ask("GET", wire.METRICS, None)
-        return await asyncio.to_thread(wire.read_told, body) if status == 200 else Told()
+        return await asyncio.to_thread(wire.read_told, body) if status == 200 else ServerLoad()
 
     def request(self, facts: Facts, generation: Generation) -> Request:
         """As the kind has it."""

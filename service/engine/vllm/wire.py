@@ -21,7 +21,7 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.engine.servers import token_ids
-from service.engine.servers.kind import UNREADABLE, TokenId, Told
+from service.engine.servers.kind import UNREADABLE, ServerLoad, TokenId
 from service.engine.servers.token_ids import MOST, Said, Usage, decoded, likeliest, mean, prompt_json, read_page, total
 from service.markup.speech import Transcript
 
@@ -254,7 +254,7 @@ def read_defaults(body: bytes) -> Defaults:
         raise EngineUnavailable("the vLLM server does not say how it samples") from error
 
 
-def read_told(body: bytes) -> Told:
+def read_told(body: bytes) -> ServerLoad:
     """What a page of metrics tells of the server's load. Each engine in it has a sample of its own.
 
     Its room is `kv_cache_size_tokens` of each, which takes into account that layers with a sliding window keep less;
@@ -263,4 +263,4 @@ def read_told(body: bytes) -> Told:
     page = read_page(body, (RUNNING, WAITING, USED, CONFIG))
     room = sum(each.label("kv_cache_size_tokens") for each in page[CONFIG])
     blocks = max((each.label("num_gpu_blocks") * each.label("block_size") for each in page[CONFIG]), default=0)
-    return Told(total(page[RUNNING]), total(page[WAITING]), min(mean(page[USED]), 1.0), min(room or blocks, MOST))
+    return ServerLoad(total(page[RUNNING]), total(page[WAITING]), min(mean(page[USED]), 1.0), min(room or blocks, MOST))

@@ -18,7 +18,7 @@ from service.api.outcome import Outcome
 from service.api.response import Item, ItemStatus, Logprob, McpApprovalRequest, McpCall, McpListTools
 from service.api.tools.callee import Hosted
 from service.responses.output.emitter import Emitter
-from service.responses.output.rules import Listed
+from service.responses.output.rules import ServerTools
 
 _TOOLS = msgspec.json.Decoder(list[dict[str, Any]])
 
@@ -135,7 +135,7 @@ class ApprovalRequestEmitter(Emitter):
         return super().open()
 
 
-def listing_events(response_id: str, index: int, listed: Listed) -> tuple[Item, list[Event]]:
+def listing_events(response_id: str, index: int, listed: ServerTools) -> tuple[Item, list[Event]]:
     """The item of a server's list of tools at `index` of the output, and its events."""
     id = ids.output_item_id(response_id, "mcp_list_tools", index)
     item = McpListTools(id, listed.server, _TOOLS.decode(listed.tools))

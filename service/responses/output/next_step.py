@@ -21,7 +21,7 @@ from service.markup.families import FAMILIES, Reasoning
 from service.markup.messages import name_of
 from service.markup.speech import ChatRequest, Transcript
 from service.markup.stream import Part
-from service.markup.tags import Asked, Callable, response_format, tools_asked
+from service.markup.tags import Callable, TurnConstraint, response_format, tools_asked
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
 from service.responses.output.rules import Rules
@@ -191,7 +191,7 @@ def turn_tag(rules: Rules, chat: Chat, *, thinking: bool) -> str | None:
     Where a turn goes on in its middle there is none: what holds then is the check at the end.
     """
     able = rules.callable
-    asked = Asked(
+    asked = TurnConstraint(
         tools=tuple(Callable(name_of(each.recipient, chat.names), each.content) for each in able),
         required=rules.choice == "required" and bool(able),
         parallel=rules.parallel > 1,

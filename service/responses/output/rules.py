@@ -34,7 +34,7 @@ class AfterCompaction(msgspec.Struct, frozen=True):
     context_tokens: int
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ServerTools(msgspec.Struct, frozen=True):
     """The tools that a server listed for a response, as its item shows them: JSON, as schemas hold numbers that msgpack
     can't.
     """
@@ -75,7 +75,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     compacting: bool = False
     kept_messages: Messages = ()
     after_compaction: AfterCompaction | None = None
-    listed: tuple[Listed, ...] = ()
+    listed: tuple[ServerTools, ...] = ()
     hosted_calls: int = 0
     context_tokens: int | None = None
     include: frozenset[str] = frozenset()

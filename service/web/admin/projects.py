@@ -7,7 +7,7 @@ from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service.tenants.audit import Actor
-from service.tenants.directory import Directory, Listed
+from service.tenants.directory import Directory, RecordPage
 from service.tenants.records import Account, Key, Project
 from service.web.admin.shapes import (
     Deleted,
@@ -72,7 +72,7 @@ def actor_of(request: Request) -> Actor:
     return actor
 
 
-def page_of(listed: Listed[Project] | Listed[Account] | Listed[Key], shown: list[object]) -> JsonResponse:
+def page_of(listed: RecordPage[Project] | RecordPage[Account] | RecordPage[Key], shown: list[object]) -> JsonResponse:
     """A page of a list, as its records are shown."""
     ids = [each.id for each in listed.records]
     last = ids[-1] if ids and not listed.more else listed.last
@@ -186,7 +186,7 @@ async def list_keys(request: Request, query: KeysQuery, project_id: str) -> Http
     directory = directory_of(request)
     page = await directory.keys(project_id, after=query.after, limit=query.limit)
     if query.owner_project_access == "inactive":  # whose owner has no access: here a key goes with its owner
-        page = Listed[Key]([], False, None)
+        page = RecordPage[Key]([], False, None)
     owners, used = await directory.owners(page.records), await directory.last_used(page.records)
     return page_of(page, [key_shown(*each) for each in zip(page.records, owners, used, strict=True)])
 

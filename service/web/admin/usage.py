@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service.errors import invalid_value, missing, unsupported
-from service.tenants.usage import DAY_HOURS, Asked, Bucket, usage_of
+from service.tenants.usage import DAY_HOURS, Bucket, UsageScope, usage_of
 from service.web.admin.organization import MAX_TIME, Names, Time
 from service.web.errors import JsonResponse
 from service.web.plain import PlainRouter, Query
@@ -93,7 +93,7 @@ async def completions(request: Request, query: UsageQuery) -> HttpResponse:
     if query.limit is not None and query.limit > most:
         raise invalid_value("limit", query.limit, f"There may be {most} buckets of {query.bucket_width} at most.")
     first, end = _hours(query.start_time, query.end_time, query.page, width)
-    asked = Asked(
+    asked = UsageScope(
         first=first,
         end=end,
         width=width,

@@ -14,7 +14,7 @@ from service.web.admission.served import Served
 T = TypeVar("T")
 
 
-class Place(Generic[T]):
+class QueueTicket(Generic[T]):
     """A request that waits: whose it is, and what is told to it."""
 
     __slots__ = ("answer", "number", "tenant")
@@ -30,26 +30,26 @@ class Queue(Generic[T]):
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._lines: dict[str, deque[Place[T]]] = {}
+        self._lines: dict[str, deque[QueueTicket[T]]] = {}
         """Of each tenant that has any, in the order in which they came."""
         self._numbers = count()
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
-    def places(self) -> list[Place[T]]:
+    def places(self) -> list[QueueTicket[T]]:
         """All that wait."""
         return [place for line in self._lines.values() for place in line]
 
-    def join(self, tenant: str, answer: T) -> Place[T]:
+    def join(self, tenant: str, answer: T) -> QueueTicket[T]:
         """A request has come, and waits until it is taken."""
         if tenant not in self._lines:
             self._served.come(tenant, self._lines)
-        place = Place(tenant, next(self._numbers), answer)
+        place = QueueTicket(tenant, next(self._numbers), answer)
         self._lines.setdefault(tenant, deque()).append(place)
         return place
 
-    def leave(self, place: Place[T]) -> None:
+    def leave(self, place: QueueTicket[T]) -> None:
         """It waits no more. A second time changes nothing."""
         line = self._lines.get(place.tenant)
         if line is not None and place in line:
@@ -57,13 +57,13 @@ class Queue(Generic[T]):
             if not line:
                 del self._lines[place.tenant]
 
-    def take(self, fits: Callable[[str], bool]) -> Place[T] | None:
+    def take(self, fits: Callable[[str], bool]) -> QueueTicket[T] | None:
         """The next one, which waits no more; None where there is no room for it.
 
         Where there is none for the tenant that counts least, there may be for another one that counts no more: room
         that is kept for who comes. Nobody else gets that, or it would go to those who have had their share.
         """
-        first: Place[T] | None = None
+        first: QueueTicket[T] | None = None
         least = min(map(self._served.of, self._lines), default=0.0)
         for tenant, line in self._lines.items():
             if (first is None or line[0].number < first.number) and self._served.of(tenant) <= least and fits(tenant):

@@ -27,7 +27,7 @@ from service.metrics.counters import Metrics
 from service.settings.settings import variable
 from service.shares import Rate, Share
 from service.steps import BRIEFLY, pause_after
-from service.web.admission.queue import Place, Queue
+from service.web.admission.queue import Queue, QueueTicket
 from service.web.admission.served import Bill, Served, evenly
 
 ASIDE = 8
@@ -46,9 +46,9 @@ SMALL_BODY_BYTES = 64 * 1024
 """A body of this size is prepared at once."""
 
 
-_Place = Place[asyncio.Future["Slot"]]
+_Place = QueueTicket[asyncio.Future["Slot"]]
 
-Told = Callable[[Callable[[], None] | None], None]
+DisconnectHook = Callable[[Callable[[], None] | None], None]
 """Takes what is to be called when a client disconnects; None takes that back."""
 
 
@@ -117,7 +117,7 @@ class Admission:
 
     @asynccontextmanager
     async def slot_in_line(
-        self, tenant: str, waited: Callable[[float], None] = lambda _: None, when_gone: Told = lambda _: None
+        self, tenant: str, waited: Callable[[float], None] = lambda _: None, when_gone: DisconnectHook = lambda _: None
     ) -> AsyncGenerator["Slot"]:
         """A slot of a request for a response, until the end of the block, once it is its turn.
 
@@ -162,7 +162,7 @@ class Admission:
             if not place.answer.done():
                 place.answer.set_result(self._begin(place.tenant))
 
-    async def _wait(self, place: "_Place", waited: Callable[[float], None], when_gone: Told) -> None:
+    async def _wait(self, place: "_Place", waited: Callable[[float], None], when_gone: DisconnectHook) -> None:
         """Wait until a place is answered. Raises ApiError 503 where it may not wait, or did in vain."""
         tenant, loop = place.tenant, asyncio.get_running_loop()
         if (refusal := self._not_waiting(tenant)) is not None:

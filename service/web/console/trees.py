@@ -43,7 +43,7 @@ from service.web.routes.stored import with_room
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.history.listing import by_shard
-from store.history.merging import Place
+from store.history.merging import ScoredDigits
 from store.history.tree_listing import Tree, TreeListing
 from store.history.tree_turns import TreeTurns, UnderWay, away_from, shown_of, turns_of, under_way
 from store.keys import HEX_DIGITS, digits_of, name_of
@@ -92,15 +92,15 @@ class Wanted:
         )
 
 
-def read_cursor(after: str) -> Place:
+def read_cursor(after: str) -> ScoredDigits:
     """The place that a page ended at. Raises InvalidRequest."""
     match = _CURSOR.fullmatch(after)
     if match is None:
         raise invalid_value("after", after, "Give the 'after' of the page before.")
-    return Place(int(match[1]), match[2])
+    return ScoredDigits(int(match[1]), match[2])
 
 
-def cursor_of(place: Place) -> str:
+def cursor_of(place: ScoredDigits) -> str:
     """A place as it is written in a page."""
     return f"{place.score}-{place.digits}"
 
@@ -109,17 +109,17 @@ class Search:
     """The search for one page."""
 
     def __init__(
-        self, history: ConversationHistoryStore, tenant: str, wanted: Wanted, after: Place | None, box: Box
+        self, history: ConversationHistoryStore, tenant: str, wanted: Wanted, after: ScoredDigits | None, box: Box
     ) -> None:
         """`after` is where the page before ended."""
         self._history, self._tenant, self._wanted, self._box = history, tenant, wanted, box
         if wanted.until is not None:
-            newest = Place(wanted.until * US, LAST_DIGITS)
+            newest = ScoredDigits(wanted.until * US, LAST_DIGITS)
             after = newest if after is None else min(after, newest)
         self._listing = TreeListing(history, tenant, after=after)
         self._until = monotonic() + box.seconds
         self._looked_at = self._size = self._unread = 0
-        self._last: Place | None = None
+        self._last: ScoredDigits | None = None
 
     async def page(self, limit: int) -> TreePage:
         """At most `limit` trees. Raises StoreUnavailable."""
@@ -143,7 +143,7 @@ class Search:
                 return self._ended(found, more=True, stopped=stopped)
             await asyncio.sleep(0)
 
-    def _is_in_time(self, place: Place) -> bool:
+    def _is_in_time(self, place: ScoredDigits) -> bool:
         return self._wanted.since is None or place.score >= self._wanted.since * US
 
     def _stopped(self) -> Literal["rows", "time", "bytes"] | None:

@@ -13,7 +13,7 @@ from starlette.responses import Response as HttpResponse
 
 from service.api.traces import EARLIEST, SpanData, ToldSpan, ToldTrace, read_told, utc
 from service.decoding import ABSENT
-from service.spans import Fact, Told, conversation
+from service.spans import Fact, IngestedSpan, conversation
 from service.web.plain import PlainRouter
 from service.web.routes.received import body_of, exchange_of, preparing, service_of
 
@@ -38,7 +38,7 @@ async def ingest(request: Request) -> HttpResponse:
     return HttpResponse(status_code=204)
 
 
-def _spans(told: Sequence[ToldSpan | ToldTrace], now: int, *, shows: bool) -> Iterator[Told]:
+def _spans(told: Sequence[ToldSpan | ToldTrace], now: int, *, shows: bool) -> Iterator[IngestedSpan]:
     """Spans of what was told, with what was written where the tracer `shows` that. A trace is a span too, above
     those of it that have nothing else above them.
     """
@@ -51,15 +51,15 @@ def _spans(told: Sequence[ToldSpan | ToldTrace], now: int, *, shows: bool) -> It
     for each in told:
         if isinstance(each, ToldTrace):
             start = starts.get(each.id, now)
-            yield Told(each.id, each.id, None, each.workflow_name or "trace", start, start, groups[each.id])
+            yield IngestedSpan(each.id, each.id, None, each.workflow_name or "trace", start, start, groups[each.id])
         else:
             yield _span(each, now, groups.get(each.trace_id, {}), shows=shows)
 
 
-def _span(told: ToldSpan, now: int, group: dict[str, Fact], *, shows: bool) -> Told:
+def _span(told: ToldSpan, now: int, group: dict[str, Fact], *, shows: bool) -> IngestedSpan:
     data, start = told.span_data, _nanoseconds(told.started_at, now)
     shown = {"input.value": data.input, "output.value": data.output} if shows else {}
-    return Told(
+    return IngestedSpan(
         trace=told.trace_id,
         span=told.id,
         parent=told.parent_id or told.trace_id,

@@ -27,7 +27,7 @@ from service.responses.service import Service
 from service.steps import in_steps
 from service.web.admission.slots import Admission
 from service.web.socket.frames import CANCEL, CREATE, STEER, ClientFrame, error_frame, lane_of, read_envelope
-from service.web.socket.lane import Asked, Lane
+from service.web.socket.lane import Lane, LaneRequest
 from service.web.socket.protocol import WIRE, Room, SocketProtocol
 from service.web.socket.reply import Opened, Reply
 from service.web.socket.steering import Steer, Steering, failed
@@ -160,7 +160,7 @@ class Connection:
                 code="queue_full",
             )
         self._room.take(len(frame))
-        lane.waiting.append(Asked(frame))
+        lane.waiting.append(LaneRequest(frame))
         if lane.working is None:
             lane.working = asyncio.create_task(self._work(lane))
 

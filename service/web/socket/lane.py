@@ -32,7 +32,7 @@ class Succession:
 
 
 @dataclass(frozen=True)
-class Asked:
+class LaneRequest:
     """A response that is to be made: as a frame asks for it, or `after` a steered one for which the frame asked."""
 
     frame: bytes
@@ -45,7 +45,7 @@ class Lane:
     def __init__(self, tenant: str, name: str | None, memory: Memory) -> None:
         """`name` is None for the lane of frames that name none."""
         self.name = name
-        self.waiting: deque[Asked] = deque()
+        self.waiting: deque[LaneRequest] = deque()
         self.run: Run | None = None
         self.steering: Steering | None = None
         """The steers of that run."""

@@ -25,7 +25,7 @@ from service.web.admission.slots import Admission
 from service.web.event_stream import RunSource
 from service.web.middleware import CREATE, Exchange, in_line, new_request_id, note_create
 from service.web.socket.frames import error_frame, event_frames, shown_in_frames
-from service.web.socket.lane import Asked, Lane, Succession
+from service.web.socket.lane import Lane, LaneRequest, Succession
 from service.web.socket.protocol import SocketProtocol
 from service.web.socket.steering import Steering
 from service.web.trace import session_of, trace_within
@@ -65,10 +65,10 @@ class Reply:
         self._leading: Steering | None = None
         """The steers that lead its input, until it is created."""
 
-    async def answer(self, asked: Asked) -> Asked | None:
+    async def answer(self, asked: LaneRequest) -> LaneRequest | None:
         """Make it: send its events, or the error that it comes to. What is to be made next, where it was steered."""
         exchange, opened, lane = self._exchange, self._opened, self._lane
-        successor: Asked | None = None
+        successor: LaneRequest | None = None
         token = logs.request_id.set(exchange.request_id)
         exchange.trace(opened.service.tracer)
         try:
@@ -94,7 +94,7 @@ class Reply:
             logs.request_id.reset(token)
         return successor
 
-    async def _respond(self, asked: Asked) -> Asked | None:
+    async def _respond(self, asked: LaneRequest) -> LaneRequest | None:
         """From the frame to the last event, and what is to be made next. Raises ApiError, StoreError, EngineError,
         ClientDisconnected.
         """
@@ -131,7 +131,7 @@ class Reply:
                         await self._created()
         return await self._settle(asked, planned, run)
 
-    def _read(self, asked: Asked) -> CreateRequest:
+    def _read(self, asked: LaneRequest) -> CreateRequest:
         """What is asked for, led by what was said meanwhile. Raises ApiError."""
         lane, after = self._lane, asked.after
         if after is not None:
@@ -156,7 +156,7 @@ class Reply:
             why = NotSteered("response_not_active", "Another response was made in its lane meanwhile.")
             await self._give_back(pending, why)
 
-    async def _settle(self, asked: Asked, planned: Prepared, run: Run) -> Asked | None:
+    async def _settle(self, asked: LaneRequest, planned: Prepared, run: Run) -> LaneRequest | None:
         """See to what was said while the response was made: what is to be made next, if anything. Raises
         ClientDisconnected.
         """
@@ -174,7 +174,7 @@ class Reply:
         else:
             lane.steering = None
             standing = tuple(standing_in(planned.items))
-            return Asked(asked.frame, Succession(steering, planned.plan.base.instructions, standing))
+            return LaneRequest(asked.frame, Succession(steering, planned.plan.base.instructions, standing))
         return None
 
     async def _give_back(self, steering: Steering, why: NotSteered) -> None:
@@ -196,7 +196,7 @@ class Reply:
                 self._lane.steering.close(last)
             self._lane.remember(planned, run)
 
-    async def _refuse(self, asked: Asked, error: Exception) -> None:
+    async def _refuse(self, asked: LaneRequest, error: Exception) -> None:
         """Say why there is no response, or no more of it. What was to lead its input, or was said to it, is given back;
         nothing else is said of a successor that was not created, as its client asked for none.
         """

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
 from store.errors import ArchiveBusy
-from store.history.elsewhere import Away, Kept
+from store.history.elsewhere import ArchivedTurn, AwayBranches
 
 CONCURRENCY = 32
 """How many turns a process looks for at once."""
@@ -77,22 +77,22 @@ class ArchivedTurns:
         self._under_way: dict[tuple[str, Question], asyncio.Task[Any]] = {}
         self._unknown: dict[Question, float] = {}
 
-    async def find(self, tenant: str, digits: str) -> Kept | None:
+    async def find(self, tenant: str, digits: str) -> ArchivedTurn | None:
         """What the history asks for (store/history/elsewhere.py)."""
         turn = await self._once("find", Question(tenant, digits), self._retriever.found)
         if turn is None or turn.response is None:
             return None
-        return Kept(turn.status, turn.response, turn.items or b"[]", turn.messages, turn.background)
+        return ArchivedTurn(turn.status, turn.response, turn.items or b"[]", turn.messages, turn.background)
 
     async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
         """What the history asks for."""
         way = await self._once("way", Question(tenant, digits), self._retriever.way)
         return None if way is None else [turn.id for turn in way.turns]
 
-    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> Away:
+    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
         """What the history asks for."""
         ask = partial(self._retriever.away, here=here, most=most)
-        return await self._counted(Question(tenant, root), ask) or Away()
+        return await self._counted(Question(tenant, root), ask) or AwayBranches()
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """What the history asks for."""

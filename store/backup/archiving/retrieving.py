@@ -15,7 +15,7 @@ from store.backup.archiving.merging import as_gone
 from store.backup.archiving.scanning import Scan
 from store.backup.records import Saved
 from store.errors import ArchiveUnavailable, ChainTooLong
-from store.history.elsewhere import Away
+from store.history.elsewhere import AwayBranches
 from store.history.history import MAX_CHAIN_BYTES, MAX_DEPTH
 from store.keys import Keyspace, TurnKeys, digits_of, id_of
 from store.redis.connection import Server
@@ -82,22 +82,22 @@ class Retriever:
         asked = await self._asked(tenant, digits, self._alone)
         return asked.turns[0] if asked else None
 
-    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> Away:
+    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
         """The ends of those branches of a tree that are not in Redis, which has the turns with the digits `here`; of a
         tree with more than AWAY_PARTS parts, those of the first ones.
         """
         ids = {id_of(each) for each in here}
         asked_ms = await self._now(self._keyspace.keys(tenant, root))
 
-        async def look(scan: Scan) -> Away:
+        async def look(scan: Scan) -> AwayBranches:
             whole = await scan.some(AWAY_PARTS)
-            return Away(scan.index.ends(id_of(root), ids)[: most + 1], whole)
+            return AwayBranches(scan.index.ends(id_of(root), ids)[: most + 1], whole)
 
         found = await self._keeping.look(tenant, root, look)
         ends = [digits_of(end) for end in found.ends[:most]]
         gone = [await self._is_gone(self._keyspace.keys(tenant, end), root, asked_ms, remains=False) for end in ends]
         left = [end for end, is_gone in zip(ends, gone, strict=True) if not is_gone]
-        return Away(left, found.whole and len(found.ends) <= most)
+        return AwayBranches(left, found.whole and len(found.ends) <= most)
 
     async def _asked(self, tenant: str, digits: str, turns: _Reading, remains: bool = False) -> Way | None:
         keys = self._keyspace.keys(tenant, digits)

@@ -10,7 +10,7 @@ from store.archive.archive import Archive
 from store.archive.port import MOST_DELETED
 from store.backup.archiving.marks import GONE, Marks
 from store.backup.archiving.parts import decoded, encoded
-from store.backup.upkeep.walking import ROOT, Listed, entries, trees_of
+from store.backup.upkeep.walking import ROOT, TreeParts, entries, trees_of
 from store.errors import ArchiveDamaged, NotFound, NotTerminal, StoreError
 from store.history.delete import forget_tree
 from store.history.history import ConversationHistoryStore
@@ -95,7 +95,7 @@ async def tenants_erased(archive: Archive) -> list[str]:
     return [entry.key.removeprefix(prefix) async for entry in entries(archive, f"{ROOT}{GONE}/")]
 
 
-async def _has_later(archive: Archive, tree: Listed, at: int) -> bool:
+async def _has_later(archive: Archive, tree: TreeParts, at: int) -> bool:
     """Whether a tree has a turn from after a time. What can't be read has none: it was not told of either."""
     for entry in tree.parts.values():
         stored = await archive.get(entry.key)
@@ -107,7 +107,7 @@ async def _has_later(archive: Archive, tree: Listed, at: int) -> bool:
     return False
 
 
-async def _cut(archive: Archive, tree: Listed, at: int, done: Erased) -> None:
+async def _cut(archive: Archive, tree: TreeParts, at: int, done: Erased) -> None:
     """Write the parts of a tree without the turns from before a time. Who comes between has them cut the next time."""
     for entry in tree.parts.values():
         stored = await archive.get(entry.key)

@@ -11,7 +11,7 @@ from store.backup.archiving.marks import Marks
 from store.backup.archiving.parts import Part, decoded, encoded
 from store.backup.upkeep.erasing import DAMAGED, clear, tenants_erased
 from store.backup.upkeep.memory import Memory
-from store.backup.upkeep.walking import Listed, entries, trees
+from store.backup.upkeep.walking import TreeParts, entries, trees
 from store.errors import ArchiveDamaged, NewerFormat
 from store.keys import digits_of
 
@@ -48,7 +48,7 @@ async def expire(
         await _clear(archive, marks, old)
     held: dict[str, bool] = {}
     async for tree in trees(archive, after=after):
-        if not isinstance(tree, Listed):
+        if not isinstance(tree, TreeParts):
             continue
         if done.looked == at_once:
             return done
@@ -76,7 +76,7 @@ async def _clear(archive: Archive, marks: Marks, old: float) -> None:
             await archive.delete(entry.key)
 
 
-async def _expire(archive: Archive, memory: Memory, tree: Listed, done: Expired) -> None:
+async def _expire(archive: Archive, memory: Memory, tree: TreeParts, done: Expired) -> None:
     etag = None
     turns: list[str] = []
     tops: list[str] = []

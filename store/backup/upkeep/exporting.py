@@ -14,7 +14,7 @@ from store.archive.archive import Archive
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.parts import Part, decoded, folder_of
 from store.backup.records import Saved
-from store.backup.upkeep.walking import Listed, listed_at, trees_of
+from store.backup.upkeep.walking import TreeParts, listed_at, trees_of
 from store.errors import ArchiveDamaged, NewerFormat
 from store.turn import StoredMessage
 
@@ -51,13 +51,13 @@ class Export:
                     self.done.turns += 1
                     yield _line(tree, turn)
 
-    async def _around(self, digits: str) -> AsyncGenerator[Listed]:
+    async def _around(self, digits: str) -> AsyncGenerator[TreeParts]:
         """The tree with a turn."""
         tree = await listed_at(self._archive, folder_of(self._tenant, digits))
         if tree is not None:
             yield tree
 
-    async def _turns(self, tree: Listed) -> AsyncGenerator[Saved]:
+    async def _turns(self, tree: TreeParts) -> AsyncGenerator[Saved]:
         first = await self._part(tree, 0)
         if first is None:
             return
@@ -67,7 +67,7 @@ class Export:
                 if not turn.deleted and turn.id not in first.gone:
                     yield turn
 
-    async def _part(self, tree: Listed, number: int) -> Part | None:
+    async def _part(self, tree: TreeParts, number: int) -> Part | None:
         stored = await self._archive.get(f"{tree.folder}{number}")
         try:
             return None if stored is None else decoded(stored.value)
@@ -76,7 +76,7 @@ class Export:
             return None
 
 
-def _line(tree: Listed, turn: Saved) -> bytes:
+def _line(tree: TreeParts, turn: Saved) -> bytes:
     told = {
         "id": turn.id,
         "parent": turn.parent,

@@ -7,7 +7,7 @@ import msgspec
 
 from store.archive.archive import Archive
 from store.backup.deletions import Deletions
-from store.backup.upkeep.walking import Listed, trees
+from store.backup.upkeep.walking import TreeParts, trees
 from store.keys import Keyspace, ShardKeys, id_of
 from store.redis.connection import Server
 
@@ -93,7 +93,7 @@ async def stored(archive: Archive) -> AsyncGenerator[Stored]:
     """
     found, heard = Stored(), 0
     async for each in trees(archive):
-        if isinstance(each, Listed):
+        if isinstance(each, TreeParts):
             found.trees += 1
             found.values += len(each.parts)
             found.bytes += each.size

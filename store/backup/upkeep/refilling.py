@@ -12,7 +12,7 @@ import msgspec
 from store.archive.archive import Archive
 from store.backup.archiving.parts import decoded
 from store.backup.archiving.returning import Returner
-from store.backup.upkeep.walking import Listed, trees_of
+from store.backup.upkeep.walking import TreeParts, trees_of
 from store.errors import ArchiveDamaged, ChainTooLong, Conflict, NewerFormat, StoreFull
 from store.history.caps import room
 from store.history.history import ConversationHistoryStore
@@ -46,7 +46,7 @@ async def refill(
     """Bring back up to `most` trees of a tenant, or of all, that were written after `since`, in seconds since 1970; how
     far it is. Raises ArchiveUnavailable, StoreUnavailable, and ValueError for a malformed tenant.
     """
-    newest: list[tuple[float, str, Listed]] = []
+    newest: list[tuple[float, str, TreeParts]] = []
     async for tree in trees_of(archive, tenant):
         if tree.changed >= since:
             heapq.heappush(newest, (tree.changed, tree.folder, tree))
@@ -66,7 +66,7 @@ async def _bring_back(
     history: ConversationHistoryStore,
     archive: Archive,
     returner: Returner,
-    tree: Listed,
+    tree: TreeParts,
     done: Refilled,
     full: set[str],
 ) -> None:
@@ -96,7 +96,7 @@ async def _bring_back(
         done.turns += len(turns) if any(back) else 0
 
 
-async def _fits(history: ConversationHistoryStore, tree: Listed, turns: int, size: int) -> bool:
+async def _fits(history: ConversationHistoryStore, tree: TreeParts, turns: int, size: int) -> bool:
     """Whether a shard takes so much more without an eviction."""
     keys = history.keyspace.all_shards()[int(tree.shard, 16)]
     async with history.server.operation() as operation:

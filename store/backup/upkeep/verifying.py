@@ -16,7 +16,7 @@ from store.backup.upkeep.erasing import DAMAGED
 from store.backup.upkeep.faults import ArchiveFault, Verified
 from store.backup.upkeep.memory import Held, Memory
 from store.backup.upkeep.reconciling import Gone, Reconciler, Returned
-from store.backup.upkeep.walking import Listed, listed_at, sample, trees
+from store.backup.upkeep.walking import TreeParts, listed_at, sample, trees
 from store.errors import ArchiveDamaged, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
@@ -61,7 +61,7 @@ class Verify:
         report = Verified()
         walk = trees(self._archive) if most is None else sample(self._archive, most, self._choose)
         async for tree in walk:
-            if isinstance(tree, Listed):
+            if isinstance(tree, TreeParts):
                 await self._verify(tree, report, repair)
                 yield report
             elif tree.key.startswith(DAMAGED):
@@ -83,7 +83,7 @@ class Verify:
                     await self._compare(memory, tenant, root, report, repair)
                     yield
 
-    async def _verify(self, tree: Listed, report: Verified, repair: bool) -> None:
+    async def _verify(self, tree: TreeParts, report: Verified, repair: bool) -> None:
         known = await self._read(tree)
         report.trees += 1
         report.values += known.values
@@ -102,7 +102,7 @@ class Verify:
             if fault in returned:
                 report.add(fault, repair and self._reconciler is not None and await self._reconciler.delete(what))
 
-    async def _read(self, tree: Listed) -> Known:
+    async def _read(self, tree: TreeParts) -> Known:
         """All parts of a tree, one at a time."""
         known = Known(values=len(tree.parts))
         counted = 0
@@ -137,7 +137,7 @@ class Verify:
                 known.faults.append(ArchiveFault("no-part", tree.tenant, f"{tree.folder}{number}"))
         return known
 
-    async def _returned(self, tree: Listed, known: Known) -> dict[ArchiveFault, Returned]:
+    async def _returned(self, tree: TreeParts, known: Known) -> dict[ArchiveFault, Returned]:
         """What is gone in the archive and not in Redis."""
         if self._reconciler is None:
             return {}
@@ -194,7 +194,7 @@ class Verify:
         return number
 
 
-def _holes(tree: Listed, known: Known) -> list[ArchiveFault]:
+def _holes(tree: TreeParts, known: Known) -> list[ArchiveFault]:
     """The turns whose parents are not there; of a tree that could be read whole."""
     if known.faults or 0 not in tree.parts:
         return []

@@ -19,7 +19,7 @@ _PART = re.compile(
 )
 
 
-class Listed(NamedTuple):
+class TreeParts(NamedTuple):
     """A tree as its keys tell: its parts by their numbers."""
 
     shard: str
@@ -58,9 +58,9 @@ async def entries(archive: Archive, prefix: str, after: str = "") -> AsyncGenera
         after = page[-1].key
 
 
-async def trees(archive: Archive, prefix: str = ROOT, after: str = "") -> AsyncGenerator[Listed | Entry]:
+async def trees(archive: Archive, prefix: str = ROOT, after: str = "") -> AsyncGenerator[TreeParts | Entry]:
     """All trees below a folder behind a key, and between them what is no part of one. Raises ArchiveUnavailable."""
-    tree: Listed | None = None
+    tree: TreeParts | None = None
     async for entry in entries(archive, prefix, after):
         found = _PART.fullmatch(entry.key)
         if tree is not None and (found is None or found.groups()[:3] != tree[:3]):
@@ -70,30 +70,30 @@ async def trees(archive: Archive, prefix: str = ROOT, after: str = "") -> AsyncG
             yield entry
             continue
         if tree is None:
-            tree = Listed(found[1], found[2], found[3], {})
+            tree = TreeParts(found[1], found[2], found[3], {})
         tree.parts[int(found[4])] = entry
     if tree is not None:
         yield tree
 
 
-async def trees_of(archive: Archive, tenant: str | None) -> AsyncGenerator[Listed]:
+async def trees_of(archive: Archive, tenant: str | None) -> AsyncGenerator[TreeParts]:
     """The trees of a tenant, or of all. Raises ArchiveUnavailable, and ValueError for a malformed tenant."""
     if tenant is None:
         async for found in trees(archive):
-            if isinstance(found, Listed):
+            if isinstance(found, TreeParts):
                 yield found
         return
     name = checked_tenant(tenant)
     for shard in await shards(archive):
         async for found in trees(archive, f"{ROOT}{shard}/t.{name}/"):
-            if isinstance(found, Listed):
+            if isinstance(found, TreeParts):
                 yield found
 
 
-async def listed_at(archive: Archive, folder: str) -> Listed | None:
+async def listed_at(archive: Archive, folder: str) -> TreeParts | None:
     """The tree of a folder as it is now. Raises ArchiveUnavailable."""
     async for found in trees(archive, folder):
-        if isinstance(found, Listed):
+        if isinstance(found, TreeParts):
             return found
     return None
 
@@ -103,7 +103,7 @@ async def shards(archive: Archive) -> list[str]:
     return [name for name in await _folders(archive, ROOT) if _SHARD.fullmatch(name)]
 
 
-async def sample(archive: Archive, most: int, choose: random.Random) -> AsyncGenerator[Listed]:
+async def sample(archive: Archive, most: int, choose: random.Random) -> AsyncGenerator[TreeParts]:
     """Up to so many trees, each the one behind a random place: in any shard of any of its tenants, whatever they have.
 
     Raises ArchiveUnavailable.

@@ -270,7 +270,7 @@ def test_an_item_that_tells_the_model_nothing_is_listed_and_not_shown(item: Json
 def test_every_kind_of_item_has_an_id_that_leads_back_to_its_response() -> None:
     (again,) = listed(SEARCH)
 
-    assert ids.place_of(again["id"]) == ids.Place(RESPONSE_ID, True, 0)
+    assert ids.place_of(again["id"]) == ids.ItemIndex(RESPONSE_ID, True, 0)
 
 
 # --- what is refused ---

@@ -2,13 +2,13 @@
 
 import pytest
 
-from service.engine.names import Place
+from service.engine.names import ServerAddress
 from service.engine.servers.connection import Peer, head, target_of
 
 
-def place(url: str, **more: str) -> Place:
+def place(url: str, **more: str) -> ServerAddress:
     """Where a server is."""
-    return Place(url, url, **more)
+    return ServerAddress(url, url, **more)
 
 
 @pytest.mark.parametrize(

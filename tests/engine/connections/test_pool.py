@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service.engine.names import Place
+from service.engine.names import ServerAddress
 from service.engine.servers.connection import MAX_UNREAD_BYTES, Broken, Connection, Target, target_of
 from service.engine.servers.pool import DIALED_AT_ONCE, Contact, Pool, Unconnected
 from tests.support.engine.certified import certified
@@ -214,14 +214,14 @@ async def test_where_nobody_listens_nothing_was_sent() -> None:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     async with pooled() as pool:
         with pytest.raises(Unconnected):
-            await post(pool, target_of(Place(url, url)))
+            await post(pool, target_of(ServerAddress(url, url)))
 
 
 async def test_a_name_without_an_address_is_no_connection() -> None:
     url = "http://nowhere.invalid:1"
     async with pooled() as pool:
         with pytest.raises(Unconnected):
-            await post(pool, target_of(Place(url, url)))
+            await post(pool, target_of(ServerAddress(url, url)))
 
 
 async def test_a_name_leads_to_its_server() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from store.backup.backup import Asked
+from store.backup.backup import BackupScope
 from store.backup.reading import PIECE_BYTES
 from store.backup.records import encoded
 from store.backup.restore import Bounds
@@ -122,16 +122,16 @@ async def test_a_backup_of_one_tenant_or_one_conversation_has_nothing_else(
     history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
 ) -> None:
     ids = await mixed(history)
-    one = await back_up(server_url, prefix, file.with_suffix(".t"), Asked(tenant=OTHER, secret=False))
+    one = await back_up(server_url, prefix, file.with_suffix(".t"), BackupScope(tenant=OTHER, secret=False))
     assert (one.turns, one.tenants) == (1, 1)
-    tree = await back_up(server_url, prefix, file.with_suffix(".r"), Asked(tree=ids["fork"], secret=False))
+    tree = await back_up(server_url, prefix, file.with_suffix(".r"), BackupScope(tree=ids["fork"], secret=False))
     assert (tree.trees, tree.turns) == (1, 6)
     await bring_back(server_url, f"{prefix}-2", file.with_suffix(".r"))
     assert await said(second, ids["fork"]) == ["a", "b", "e", "f"]
     with pytest.raises(NotFound):
         await second.get(OTHER, ids["foreign"])
     with pytest.raises(NotFound):
-        await back_up(server_url, prefix, file, Asked(tenant=OTHER, tree=ids["fork"]))
+        await back_up(server_url, prefix, file, BackupScope(tenant=OTHER, tree=ids["fork"]))
 
 
 async def test_one_tenant_or_one_conversation_is_restored_of_a_whole_backup(
@@ -286,7 +286,7 @@ async def test_the_secret_is_restored_where_there_is_none(
     assert (await bring_back(server_url, f"{prefix}-2", file)).secret == "restored"
     assert await shared_secret(second) == secret
     assert (await bring_back(server_url, f"{prefix}-2", file)).secret == "kept"
-    await back_up(server_url, prefix, file.with_suffix(".2"), Asked(secret=False))
+    await back_up(server_url, prefix, file.with_suffix(".2"), BackupScope(secret=False))
     assert (await bring_back(server_url, prefix, file.with_suffix(".2"))).secret == "none"
 
 

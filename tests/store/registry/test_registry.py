@@ -10,7 +10,7 @@ from store.fsck.check import Fsck, Report
 from store.history.history import ConversationHistoryStore
 from store.listening import Listening
 from store.redis.connection import connect
-from store.registry.registry import STRANGERS, TRIES, Change, Place, Registry, repeated
+from store.registry.registry import STRANGERS, TRIES, Change, RecordKey, Registry, repeated
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT
 
@@ -24,7 +24,7 @@ def registry(store: ConversationHistoryStore) -> Registry:
 
 
 async def test_what_was_written_is_read(registry: Registry) -> None:
-    await registry.change([ONE], places=[Place("projects", "one", 5)], entries=[b"made"])
+    await registry.change([ONE], places=[RecordKey("projects", "one", 5)], entries=[b"made"])
     assert await registry.read("project/one", "project/other") == [ONE.after, b""]
     assert await registry.page("projects") == ["one"]
     assert [each.record for each in await registry.entries()] == [b"made"]
@@ -40,7 +40,7 @@ async def test_a_change_of_what_is_otherwise_by_now_changes_nothing(registry: Re
     other = Change("project/other", b"", b"{}")
     with pytest.raises(RegistryMoved):
         await registry.change(
-            [other, Change("project/one", b"{}", b"[]")], places=[Place("projects", "other", 5)], entries=[b"x"]
+            [other, Change("project/one", b"{}", b"[]")], places=[RecordKey("projects", "other", 5)], entries=[b"x"]
         )
     assert await registry.read("project/one", "project/other") == [ONE.after, b""]
     assert await registry.page("projects") == []
@@ -49,21 +49,23 @@ async def test_a_change_of_what_is_otherwise_by_now_changes_nothing(registry: Re
 
 async def test_a_full_list_takes_nothing_more_but_for_what_is_in_it(registry: Registry) -> None:
     for name in ("a", "b"):
-        await registry.change((), places=[Place("keys", name, 2)])
+        await registry.change((), places=[RecordKey("keys", name, 2)])
     with pytest.raises(RegistryFull) as full:
-        await registry.change([ONE], places=[Place("keys", "c", 2)], entries=[b"x"])
+        await registry.change([ONE], places=[RecordKey("keys", "c", 2)], entries=[b"x"])
     assert full.value.name == "keys"
     assert await registry.read("project/one") == [b""]
-    await registry.change((), places=[Place("keys", "a", 2)])
-    await registry.change((), places=[Place("keys", "a", 0)])
-    await registry.change((), places=[Place("keys", "c", 2)])
+    await registry.change((), places=[RecordKey("keys", "a", 2)])
+    await registry.change((), places=[RecordKey("keys", "a", 0)])
+    await registry.change((), places=[RecordKey("keys", "c", 2)])
     assert await registry.page("keys") == ["b", "c"]
 
 
 @pytest.mark.usefixtures("lost_replies")
 async def test_a_change_whose_reply_is_lost_happens_once(registry: Registry) -> None:
-    await registry.change([ONE], places=[Place("projects", "one", 5)], entries=[b"made"])
-    await registry.change([Change(ONE.name, ONE.after, b"")], places=[Place("projects", "one", 0)], entries=[b"gone"])
+    await registry.change([ONE], places=[RecordKey("projects", "one", 5)], entries=[b"made"])
+    await registry.change(
+        [Change(ONE.name, ONE.after, b"")], places=[RecordKey("projects", "one", 0)], entries=[b"gone"]
+    )
     assert [each.record for each in await registry.entries()] == [b"gone", b"made"]
     assert await registry.read(ONE.name) == [b""]
 
@@ -71,7 +73,7 @@ async def test_a_change_whose_reply_is_lost_happens_once(registry: Registry) -> 
 async def test_a_list_is_read_from_both_ends_page_by_page(registry: Registry) -> None:
     names = [f"n{number}" for number in range(7)]
     for name in names:
-        await registry.change((), places=[Place("keys", name, 100)])
+        await registry.change((), places=[RecordKey("keys", name, 100)])
     for ascending in (True, False):
         found: list[str] = []
         while page := await registry.page("keys", after=found[-1] if found else None, limit=3, ascending=ascending):
@@ -130,7 +132,9 @@ async def test_whoever_listens_is_told(registry: Registry, server_url: str) -> N
 
 
 async def test_fsck_leaves_it_as_it_is(registry: Registry, redis: Redis, server_url: str, prefix: str) -> None:
-    await registry.change([ONE], places=[Place("projects", "one", 5), Place("keys/one", "k", 5)], entries=[b"made"])
+    await registry.change(
+        [ONE], places=[RecordKey("projects", "one", 5), RecordKey("keys/one", "k", 5)], entries=[b"made"]
+    )
     await registry.used({ONE.name: 7})
     for share in (TENANT, STRANGERS):
         await registry.note(share, b"done")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from service.engine.names import Place
+from service.engine.names import ServerAddress
 from service.engine.servers.connection import Target, target_of
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -52,7 +52,7 @@ class Player:
     def target(self, host: str = "127.0.0.1", certified: str = "") -> Target:
         """Where it is asked."""
         url = f"{'https' if self.tls else 'http'}://{host}:{self.port}"
-        return target_of(Place(url, url, certified=certified))
+        return target_of(ServerAddress(url, url, certified=certified))
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Play what is to be played over a connection."""

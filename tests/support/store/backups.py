@@ -6,7 +6,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from store.backup.backup import Asked, Backup
+from store.backup.backup import Backup, BackupScope
 from store.backup.records import End
 from store.backup.restore import Checked, Restore, Restored, check
 from store.history.history import ConversationHistoryStore
@@ -23,7 +23,7 @@ async def back_up(
     url: str,
     prefix: str,
     path: Path,
-    asked: Asked | None = None,
+    asked: BackupScope | None = None,
     *,
     shards: int = 1,
     resume: bool = False,
@@ -32,7 +32,7 @@ async def back_up(
     """Back up a store; what the file comes to."""
     backup = Backup(connect(url), prefix=prefix, shards=shards, timeout_seconds=30.0, turns_per_second=turns_per_second)
     try:
-        async with aclosing(backup.run(path, asked or Asked(), release=RELEASE, resume=resume)) as steps:
+        async with aclosing(backup.run(path, asked or BackupScope(), release=RELEASE, resume=resume)) as steps:
             async for step in steps:
                 if isinstance(step, End):
                     return step

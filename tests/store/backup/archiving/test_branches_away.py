@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from store.history.caps import Caps
-from store.history.elsewhere import Away
+from store.history.elsewhere import AwayBranches
 from store.keys import digits_of
 from tests.support.archive.stored import Archived, lose, opened
 from tests.support.store.sample import TENANT, grow
@@ -21,7 +21,7 @@ async def made(server_url: str, prefix: str, tmp_path: Path) -> AsyncIterator[Ar
     await archived.archive.close()
 
 
-async def away(made: Archived, root: str, *here: str, most: int = 10) -> Away:
+async def away(made: Archived, root: str, *here: str, most: int = 10) -> AwayBranches:
     return await made.retriever.away(TENANT, digits_of(root), [digits_of(id) for id in here], most)
 
 
@@ -33,10 +33,10 @@ async def test_each_branch_is_told_by_its_end_the_newest_first(made: Archived, r
     await made.archive_all()
     ends = [digits_of(id) for id in (last, fork, three)]
     await lose(redis, prefix)
-    assert await away(made, one) == Away(ends, True)
-    assert await away(made, one, one, two, three) == Away(ends[:2], True)
-    assert await away(made, one, one, two, three, fork, other, last) == Away([], True)
-    assert await away(made, one, most=2) == Away(ends[:2], False)
+    assert await away(made, one) == AwayBranches(ends, True)
+    assert await away(made, one, one, two, three) == AwayBranches(ends[:2], True)
+    assert await away(made, one, one, two, three, fork, other, last) == AwayBranches([], True)
+    assert await away(made, one, most=2) == AwayBranches(ends[:2], False)
 
 
 async def test_what_was_deleted_is_not_told_and_what_is_above_it_is(made: Archived) -> None:
@@ -44,14 +44,14 @@ async def test_what_was_deleted_is_not_told_and_what_is_above_it_is(made: Archiv
     forks = [(await grow(made.store, "fork", parent=one))[0] for _ in range(2)]
     await made.store.forget(TENANT, forks[0])
     await made.archive_all()
-    assert await away(made, one, one) == Away([digits_of(forks[1]), digits_of(three)], True)
+    assert await away(made, one, one) == AwayBranches([digits_of(forks[1]), digits_of(three)], True)
     await made.store.forget(TENANT, forks[1])  # which the archive doesn't know yet
-    assert await away(made, one, one) == Away([digits_of(three)], True)
+    assert await away(made, one, one) == AwayBranches([digits_of(three)], True)
     await made.store.forget(TENANT, three)
     await made.archive_all()
-    assert await away(made, one, one) == Away([digits_of(two)], True)
+    assert await away(made, one, one) == AwayBranches([digits_of(two)], True)
 
 
 async def test_a_tree_that_was_never_archived_has_nothing_away(made: Archived) -> None:
     (id,) = await grow(made.store, "one")
-    assert await away(made, id, id) == Away([], True)
+    assert await away(made, id, id) == AwayBranches([], True)

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.merging import Place
+from store.history.merging import ScoredDigits
 from store.history.tree_listing import Tree, TreeListing
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
@@ -30,7 +30,7 @@ async def wide(server_url: str, prefix: str) -> AsyncIterator[ConversationHistor
 
 
 async def all_of(
-    store: ConversationHistoryStore, tenant: str = TENANT, *, after: Place | None = None, at_once: int = 7
+    store: ConversationHistoryStore, tenant: str = TENANT, *, after: ScoredDigits | None = None, at_once: int = 7
 ) -> list[Tree]:
     listing, found = TreeListing(store, tenant, after=after), []
     while some := await listing.some(at_once):
@@ -68,7 +68,7 @@ async def test_trees_of_the_same_moment_are_listed_once_each(
     ids = [(await grow(store, "one"))[0] for _ in range(20)]
     await set_use(redis, prefix, int(await redis.get(f"{prefix}:{{00}}:clock") or 0), *ids)
     found: list[str] = []
-    after: Place | None = None
+    after: ScoredDigits | None = None
     while some := await TreeListing(store, TENANT, after=after).some(3):
         after = some[-1][0]
         found += [tree.id for _, tree in some if tree is not None]
