@@ -77,7 +77,7 @@ EXPOSED_HEADERS = (
     "retry-after-ms",
     *(f"x-ratelimit-{name}-{what}" for name in ("limit", "remaining", "reset") for what in ("requests", "tokens")),
 )
-"""What web pages of other origins may read of an answer's head, besides what browsers let them read."""
+"""The response headers that web pages of other origins may read, besides those that browsers let them read."""
 
 CORS_SECONDS = 600
 """How long browsers remember that a web page may call."""
@@ -241,7 +241,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    """What was refused, or has failed. After the answer to a bug Starlette raises it again, so the gate logs it."""
+    """The response to a refusal or a failure. Starlette raises a bug again after its response, so the gate logs it."""
     return envelope(exchange_of(request).refused(error))
 
 

@@ -1,7 +1,7 @@
 """Back-off: how long to wait before what failed is tried again, longer after each failure in a row.
 
 redis.backoff.EqualJitterBackoff has the same formula, but draws its own random numbers; here these are passed in. Never
-sleep here: whoever waits knows what may wake it earlier.
+sleep here: the caller knows what may wake it earlier.
 """
 
 import random
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_DOUBLINGS = 30
-"""Beyond that nothing is doubled any more; floats have an end."""
+"""The most doublings, as floats have an end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ GIT_SECONDS = 2
 
 
 class Build(NamedTuple):
-    """What tells one build from another."""
+    """The facts that tell one build from another."""
 
     version: str
     commit: str

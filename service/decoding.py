@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 SHOWN_BYTES = 400
 SHORT_LIST_BYTES = 65_536
-"""Up to here a list is read whole before its elements are counted: at most some 2 ms."""
+"""The largest list that is read whole before its elements are counted: at most some 2 ms."""
 
 ABSENT = msgspec.Raw(b"null")
 """A member that is null, or not there."""
@@ -71,7 +71,7 @@ MOVED = {
 """Names of Chat Completions, and what the Responses API has in their place."""
 
 _ALIKE = 0.7
-"""From which likeness on a name is guessed: one letter of three may be wrong."""
+"""The least likeness from which a name is guessed: one letter of three may be wrong."""
 
 _NAME_CHARS = 64
 """How long a name may be for which another is looked."""
@@ -194,7 +194,7 @@ def _members(expected: Any, path: str) -> list[str]:
 
 
 def _kinds_at(expected: Any, path: str) -> list[inspect.Type]:
-    """What the value at a path may be."""
+    """The types that the value at a path may have."""
     kinds = _alternatives(_type_info(expected))
     for step in _STEP.finditer(path):
         kinds = [kind for outer in kinds for kind in _inside(outer, step[1])]
@@ -206,7 +206,7 @@ def _alternatives(expected: inspect.Type) -> list[inspect.Type]:
 
 
 def _inside(kind: inspect.Type, member: str | None) -> list[inspect.Type]:
-    """What the member of a struct may be, or with None an element of a list or mapping."""
+    """The types that a member of a struct may have, or with None an element of a list or mapping."""
     match kind:
         case inspect.StructType():
             return [inner for f in kind.fields if f.encode_name == member for inner in _alternatives(f.type)]
@@ -262,7 +262,7 @@ def decoder_of(kind: Any) -> "msgspec.json.Decoder[Any]":
 
 
 class Kind(msgspec.Struct):
-    """Of an object, which kind it is; the rest is read once that is known."""
+    """The kind of an object; the rest is read once that is known."""
 
     type: str | None = None
 
@@ -273,7 +273,7 @@ _LIST = decoder_of(list[msgspec.Raw] | None)
 
 
 def advice(name: str, known: Iterable[str]) -> str:
-    """What to do about a member that is called `name`, where those that are `known` were expected."""
+    """Advice on an unexpected member called `name`, where those that are `known` were expected."""
     if name in MOVED:
         return MOVED[name]
     alike = get_close_matches(name, known, n=1, cutoff=_ALIKE) if len(name) <= _NAME_CHARS else []

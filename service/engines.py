@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 DEMO_MODEL = "gpt-oss-20b"
 
 DEMO_CONTEXT_TOKENS = 131_072
-"""What the demo engine stands in for, and its context."""
+"""The model that the demo engine stands in for, and its context's length."""
 
 
 def open_engines(settings: Settings, engine: Engine | None = None) -> Engines:
@@ -34,7 +34,7 @@ def open_engines(settings: Settings, engine: Engine | None = None) -> Engines:
 
 
 async def reread(service: Service, taken: bool) -> None:
-    """What follows when files were read again: where they were `taken`, the engines are those of now."""
+    """Replace the engines after the files were read again, if they were `taken`."""
     service.metrics.rereads.labels("taken" if taken else "refused").inc()
     settings = service.keys.settings
     if not taken or not settings.listed_engines:
@@ -144,7 +144,7 @@ def open_engine(settings: Settings) -> Engine:
 
 
 def _open_demo(settings: Settings, card: ModelCard) -> Engine:
-    """The demo engine. It is imported here, as who has a model needs none of it."""
+    """The demo engine. It is imported here, as a service with a model needs none of it."""
     from service.engine.demo import DemoEngine
 
     return DemoEngine(card, settings.demo_tokens_per_second)

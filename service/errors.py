@@ -1,4 +1,4 @@
-"""What a request can be refused with: an HTTP status, and type, code, param and message of OpenAI's error envelope.
+"""The errors that refuse a request: an HTTP status, and type, code, param and message of OpenAI's error envelope.
 
 Raised where the fact is known; one place, service/responses/refusals.py, turns them into HTTP. A message says which
 value was wrong and what to do. It may quote a little of the request to its own sender, and must never reach a log.

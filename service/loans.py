@@ -3,7 +3,7 @@
     on_loan(take, give_back):  take ─▶ the block ─▶ give_back
                                  └─ cancelled, or no reply ─▶ give_back ─▶ give_back, once nothing is carried out late
 
-Whoever takes chooses the name of a loan before it asks: a token, or an id. So a loan can be given back though nobody
+A borrower chooses the name of a loan before it asks: a token, or an id. So a loan can be given back though nobody
 knows whether it was taken, and to give back one that is over changes nothing. Giving back is a task of its own, which
 nobody cancels; it goes on while the store is away. A script that takes has a moment after which it takes nothing
 (`not_after`), so a call that its task gave up is never carried out behind the second try. Never take from the store for
@@ -28,10 +28,10 @@ MOST_AT_ONCE = 10_000
 """How many loans a process gives back at once. Others are left to end by themselves, as each does."""
 
 PATIENCE_SECONDS = 60.0
-"""For how long giving one back is tried while the store is away: longer than most loans last by themselves."""
+"""How long giving one back is tried while the store is away: longer than most loans last by themselves."""
 
 CLOSE_SECONDS = 5.0
-"""For how long a process that ends goes on giving back."""
+"""How long a process that ends goes on giving back."""
 
 AWAY = Backoff(first=0.1, most=2.0)
 """The pauses in seconds while the store is away."""
@@ -41,7 +41,7 @@ GiveBack = Callable[[], Awaitable[object]]
 
 
 class Loan(Generic[T]):
-    """What was taken."""
+    """A loan, with the value that was taken."""
 
     over = False
     """Whether somebody else has it by now, or gave it back."""
@@ -62,7 +62,7 @@ class Loans:
 
     @asynccontextmanager
     async def on_loan(self, take: Callable[[], Awaitable[T]], give_back: GiveBack) -> AsyncGenerator[Loan[T]]:
-        """What `take()` returns, until the end of the block. Raises what `take` does."""
+        """A loan of the value that `take()` returns, until the end of the block. Raises the errors of `take`."""
         try:
             loan = Loan(await take())
         except BaseException as error:

@@ -5,7 +5,7 @@ The message says what happened and the fields say to what, so that lines can be 
 log what users wrote, what a model answered, or a key: ids, counts, sizes, times and names belong here.
 
 Nothing here may stop the event loop. Lines wait in a bounded queue while stderr is slow; when it is full
-they are dropped, and a line says how many. Whatever a value holds, it can't break out of its line: newlines,
+they are dropped, and a line says how many. A value can't break out of its line: newlines,
 control characters and everything beyond ASCII are escaped.
 """
 
@@ -27,7 +27,7 @@ QUEUE_LINES = 4096
 """Lines that wait for a slow stderr: a MB of ordinary ones, 32 MB of the longest."""
 
 MAX_VALUE_CHARS = 8192
-"""What is shown of one value; a traceback fits, a request body doesn't."""
+"""The longest value that a line shows; a traceback fits, a request body doesn't."""
 
 GATHER_SECONDS = 0.01
 """How long lines gather before they are written together."""
@@ -217,7 +217,7 @@ def _second(seconds: int) -> str:
 
 
 class Ration:
-    """So many a second, or in other times, and how many went without: whoever has no key fills no log."""
+    """A limit of lines in some seconds, which counts those left out: a stranger without a key can't fill the log."""
 
     def __init__(self, a_second: int, now: Callable[[], float] = monotonic, *, seconds: float = 1.0) -> None:
         self._a_second = a_second

@@ -7,7 +7,7 @@ once all that was ready at a moment took no longer than BRIEF_SECONDS, again and
 the loop is idle while another's request waits for the store; what begins then is in its way when the answer comes. A
 tenant that is alone never waits, nor does one on a loop that mostly waits for its engine. However busy the loop stays,
 a tenant begins with one more each WAIT_SECONDS: else a few responses that take long would keep all others of theirs
-from ever beginning. What waits is bounded by the connections that a process accepts, and by the jobs that it claims.
+from ever beginning. The number that waits is bounded by a process's connections and by the jobs that it claims.
 
 A lock for each tenant keeps its order, and one for all lets a single task measure the loop at a time: with hundreds of
 tenants that measure it together, they would keep it busy, and nobody would begin.
@@ -21,22 +21,22 @@ from types import TracebackType
 from weakref import WeakValueDictionary
 
 MODEST = 4
-"""Of a tenant that has no more than so many, at work and waiting, none waits."""
+"""A tenant with no more than so many, at work and waiting, never waits."""
 
 BRIEF_SECONDS = 0.00025
 """How long one round of the loop may take for more to begin."""
 
 QUICK_SECONDS = 0.001
-"""For how long each round of the loop has to be so brief."""
+"""How long each round of the loop has to be so brief."""
 
 MOST_ROUNDS = 8
-"""For how many rounds of a busy loop a piece of work that has begun waits until it goes on."""
+"""The most rounds of a busy loop that a piece of work that has begun waits until it goes on."""
 
 WAIT_SECONDS = 1.0
-"""How long the first that waits of a tenant does so at most, if the loop comes round to it."""
+"""The longest wait of a tenant's first request, if the loop comes round to it."""
 
 LATELY_SECONDS = 1.0
-"""For how long a tenant counts as there after it began with something."""
+"""How long a tenant counts as present after it began with something."""
 
 
 class Work:
@@ -46,10 +46,10 @@ class Work:
         """`over` is called once, at its end."""
         self._over: Callable[[], None] | None = over
         self.go_on = go_on
-        """To be awaited between two pieces of it: lets others run for a while."""
+        """Lets others run for a while; awaited between two pieces of the work."""
 
     def end(self) -> None:
-        """It is done. A second time changes nothing."""
+        """Note that it is done. A second call changes nothing."""
         over, self._over = self._over, None
         if over is not None:
             over()
@@ -67,7 +67,7 @@ class Pacing:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._there, self._working = Counter[str](), Counter[str]()
-        """Of each tenant that has any, how many are at work or wait, and how many are at work."""
+        """The numbers of each tenant: those at work or waiting, and those at work."""
         self._last = self._before = ("", float("-inf"))
         """The tenant that came last, and the last other one, each with when that was."""
         self._lines = WeakValueDictionary[str, asyncio.Lock]()

@@ -1,4 +1,5 @@
-"""Connections to addresses that were checked before, whatever a name resolves to meanwhile. It needs an HTTP client."""
+"""Connections to addresses that were checked before, even if a name resolves to others meanwhile. It needs an HTTP
+client."""
 
 import socket
 from collections.abc import Sequence

@@ -75,8 +75,8 @@ SANDBOX_AWAY = Backoff(1.0, 30.0)
 """The pauses in seconds between tries to use a sandbox that was away when this service began."""
 
 KEYED_LEASES = 1.5
-"""How many leases who makes what a request with an Idempotency-Key asks for may be silent: as many as it takes until
-nothing that he held is held any more.
+"""The number of leases for which the owner of a request with an Idempotency-Key may be silent: as many as it takes
+until all that it held is free.
 """
 
 STORE_CONNECTIONS = 64
@@ -179,7 +179,7 @@ def _count_archive(archive: StoreArchive, metrics: Metrics) -> None:
 
 
 def tracer_of(settings: Settings) -> Tracer:
-    """What traces go to. OpenTelemetry is imported where there are any."""
+    """The tracer of the settings. OpenTelemetry is imported only where they have a URL for traces."""
     if not settings.traces_url:
         return Tracer()
     from service.tracing import TEXT_BYTES, Bounds, open_tracer
@@ -220,7 +220,7 @@ def _back(seconds: float, failure: StoreUnavailable) -> None:
 
 
 def _gone(failure: StoreUnavailable) -> str:
-    """What is said once of a store that can't be used."""
+    """The line that is logged once when the store can't be used."""
     return "the store lags behind" if isinstance(failure, StoreUnconfirmed) else "the store is away"
 
 
@@ -248,7 +248,7 @@ async def know_ids(service: Service) -> None:
 
 
 async def secret_of(store: ConversationHistoryStore, archive: StoreArchive | None) -> bytes:
-    """What those who share a store, and its archive, have in common. Raises as `know_ids` does."""
+    """The secret that all processes of a store, and of its archive, share. Raises as `know_ids` does."""
     return await (shared_secret(store) if archive is None else archive.secret())
 
 
@@ -292,7 +292,7 @@ def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> L
 
 
 def job_limits(settings: Settings) -> JobLimits:
-    """What the settings say of jobs."""
+    """The limits of jobs, from the settings."""
     return JobLimits(
         lease_seconds=settings.lease_seconds,
         first_seconds=FIRST_TIMEOUTS * settings.store_timeout_seconds,
@@ -326,7 +326,7 @@ def open_store(settings: Settings, client: Client | None = None) -> Conversation
 
 
 def open_archive(settings: Settings) -> Archive | None:
-    """What keeps the turns that leave memory, where the settings name it; nothing is asked of it yet.
+    """The archive of turns that leave memory, where the settings name one. It isn't connected to yet.
 
     Raises ValueError where the URL names none, whose message goes on from the setting's name, and Unsupported where a
     package is missing.
@@ -377,7 +377,7 @@ def open_directory(
 
 
 def open_limiter(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Limiter:
-    """What keeps tenants within their limits."""
+    """The limiter that keeps tenants within their limits."""
     limits = TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS)
     return Limiter(limits, Limit(**settings.tenant_limits), loans, time)
 
@@ -427,7 +427,7 @@ def open_toolbox(settings: Settings, containers: Containers | None = None) -> To
 
 
 def _open_browser(settings: Settings) -> BackEnd:
-    """The browser over what the settings search. What reads HTML is imported where there is a browser alone."""
+    """The browser over what the settings search. The HTML reader is imported only where there is a browser."""
     from service.search.folder import ADDRESS, Folder
     from service.search.services import Brave, Exa, SearXng, Tavily
     from service.search.web import Web

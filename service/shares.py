@@ -2,7 +2,7 @@
 taken comes free again, by what came free in the last minute: what Retry-After says.
 
 Nobody can take all of anything. Where there are several tenants, the last eighth is for those that have no more than
-their share, so that whoever comes finds room, and comes to a share while others are over theirs. Shares are even,
+their share, so that a newcomer finds room, and gets a share while others are over theirs. Shares are even,
 whatever weights say of whose turn it is, and none is less than one. Never wait here.
 """
 
@@ -18,7 +18,7 @@ WINDOW_SECONDS = 60
 """How far back is looked."""
 
 LEAST_SECONDS, MOST_SECONDS = 1, 60
-"""What is told at least and at most: the SDKs wait for as long as they are told, up to a minute."""
+"""The bounds of Retry-After: the SDKs wait for as long as it says, up to a minute."""
 
 
 class Share:
@@ -41,7 +41,7 @@ class Share:
         return own <= max(1, self.limit / (tenants + 1))  # as if one more tenant came
 
     def _reserved(self) -> int:
-        """What only those get that have no more than their share."""
+        """The part that is reserved for tenants within their share."""
         return -(-self.limit // RESERVED) if self._several() and self.limit > 1 else 0
 
     def taken_by(self, tenant: str) -> int:
@@ -54,7 +54,7 @@ class Share:
         self._by_tenant[tenant] += amount
 
     def give_back(self, tenant: str, amount: int) -> None:
-        """It has so much less."""
+        """Take so much back from it."""
         self._taken -= amount
         self._by_tenant[tenant] -= amount
         if not self._by_tenant[tenant]:
@@ -88,7 +88,7 @@ class Rate:
         self._freed.append((second, amount))
 
     def seconds_for(self, amount: int) -> int:
-        """In how many seconds so much more will have come free; as long again as nothing has, if nothing has."""
+        """The seconds until so much more comes free; if nothing has lately, as long again as that has lasted."""
         now = self._clock()
         since = max(self._since, now - WINDOW_SECONDS)
         freed = sum(each for second, each in self._freed if second >= int(since))

@@ -1,4 +1,4 @@
-"""What whoever traces the service is told of a piece of work: a span, with facts under OpenTelemetry's names.
+"""The trace of a piece of work: a span, with facts under OpenTelemetry's names.
 
 Where nothing is traced, as by default, each span is UNTRACED, of which all that can be asked does nothing, and costs
 nothing. Nothing here imports OpenTelemetry: service/tracing.py does, where a setting wants spans. A span has ids,
@@ -19,13 +19,13 @@ from service.errors import ApiError
 from store.errors import StoreError, StoreUnavailable
 
 Fact = str | int | float | bool | Sequence[str] | None
-"""What may be said of a span; None is not said."""
+"""The value of an attribute of a span; None leaves it out."""
 
 Headers = tuple[tuple[str, str], ...]
 """W3C trace headers, by name."""
 
 SCOPE = "harmonium"
-"""Who makes the spans, and how names of facts begin that no convention has."""
+"""The instrumentation scope of the spans, and the prefix of facts that no convention names."""
 
 
 class Kind(Enum):
@@ -48,7 +48,7 @@ class Span:
 
     @property
     def headers(self) -> Headers:
-        """What makes work elsewhere a part of it; empty where nothing is traced here."""
+        """The headers that make work elsewhere a part of this span; empty where nothing is traced here."""
         return ()
 
     def child(
@@ -58,7 +58,7 @@ class Span:
         return self
 
     def rename(self, name: str) -> None:
-        """What it is called, where that is known only now."""
+        """Rename the span, where its name is known only now."""
 
     def note(self, facts: Mapping[str, Fact]) -> None:
         """Add to what is said of it."""
@@ -72,10 +72,10 @@ class Span:
         """Show items that came of it, as `show_input` does."""
 
     def fail(self, kind: str, *, fault: bool = True) -> None:
-        """It came to this end: a code or a class, never words. No `fault` is one that nothing here is to blame for."""
+        """Note its error: a code or a class, never words. It is no `fault` where nothing here is to blame."""
 
     def end(self) -> None:
-        """It is over."""
+        """Note that it is over."""
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +139,7 @@ def conversation(id: str) -> dict[str, Fact]:
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether something failed: neither was it broken off, nor is it what whoever asked should have known."""
+    """Whether an error is a failure: neither a cancellation nor the caller's mistake."""
     if isinstance(error, ApiError):
         return error.status >= 500
     if isinstance(error, StoreError):
@@ -148,7 +148,7 @@ def is_fault(error: BaseException) -> bool:
 
 
 def kind_of(error: BaseException) -> str:
-    """What an error is called in a span: its code in the API, or its class."""
+    """The name of an error in a span: its code in the API, or its class."""
     if isinstance(error, ApiError):
         return error.code or str(error.status)
     return "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__

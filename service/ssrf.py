@@ -1,9 +1,9 @@
 """Where the service connects on a stranger's word, as for a webhook: public addresses of the internet, and no others.
 
-Who sets a URL, or its name in DNS, could else make the service send requests to what only it can reach: its own ports,
-its network, the cloud's metadata. So a name is resolved once for each delivery, all of its addresses are checked, and
-the connection goes to these addresses and no others, whatever the name resolves to a moment later. Never connect by
-name, and never judge a name by its spelling.
+Otherwise a stranger, with a URL or its name in DNS, could make the service send requests to addresses that only it can
+reach: its own ports, its network, the cloud's metadata. So a name is resolved once for each delivery, all of its
+addresses are checked, and the connection goes to these addresses and no others, whatever the name resolves to a
+moment later. Never connect by name, and never judge a name by its spelling.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ name server never answers; the event loop's own threads are few, and Redis and t
 _LOOKING_UP = ThreadPoolExecutor(LOOK_UPS_AT_ONCE, thread_name_prefix="look-up")
 
 BY_NAME = "dns+"
-"""What a URL of engines begins with that stands for all addresses of its host."""
+"""The prefix of an engine URL that stands for all addresses of its host."""
 
 LookUp = Callable[[str, int], Awaitable[list[str]]]
 """From a host and a port to all addresses of the host; raises OSError where there are none."""

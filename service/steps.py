@@ -1,6 +1,6 @@
 """Work in steps: a generator that yields between pieces of at most a few milliseconds and returns its result.
 
-Pure code can't await, and must not stall the event loop either; so whoever drives it decides what happens in between.
+Pure code can't await, and must not stall the event loop either; so its caller decides what happens in between.
 Only loops over items, tools, messages and rules yield; what they call for one of these is a plain function.
 """
 
@@ -27,7 +27,7 @@ def in_one_go(work: Generator[None, None, T]) -> T:
 def cached_steps(maxsize: int) -> Callable[[Work[T]], Work[T]]:
     """`functools.lru_cache` for work in steps: the results of the `maxsize` arguments that were used last.
 
-    What is cached is a place for a result, which whoever ends the work first fills in. Errors aren't cached.
+    The cache holds a place for each result; the first caller to finish the work fills it in. Errors aren't cached.
     """
 
     def decorate(work: Work[T]) -> Work[T]:
@@ -48,7 +48,7 @@ BRIEFLY = 1e-6
 """Seconds."""
 
 pause_after: ContextVar[Callable[[float], float] | None] = ContextVar("pause_after", default=None)
-"""For how many seconds a task lets others run after a step that took so many; BRIEFLY where nobody says."""
+"""The seconds for which a task lets others run after a step that took so many; BRIEFLY by default."""
 
 
 async def in_steps(work: Generator[None, None, T]) -> T:

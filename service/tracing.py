@@ -7,8 +7,8 @@ its submission was. Spans are sent by the SDK's thread, and a receiver that is a
 nothing else, which is said once in a while. Never export from the event loop. Imported only where a setting says where
 spans go: OpenTelemetry takes a fifth of a second and 20 MB.
 
-What clients have told has ids of another form. One of them always becomes the same id, and that of another tenant
-never: nobody writes into the traces of others.
+Clients' spans have ids of another form. One such id always becomes the same id here, and never that of another
+tenant: nobody writes into the traces of others.
 
 Where an operator wants texts, what was written is shown in the messages of OpenTelemetry's GenAI conventions. Items of
 the API come in as JSON, and of all that they say no more goes on than a span may have: what is cut off ends in an
@@ -55,7 +55,7 @@ from service.spans import SCOPE, Fact, Headers, IngestedSpan, Kind, Span, Tracer
 ELLIPSIS = "…"
 
 MESSAGE_BYTES = 64
-"""What a message takes besides its text."""
+"""The size of a message beside its text."""
 
 _ITEMS = msgspec.json.Decoder(list[dict[str, Any]])
 
@@ -137,7 +137,7 @@ def _messages(items: Iterable[Mapping[str, Any]], limit: int) -> list[dict[str, 
 
 
 def _read(item: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
-    """Whose message an item is, and its parts."""
+    """The role of an item's message, and its parts."""
     kind = str(item.get("type", "message"))
     if kind == "message":
         texts = _texts(item.get("content"))
@@ -169,7 +169,7 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 class Bounds(NamedTuple):
-    """Of all traces the share that is kept; and how many bytes each text may have, 0 for no texts."""
+    """The share of all traces that is kept; and the most bytes of each text, 0 for no texts."""
 
     ratio: float
     text_bytes: int
@@ -314,7 +314,7 @@ class OtelTracer(Tracer):
         return taken
 
     def _readable(self, tenant: str, told: IngestedSpan) -> ReadableSpan:
-        """What a client has told, as the SDK has its own."""
+        """A client's span as one of the SDK's own."""
         trace = trace_id(tenant, told.trace)
         shown = {name: shortened(text, self._bounds.text_bytes) for name, text in told.shown.items()}
         return ReadableSpan(
@@ -360,7 +360,7 @@ def _links(headers: Headers) -> Sequence[Link]:
 
 
 def _headers_of(span: OtelSpan) -> Headers:
-    """What makes work elsewhere a part of a span."""
+    """The headers that make work elsewhere a part of a span."""
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier, set_span_in_context(span, _NOTHING))
     return tuple(carrier.items())

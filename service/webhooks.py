@@ -4,7 +4,7 @@
      ▲       ├────▶ given up: too old, or refused for good (410)
      └───────┴ not accepted, or the process that took it died
 
-What is due waits in the outbox (store/jobs/outbox.py). A process that takes a webhook holds it for longer than a
+A due delivery waits in the outbox (store/jobs/outbox.py). A process that takes a webhook holds it for longer than a
 delivery may take, so each is sent at least once, whatever dies, and seldom twice. Every process delivers, as every
 process sweeps. Never take more than can be sent at once: what waits, waits in the outbox.
 
@@ -63,13 +63,13 @@ UNLIMITED = aiohttp.ClientTimeout(total=None)
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 86_400.0
-"""For how long a webhook that is not accepted is sent again."""
+"""How long a webhook that is not accepted is sent again."""
 
 AT_ONCE = 32
 """Deliveries that one process has under way."""
 
 Outcome = Literal["delivered", "failed", "given_up"]
-"""What became of a delivery; one that failed is tried again."""
+"""The outcome of a delivery; one that failed is tried again."""
 
 
 class NotAccepted(Exception):
@@ -123,7 +123,7 @@ class Receiver:
                     await self._post(session, webhook, limit)
 
     async def reach(self) -> None:
-        """Connect once, within `seconds`, and send nothing: for who asks whether webhooks could arrive. Raises
+        """Connect once, within `seconds`, and send nothing: a check whether webhooks could arrive. Raises
         NotAccepted.
         """
         encrypted = self._url.scheme == "https"
@@ -193,7 +193,7 @@ def sign(key: bytes, id: str, timestamp: int, body: bytes) -> str:
 
 
 def event_type(webhook: Webhook) -> str:
-    """What OpenAI's events call such an end."""
+    """The type of OpenAI's event for such an end."""
     return f"response.{webhook.status}"
 
 
@@ -210,7 +210,7 @@ def event_body(webhook: Webhook) -> bytes:
 
 
 def retry_after(header: str, now: float) -> float:
-    """For how many seconds a Retry-After asks, within MAX_WAIT_SECONDS; 0 where it makes no sense.
+    """The seconds for which a Retry-After asks, within MAX_WAIT_SECONDS; 0 where it makes no sense.
 
     It is a number of seconds or an HTTP date (RFC 9110, 10.2.3).
     """
@@ -224,7 +224,7 @@ def retry_after(header: str, now: float) -> float:
 
 
 def _name(webhook: Webhook) -> str:
-    """What tells a response's end from all others, wherever and whenever it is told."""
+    """The name of a response's end: unlike that of any other, and the same wherever and whenever it is computed."""
     return sha256(f"{webhook.id} {event_type(webhook)}".encode()).hexdigest()[:NAME_DIGITS]
 
 
@@ -233,7 +233,7 @@ class DeliveryTiming:
     """How long a deliverer waits for what."""
 
     poll_seconds: float = 1.0
-    """How often a shard is asked for what is due, on average. What ends in this process needn't wait for that."""
+    """How often a shard is asked for what is due, on average. An end in this process needn't wait for that."""
 
     polled_shards: int = 8
     """How many shards in which nothing is due are asked in that time: with more, each is asked more seldom."""
@@ -245,10 +245,10 @@ class DeliveryTiming:
     """The pauses before a webhook that was not accepted is sent again."""
 
     margin_seconds: float = 5.0
-    """For how long a webhook is held beyond the time for its delivery: enough to note how that went."""
+    """How long a webhook is held beyond the time for its delivery: enough to note the outcome."""
 
     leave_seconds: float = 2.0
-    """What a process that ends leaves to deliveries under way. One that is cancelled is sent again after its hold."""
+    """The time that an ending process leaves to deliveries under way. A cancelled one is sent again after its hold."""
 
 
 TIMING = DeliveryTiming()

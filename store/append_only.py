@@ -1,9 +1,9 @@
-"""Append-only files that a server can't read back: what is sound in them is kept, the rest is cut.
+"""Append-only files that a server can't read back: their sound parts are kept, the rest is cut.
 
 A server whose disk was full may leave a hole of zeros between two commands: it cut a short write off again, but went on
-writing behind the place where that had ended. A crash may leave half a command at the end. Both are cut. What follows
-damage of any other kind can't be told from what a client made up, so it is dropped: never search for a next command
-behind bytes that can't be read, as texts of users are among them.
+writing behind the place where that had ended. A crash may leave half a command at the end. Both are cut. Bytes behind
+any other damage may be made up by a client, so they are dropped: never search for a next command behind bytes that
+can't be read, as texts of users are among them.
 
 A transaction is kept whole or not at all. Files are changed by replacing them, after a link to each was put aside.
 """
@@ -21,13 +21,13 @@ FILES = "appendonlydir"
 
 MANIFEST = "appendonly.aof.manifest"
 DAMAGED = "damaged"
-"""Where the files are put aside as they were, in a numbered folder for each repair."""
+"""The folder where the files are put aside as they were, in a numbered folder for each repair."""
 
 COPIES = 3
-"""How many repairs' files are kept; older ones are deleted."""
+"""The number of repairs whose files are kept; older ones are deleted."""
 
 MAX_NUMBER_BYTES = 20
-"""What a length or a count may take, as digits."""
+"""The most bytes of a length or a count, as digits."""
 
 COPY_BYTES = 1 << 20
 
@@ -36,7 +36,7 @@ _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 
 
 class Cut(NamedTuple):
-    """What was cut from a file: where it began, how many bytes it was, and why."""
+    """A part that was cut from a file: its first byte, its length in bytes, and why."""
 
     file: str
     at: int
@@ -45,7 +45,7 @@ class Cut(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """What a repair has cut, and where the files are as they were."""
+    """The parts that a repair has cut, and the folder with the files as they were."""
 
     cuts: tuple[Cut, ...]
     copy: Path
@@ -101,7 +101,7 @@ def _written_after_the_base(files: Path) -> list[Path]:
 
 
 def _sound(path: Path, dropping: bool) -> tuple[list[tuple[int, int]], list[Cut], bool]:
-    """The ranges of a file to keep, what is cut, and whether what follows in other files can be kept too.
+    """The ranges of a file to keep, the cuts, and whether the files behind it can be kept too.
 
     With `dropping` all of it is cut.
     """
@@ -154,7 +154,7 @@ def _readable(data: mmap.mmap | bytes, at: int) -> bool:
 
 
 def _unit_end(data: mmap.mmap | bytes, at: int) -> int:
-    """Where the command ends that begins at `at`, or the transaction. Raises _TornError, _UnreadableError."""
+    """The end of the command or the transaction that begins at `at`. Raises _TornError, _UnreadableError."""
     end = _command_end(data, at)
     if end - at != len(_MULTI) or data[at:end].upper() != _MULTI:
         return end
@@ -165,7 +165,7 @@ def _unit_end(data: mmap.mmap | bytes, at: int) -> int:
 
 
 def _command_end(data: mmap.mmap | bytes, at: int) -> int:
-    """Where the command ends that begins at `at`: `*COUNT`, and COUNT times `$LENGTH` and so many bytes."""
+    """The end of the command that begins at `at`: `*COUNT`, and COUNT times `$LENGTH` and so many bytes."""
     count, at = _number(data, at, b"*")
     if count < 1:
         raise _UnreadableError
@@ -193,7 +193,7 @@ def _number(data: mmap.mmap | bytes, at: int, mark: bytes) -> tuple[int, int]:
 
 
 def _zeros_end(data: mmap.mmap | bytes, at: int) -> int:
-    """Where the zeros end that begin at `at`."""
+    """The end of the zeros that begin at `at`."""
     while at < len(data):
         piece = data[at : at + COPY_BYTES]
         left = piece.lstrip(b"\0")
@@ -215,7 +215,7 @@ def _next_copy(damaged: Path) -> Path:
 
 
 def _replace(path: Path, ranges: list[tuple[int, int]]) -> None:
-    """Put a file in the place of `path` that has these ranges of it alone, at once."""
+    """Replace the file `path`, at once, by one that has only these ranges of it."""
     made = path.with_name(path.name + ".repaired")
     try:
         with path.open("rb") as old, made.open("wb") as new:
@@ -231,7 +231,7 @@ def _replace(path: Path, ranges: list[tuple[int, int]]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder last."""
+    """Sync the names in a folder to the disk."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -1,13 +1,13 @@
-"""Bytes: how a turn's messages and its response are written, and how any release reads them back.
+"""Bytes: the encoding of a turn's messages and its response, and how any release reads them back.
 
     messages blob   1 | msgpack of tuple[StoredMessage, ...]
     response blob   2 | packing | msgpack of (response, items), as it is or in one zstd frame, which names the
                                   dictionary that it needs (store/dictionaries/)
 
-Every blob begins with its format version, so that a release refuses what it can't read. From 0.1.0 on never change what
-a version means: add the next one, which neither kind of blob has had, and read both. Only what an earlier release
-passes over may be added, as a field at the end of a message. A new version, or another dictionary, takes another layout
-(store/layout.py).
+Every blob begins with its format version, so that a release refuses a newer one. From 0.1.0 on never change the
+meaning of a version: add the next one, which neither kind of blob has had, and read both. Add without a new version
+only what an earlier release skips, as a field at the end of a message. A new version, or another dictionary, takes
+another layout (store/layout.py).
 """
 
 import asyncio
@@ -31,7 +31,7 @@ MESSAGES_FORMAT = 1
 """The version of a messages blob."""
 
 NO_DICTIONARY = 0
-"""What zstd itself calls a frame's dictionary where it has none."""
+"""The number by which zstd says that a frame has no dictionary."""
 
 PLAIN = 0
 ZSTD = 1
@@ -39,9 +39,9 @@ _PLAIN = bytes([PLAIN])
 _ZSTD = bytes([ZSTD])
 
 COMPRESS_FROM_BYTES = 512
-"""Below this a frame's head and the call cost what compression saves."""
+"""Below this a frame's head and the call cost as much as compression saves."""
 COMPRESS_FROM_BYTES_WITH_DICTIONARY = 64
-"""The same where a dictionary has what all have in common."""
+"""The same with a dictionary, which has the common parts."""
 
 THREAD_FROM_BYTES = 131_072
 """From here on a thread does the work: compressing and hashing release the GIL, and take a ms or more."""
@@ -62,7 +62,7 @@ class _Contexts(threading.local):
         self._decompressors: dict[int, zstandard.ZstdDecompressor] = {}
 
     def compressor(self, number: int) -> zstandard.ZstdCompressor:
-        """That of a dictionary."""
+        """The compressor of a dictionary."""
         found = self._compressors.get(number)
         if found is None:
             used = dictionary(number) if number else None
@@ -70,7 +70,7 @@ class _Contexts(threading.local):
         return found
 
     def decompressor(self, frame: bytes) -> zstandard.ZstdDecompressor:
-        """That of the dictionary which a frame names. Raises UnknownDictionary, and ZstdError for what is no frame."""
+        """The decompressor of a frame's dictionary. Raises UnknownDictionary, and ZstdError for other bytes."""
         number = zstandard.get_frame_parameters(frame).dict_id
         found = self._decompressors.get(number)
         if found is None:
@@ -91,7 +91,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 async def pack(turn: Turn) -> Packed:
-    """A turn's blobs, by a thread where it takes long."""
+    """A turn's blobs, made in a thread where that takes long."""
     if len(turn.response) + len(turn.items) > THREAD_FROM_BYTES:
         return await asyncio.to_thread(_pack, turn)
     return _pack(turn)
@@ -107,7 +107,7 @@ def encode_messages(messages: Messages) -> bytes:
 
 
 def decode_messages(blob: bytes) -> Messages:
-    """The messages of a blob. Raises NewerFormat, ValueError and msgspec's errors for what is none."""
+    """The messages of a blob. Raises NewerFormat, and ValueError and msgspec's errors for other bytes."""
     check_version(blob, MESSAGES_FORMAT)
     return _messages_decoder.decode(blob[1:])
 
@@ -119,8 +119,8 @@ NO_MESSAGES = encode_messages(())
 class StoredTurns(Sequence[Messages]):
     """The messages of a chain's turns; blobs are decoded on first use.
 
-    Decoding takes a quarter as long as fetching, and is the CPU's work instead of a wait: so it is left to whoever
-    renders. `decoded(at, messages)` is called for each blob, which is then dropped. `omitted` has the places of
+    Decoding takes a quarter as long as fetching, and is the CPU's work instead of a wait: so the renderer does it.
+    `decoded(at, messages)` is called for each blob, which is then dropped. `omitted` has the places of
     messages to leave out, by the places of their turns. Raises NewerFormat when made, not later.
     """
 
@@ -132,7 +132,7 @@ class StoredTurns(Sequence[Messages]):
     ) -> None:
         self._stored: Sequence[bytes | Messages] = stored
         self._packed = [at for at, each in enumerate(stored) if isinstance(each, bytes)]
-        """The places of those that are blobs still."""
+        """The places of the turns that are still blobs."""
         for at in self._packed:
             check_version(cast(bytes, stored[at]), MESSAGES_FORMAT)
         self._decoded = decoded
@@ -191,18 +191,18 @@ def decode_response(blob: bytes) -> tuple[bytes, bytes]:
 
 
 def response_size(blob: bytes) -> int:
-    """How many bytes a response blob comes to, which its frame says of itself; those of the blob where it doesn't."""
+    """The bytes of a response blob once decompressed, as its frame says; those of the blob where it doesn't say."""
     known = squeezed_size(blob[1:])
     return known if known >= 0 else len(blob)
 
 
 def squeezed_size(squeezed: bytes) -> int:
-    """How many bytes `unsqueeze` makes, as a frame says of itself; -1 of what is no frame that says so."""
+    """The bytes that `unsqueeze` makes, as the frame says; -1 where there is no frame, or it doesn't say."""
     return zstandard.frame_content_size(squeezed[1:]) if squeezed[:1] == _ZSTD else -1
 
 
 async def unpack_response(blob: bytes) -> tuple[bytes, bytes]:
-    """`decode_response`, by a thread where it takes long. Raises NewerFormat."""
+    """`decode_response`, in a thread where it takes long. Raises NewerFormat."""
     if len(blob) > THREAD_FROM_BYTES:
         return await asyncio.to_thread(decode_response, blob)
     return decode_response(blob)
@@ -230,7 +230,7 @@ def digest(turn: Turn) -> str:
 
 
 def check_version(blob: bytes, known: int) -> None:
-    """Refuse a blob of a format later than the one that is `known` (NewerFormat), and of any other (ValueError)."""
+    """Refuse a blob of a later format than the `known` one (NewerFormat), or of an earlier one (ValueError)."""
     version = blob[0] if blob else 0
     if version > known:
         raise NewerFormat(version)

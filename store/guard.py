@@ -3,7 +3,7 @@
 A server that meets a full disk refuses everything, deletions too, and may leave a hole in its file that no start gets
 past (append_only.py). So storing stops while there is still room: the guard gives the server a memory limit of one
 byte, which refuses the scripts that add turns, and no other (lua/evict.lua). Other programs may take that room as well:
-for them a file is kept that is deleted when a write failed, so that conversations can be deleted.
+so a file keeps some of it, and is deleted when a write failed, so that conversations can be deleted.
 
 It alone has the files rewritten: a rewrite needs room for all that is stored, and without that it would fill the disk.
 
@@ -21,13 +21,13 @@ from typing import Any
 from redis.exceptions import RedisError
 
 LOOK_SECONDS = 0.25
-"""The pause between two looks: what can be written meanwhile is far less than the reserve."""
+"""The pause between two looks: far less than the reserve can be written meanwhile."""
 
 CLOSED = 1
 """The memory limit of a server that takes no turns; lua/evict.lua knows it, and evicts nothing for it."""
 
 RESERVE_BYTES = 256 << 20
-"""Below so much free space no turn is stored, or an eighth of the disk, where that is less. What runs may still end."""
+"""Below so much free space, or an eighth of the disk if less, no new turn is stored. Running responses may end."""
 
 RESERVE_SHARE = 8
 
@@ -39,14 +39,14 @@ FILE_PERCENT = 6
 
 REWRITE_BYTES = 64 << 20
 REWRITE_PERCENT = 50
-"""The files are rewritten when what came since the last time passes both: so many bytes, and so much of what was
-written then. So a start reads half as much again as is stored, and 64 MiB."""
+"""The files are rewritten when their growth since the last rewrite passes both: so many bytes, and this percentage of
+their size after it. So a start reads half as much again as is stored, and 64 MiB."""
 
 LOG_BYTES = 1 << 16
 """How much of the server's log one look reads."""
 
 _FAILED_WRITE = b"writing to the AOF file"
-"""What the server logs when the disk took a part of a write, or nothing of it."""
+"""Part of the server's log line when the disk took only a part of a write, or nothing of it."""
 
 logger = logging.getLogger(__name__)
 
@@ -65,12 +65,12 @@ class Reserve:
 
     @property
     def reopen_bytes(self) -> int:
-        """How much has to be free before turns are stored again."""
+        """The free bytes from which on turns are stored again."""
         return self.bytes * REOPEN_PERCENT // 100
 
     @property
     def file_bytes(self) -> int:
-        """How much of it is a file."""
+        """The bytes of the reserve's file."""
         return self.bytes * FILE_PERCENT // 100
 
 
@@ -90,7 +90,7 @@ class Guard:
     """Looks after one running server, again and again, until it is stopped."""
 
     def __init__(self, ask: Ask, free: Free, reserve: Reserve, *, file: Path, log: Path) -> None:
-        """`file` is where the reserve's file is, `log` the server's. Nothing happens yet."""
+        """A guard that is not started yet; `file` is the path of the reserve's file, `log` that of the server's log."""
         self._ask, self._free, self._reserve = ask, free, reserve
         self._file, self._log = file, log
         self._read = log.stat().st_size if log.exists() else 0
@@ -115,7 +115,7 @@ class Guard:
             self._thread.join()
 
     def tick(self) -> None:
-        """Look once; a server or a disk that doesn't answer is told once, and looked at again the next time."""
+        """Look once; a server or a disk that doesn't answer is logged once, and looked at again the next time."""
         try:
             self._look()
         except (RedisError, OSError) as error:
@@ -142,7 +142,7 @@ class Guard:
         self._rewrite(free, state)
 
     def _write_failed(self) -> bool:
-        """Whether the server has logged since the last look that the disk took less than it wrote."""
+        """Whether the server has logged a failed write since the last look."""
         with self._log.open("rb") as log:
             size = os.fstat(log.fileno()).st_size
             log.seek(max(self._read - len(_FAILED_WRITE), size - LOG_BYTES, 0))
@@ -173,7 +173,7 @@ class Guard:
                 os.posix_fallocate(file.fileno(), 0, self._reserve.file_bytes)
 
     def _note_rewritten(self, state: Mapping[str, Any]) -> None:
-        """The hole is gone once a rewrite that was begun after it has succeeded."""
+        """Note that the hole is gone, once a rewrite that was begun after it has succeeded."""
         if self._rewrites is not None and not _rewriting(state):
             if int(state["aof_rewrites"]) > self._rewrites and state["aof_last_bgrewrite_status"] == "ok":
                 if self._hole:
@@ -185,7 +185,7 @@ class Guard:
         """Have the files rewritten where that is due, and there is room for it."""
         if not self._due(state) or _rewriting(state):
             return
-        # What a rewrite takes, at most. Where it is needed to get out of trouble, it may use the reserve.
+        # The most that a rewrite takes. Where it is needed to get out of trouble, it may use the reserve.
         needed = int(state["used_memory_dataset"])
         spare = self._reserve.file_bytes if self._hole or self._closed else self._reserve.bytes
         if free - needed <= spare:

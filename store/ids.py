@@ -7,7 +7,7 @@ A turn takes the tree of the one that it continues, so that wherever trees are k
 in it without an index. The check is a keyed digest of the rest but the mark, under the store's secret (secret.py): of
 65,536 guesses one passes. A process that has not read the secret yet makes random checks.
 
-An id tells nothing but that two turns are of one tree. It is no secret: who may read a turn is decided by the tenant.
+An id only tells that two turns are of one tree. It is no secret: the tenant decides who may read a turn.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ ENTROPY_BYTES = 27
 """9 for a tree, 12 for a turn, 2 for a check that can't be made yet, 4 for a shard."""
 
 _PERSON = b"harmonium id 1"
-"""What the digest is for: the same secret has other uses."""
+"""The digest's purpose, as the same secret has other uses."""
 
 
 class Ids:
-    """Makes the digits of new ids. It reads no clock and asks nobody."""
+    """Makes the digits of new ids. Reads no clock, and asks no server."""
 
     def __init__(self, keyspace: Keyspace, entropy: Callable[[int], bytes]) -> None:
         """`entropy(n)` returns n random bytes."""
@@ -48,7 +48,7 @@ class Ids:
 
     def new(self, beside: str = "", *, mark: str = "", shard: int | None = None) -> str:
         """The digits of a new id: in the shard and tree of the turn with the digits `beside`, or else in a new tree, in
-        `shard` or any. `mark` says what it is of (keys.py).
+        `shard` or any. `mark` is that of its kind (keys.py).
         """
         entropy = self._entropy(ENTROPY_BYTES)
         random = entropy.hex()
@@ -80,7 +80,7 @@ def tree_of(digits: str) -> str:
 
 
 def remarked(digits: str, mark: str) -> str:
-    """The digits of a turn with another mark than theirs: in the same tree, and made by whom they were made."""
+    """The digits of a turn with another mark: in the same tree, and with the same check."""
     return digits[:SHARD_DIGITS] + mark + digits[SHARD_DIGITS + len(CONVERSATION_MARK) :]
 
 

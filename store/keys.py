@@ -14,20 +14,20 @@
     PREFIX:{SHARD}:turn:LEVEL              zset TENANT of those with waiting jobs, in the order in which they take turns
     PREFIX:{SHARD}:line:LEVEL:TENANT       zset DIGITS of a tenant's waiting jobs, in their order
     PREFIX:{SHARD}:looked                  string, the ms at which somebody last looked for leases that ran out; expires
-    PREFIX:{SHARD}:claim:TOKEN             string, what one claim took, for its retry; expires
+    PREFIX:{SHARD}:claim:TOKEN             string, the result of one claim, for its retry; expires
     PREFIX:{SHARD}:logs                    zset TENANT/DIGITS of the event logs of what has ended, by the ms of that
     PREFIX:{SHARD}:waiting-bytes           hash, the bytes of logs of jobs that wait and have not begun, by TENANT
     PREFIX:{SHARD}:logged                  string, the bytes of all event logs
     PREFIX:{SHARD}:outbox                  zset TENANT/DIGITS/STATUS of the webhooks that wait, by the ms when due
     PREFIX:{SHARD}:outbox-ages             zset, the same ones by the ms of the end
     PREFIX:{SHARD}:outbox-tries            hash, how often each of them was tried
-    PREFIX:{SHARD}:outbox-take:TOKEN       string, what one call took, for its retry; expires
+    PREFIX:{SHARD}:outbox-take:TOKEN       string, the result of one call, for its retry; expires
     PREFIX:{SHARD}:approvals:TENANT        zset DIGITS NUMBER/DIGEST of approvals asked for, NUMBER/ once used; expires
     PREFIX:{SHARD}:approved:TENANT         hash, those used up: DIGITS NUMBER, and the DIGITS of who used it; expires
-    PREFIX:{SHARD}:containers:TENANT       hash, what is known of a tenant's containers, by their DIGITS; expires
+    PREFIX:{SHARD}:containers:TENANT       hash, the records of a tenant's containers, by their DIGITS; expires
     PREFIX:{SHARD}:keyed:TENANT            hash, a tenant's requests with an Idempotency-Key, by its digits; expires
     PREFIX:{SHARD}:keyed-until:TENANT      zset, the same ones by the ms until which each is known; expires
-    PREFIX:{SHARD}:spent:HOUR              hash, what was spent in an hour, by TENANT/KEY/MODEL; expires
+    PREFIX:{SHARD}:spent:HOUR              hash, the expenses of an hour, by TENANT/KEY/MODEL; expires
     PREFIX:{SHARD}:spent-by:DIGITS         string, that this was counted, for its retry; expires
     PREFIX:{SHARD}:secret                  string, random bytes that all have in common; in shard 00 alone
     PREFIX:{SHARD}:store                   hash, the layout record (layout.py); in shard 00 alone
@@ -39,7 +39,7 @@
     PREFIX:{SHARD}:audit-shares            zset, the shares of tenants, by how many entries each has
     PREFIX:{SHARD}:archive                 string, the ms after which a changed tree is archived; only with an archive
     PREFIX:{SHARD}:unarchived              zset TENANT/ROOT of trees to be archived, as they changed, by the ms when due
-    PREFIX:{SHARD}:changes:TENANT/ROOT     zset, what the archive lacks of one tree (lua/unarchived.lua)
+    PREFIX:{SHARD}:changes:TENANT/ROOT     zset, the changes to one tree that the archive lacks (lua/unarchived.lua)
     PREFIX:{SHARD}:archive-failed          hash, why a tree could not be archived as it is, by TENANT/ROOT
     PREFIX:{SHARD}:older                   string, the last use up to which trees from before an archive are noted
     PREFIX:{SHARD}:archiver                string, who archives the shard for now; expires
@@ -50,10 +50,10 @@
     PREFIX:{SHARD}:whole                   never stored; every script names it (redis/scripts.py)
     PREFIX:{SHARD}:fence:TENANT/DIGITS     string, that a turn was deleted and the archive knows; expires
     PREFIX:{SHARD}:fence:TENANT/*ROOT      string, the same of a tree; expires
-    PREFIX:{SHARD}:limits:TENANT/SCOPE     hash, what is used of a tenant's limits (lua/limits.lua); expires
+    PREFIX:{SHARD}:limits:TENANT/SCOPE     hash, the use of a tenant's limits (lua/limits.lua); expires
     PREFIX:{SHARD}:parallel:TENANT/SCOPE   zset DIGITS of its work under way, by the ms until it counts; expires
-    PREFIX:{SHARD}:reserved:TENANT         hash, what is reserved for its work under way, by DIGITS; expires
-    PREFIX:{SHARD}:reservations            zset TENANT/DIGITS of what is reserved, by the ms when it is looked at
+    PREFIX:{SHARD}:reserved:TENANT         hash, the reservations of its work under way, by DIGITS; expires
+    PREFIX:{SHARD}:reservations            zset TENANT/DIGITS of the reservations, by the ms when each is looked at
     PREFIX:{SHARD}:t:TENANT:node:DIGITS      hash, a turn without payload; its fields are in lua/append.lua
     PREFIX:{SHARD}:t:TENANT:messages:DIGITS  string, the messages that the turn added (codec.py)
     PREFIX:{SHARD}:t:TENANT:response:DIGITS  string, the response as served, and its input items (codec.py)
@@ -61,9 +61,9 @@
     PREFIX:{SHARD}:t:TENANT:runs:ROOT        zset, the pins of all turns of one tree; expires
     PREFIX:{SHARD}:t:TENANT:tree:ROOT        set, the DIGITS of the leaves of one tree
     PREFIX:{SHARD}:t:TENANT:job:DIGITS       hash, a response under way; its fields are in lua/submit.lua
-    PREFIX:{SHARD}:t:TENANT:spec:DIGITS      string, all that a worker needs to work on it
+    PREFIX:{SHARD}:t:TENANT:spec:DIGITS      string, all that a worker needs for it
     PREFIX:{SHARD}:t:TENANT:log:DIGITS       stream, its events (log.py)
-    PREFIX:{SHARD}:t:TENANT:snapshot:DIGITS  string, what its events up to some number come to
+    PREFIX:{SHARD}:t:TENANT:snapshot:DIGITS  string, the fold of its events up to some number
     PREFIX:{SHARD}:t:TENANT:remains:DIGITS   string, the response of a deleted turn, for lists of conversations
 
 and the channels
@@ -71,7 +71,7 @@ and the channels
     PREFIX:{SHARD}:control                   for workers: that a job waits, or was cancelled
     PREFIX:{SHARD}:registry-news             for all: which project or key was changed
     PREFIX:{SHARD}:t:TENANT:events:DIGITS    for followers: what is added to a log
-    PREFIX:{SHARD}:t:TENANT:keyed:DIGITS     for who waits: that a request with an Idempotency-Key has ended
+    PREFIX:{SHARD}:t:TENANT:keyed:DIGITS     for those who wait: that a request with an Idempotency-Key has ended
 
 DIGITS and ROOT are the 48 hex digits of an id, without `resp_` or `conv_` (ids.py). A conversation with an id of its
 own is a turn, whose digits have CONVERSATION_MARK behind the shard (lua/standing.lua). A tree lives in one shard, whose
@@ -103,10 +103,10 @@ BY_HAND_MARK = b"byhand".hex()
 """Behind the shard in the digits of a turn that somebody added by hand: no response has its id."""
 
 OMISSION_MARK = b"omits:".hex()
-"""Behind the shard in the digits of a turn that says what a conversation goes without (history/omissions.py)."""
+"""Behind the shard in the digits of a turn that removes messages from a conversation (history/omissions.py)."""
 
 NO_RESPONSES = (CONVERSATION_MARK, BY_HAND_MARK, OMISSION_MARK)
-"""What stands in the digits of turns that are no responses."""
+"""The marks in the digits of turns that are no responses."""
 
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
 """The counters of a shard, and of each tenant in it (lua/usage.lua)."""
@@ -125,7 +125,7 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ShardKeys:
-    """The keys that all trees of a shard share, and what all keys of turns in it begin with."""
+    """The keys that all trees of a shard share, and the prefix of all keys of turns in it."""
 
     clock: Key
     usage: Key
@@ -161,21 +161,21 @@ class ShardKeys:
         return getattr(self, name)
 
     def changes_of(self, tenant: str, root: str) -> Key:
-        """What an archive lacks of the tree of a tenant's turn with these digits."""
+        """The key of the changes to a tenant's tree that the archive lacks; `root` has the digits of its root."""
         return Key(f"{self.turns.removesuffix('t:')}changes:{checked_tenant(tenant)}/{root}")
 
     def fences_of(self, tenant: str, digits: str, root: str) -> tuple[Key, Key]:
-        """That a tenant's turn was deleted a moment ago, or its tree."""
+        """The keys that say that a tenant's turn, or its tree, was deleted a moment ago."""
         fence = f"{self.all_fences}{checked_tenant(tenant)}/"
         return Key(fence + digits), Key(f"{fence}*{root}")
 
     @property
     def all_fences(self) -> str:
-        """What all of those begin with."""
+        """The prefix of all fences of the shard."""
         return f"{self.turns.removesuffix('t:')}fence:"
 
     def conversations_of(self, tenant: str) -> Key:
-        """The list of a tenant's conversations; ValueError for a malformed tenant."""
+        """The key of a tenant's list of conversations; ValueError for a malformed tenant."""
         return Key(f"{self.turns.removesuffix('t:')}conversations:{checked_tenant(tenant)}")
 
 
@@ -192,7 +192,7 @@ class TurnKeys:
         return self.shard.key(name) if hasattr(self.shard, name) else Key(self.family(name) + self.digits)
 
     def family(self, name: str) -> str:
-        """What the keys of a family begin with; the digits of a turn of the same tenant and shard complete them."""
+        """The prefix of the keys of a family; the digits of a turn of the same tenant and shard complete it."""
         return f"{self.shard.turns}{self.tenant}:{name}:"
 
 
@@ -258,7 +258,7 @@ def shard_of(digits: str) -> int:
 
 
 def mark_of(digits: str) -> str:
-    """What stands where a mark would."""
+    """The digits in the place of a mark."""
     return digits[SHARD_DIGITS : SHARD_DIGITS + len(CONVERSATION_MARK)]
 
 
@@ -268,12 +268,12 @@ def id_of(digits: str) -> str:
 
 
 def ids_of(path: Iterable[str]) -> tuple[str, ...]:
-    """The ids of turns; as `id_of`, of a thousand in half of the time."""
+    """The ids of turns: for a thousand of them in half of the time that `id_of` takes."""
     return tuple([ID_PREFIX + digits for digits in path])
 
 
 def digits_of(id: str) -> str:
-    """The digits of an id that was made of some, whatever it is of."""
+    """The digits of an id of any kind."""
     return id.partition("_")[2]
 
 
@@ -283,7 +283,7 @@ def conversation_id(digits: str) -> str:
 
 
 def name_of(digits: str) -> str:
-    """The id of whatever has these digits, for reports."""
+    """The id of a turn or a conversation with these digits, for reports."""
     return conversation_id(digits) if mark_of(digits) == CONVERSATION_MARK else id_of(digits)
 
 

@@ -1,9 +1,8 @@
-"""The layout record: with which releases and settings a store may be used, kept in the store itself.
+"""The layout record: the releases and settings that a store may be used with, kept in the store itself.
 
-A process with fewer shards than the store has takes a part of it for unknown; one that knows another layout takes keys
-for something else than they are; one with other limits deletes what the others keep. So whoever starts agrees with the
-record first, or doesn't start, and whoever runs looks at it again with each sweep and each probe. The first that starts
-writes the record.
+A process with fewer shards than the store doesn't find a part of it; one with another layout misreads keys; one with
+other limits deletes turns that the others keep. So a process agrees with the record before it starts, or doesn't
+start, and reads it again with each sweep and each probe. The first that starts writes the record.
 
 Never write to a store whose record contradicts this process.
 """
@@ -20,23 +19,23 @@ from store.redis.conditions import refuses_writes
 from store.redis.connection import Operation, Server
 
 LAYOUT = 3
-"""The layout of a store. Another one is refused: raise it when a script takes a key for something else than the release
-before, or writes what that can't read. From 0.1.0 on a raised one comes with the way to it.
+"""The layout of a store. Another one is refused: raise it when a script reads a key in another way than the release
+before, or writes a value that it can't read. From 0.1.0 on a raised one comes with a migration.
 """
 
 TRIES = 5
-"""How often the record is read again because somebody else wrote to it meanwhile."""
+"""How often the record is read where another process wrote to it meanwhile."""
 
 _LIMIT = "limit:"
-"""What the field of a limit begins with."""
+"""The prefix of a limit's field."""
 
 _BACK = "upgrade this process, or go back to a backup from before the upgrade (docs/operating.md)"
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a process brings along: its number of shards, which release it is, its limits by the names of their
-    settings, and whether they become those of the store where they differ.
+    """The terms of a process: its number of shards, its release, its limits by the names of their settings, and whether
+    they become those of the store where they differ.
     """
 
     shards: int
@@ -47,7 +46,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the store says of itself; `revision` counts how often it was written, the last time by `release`."""
+    """The record of a store; `revision` counts how often it was written, the last time by `release`."""
 
     layout: int
     shards: int
@@ -57,7 +56,7 @@ class Record:
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> "Record":
-        """A record from its fields. What is no number there counts as missing, and is written anew."""
+        """A record from its fields. A number that can't be read counts as missing, and is written anew."""
         limits = {name.removeprefix(_LIMIT): value for name, value in fields.items() if name.startswith(_LIMIT)}
         layout, shards = (int(value) if (value := fields.get(name, "")).isdecimal() else 0 for name in _NUMBERS)
         return cls(layout, shards, limits, fields.get("release", "unknown"), fields.get("revision", "0"))
@@ -67,7 +66,7 @@ _NUMBERS = ("layout", "shards")
 
 
 def mismatch(terms: Terms, record: Record) -> LayoutMismatch | None:
-    """Why a process must not use the store; None if it may. Pure."""
+    """The reason why a process must not use the store; None if it may. Pure."""
     if record.layout not in (0, LAYOUT):
         there = f"the store has layout {record.layout}, written by {record.release}"
         return LayoutMismatch(f"{there}, and this release knows layout {LAYOUT}", _BACK)
@@ -88,7 +87,7 @@ def mismatch(terms: Terms, record: Record) -> LayoutMismatch | None:
 
 
 def changes(terms: Terms, record: Record) -> dict[str, str]:
-    """What a process that may use the store has to write to its record; nothing, most of the time. Pure."""
+    """The fields that a process that may use the store has to write to its record; mostly none. Pure."""
     own = {_LIMIT + name: value for name, value in (terms.limits or {}).items()}
     own |= {"layout": str(LAYOUT), "shards": str(max(terms.shards, record.shards))}
     there = {_LIMIT + name: value for name, value in record.limits.items()}
@@ -100,7 +99,7 @@ class Layout:
     """The record of one store, as a process with these terms sees it."""
 
     def __init__(self, server: Server, prefix: str, terms: Terms) -> None:
-        """Nothing is read yet."""
+        """A layout that is not read yet."""
         self._server = server
         self._first = Keyspace(prefix, 1).all_shards()[0]
         self._terms = terms
@@ -109,7 +108,7 @@ class Layout:
         """Called once for each mismatch that `agree` or `check` newly raises."""
 
     async def agree(self) -> None:
-        """Write to the record what this process changes of it, if it may use the store.
+        """Write this process's changes to the record, if it may use the store.
 
         A server that takes no writes keeps the record that it has. Raises LayoutMismatch, StoreUnavailable.
         """
@@ -161,7 +160,7 @@ class Layout:
         return word
 
     def _raise(self, found: LayoutMismatch | None) -> None:
-        """Raise it, if there is one, and tell of it once."""
+        """Raise a mismatch, if there is one, and call `contradicted` once for it."""
         told, self._told = self._told, str(found or "")
         if found is not None:
             if told != self._told:

@@ -1,8 +1,8 @@
 """Listening: messages on channels of Redis, for any number of listeners over one connection of the process.
 
 There is one connection to each node that has a wanted channel, and one subscription to a channel however many listen.
-A channel keeps nothing: whoever is absent or too slow misses messages. So a listener learns when it may have missed
-some, and then reads what the messages are about. Subscribe first, then read, then listen.
+A channel keeps nothing: a listener that is absent or too slow misses messages. So it learns when it may have missed
+some, and then reads the state that they announce. Subscribe first, then read, then listen.
 
 The channels are Redis's sharded ones: on a cluster only the node that has a channel's slot gets its messages. Replies
 keep the order of the commands; anything else is a message, or says that a channel has moved to another node. A server
@@ -38,7 +38,7 @@ WRITING = "#!lua flags=allow-oom\nreturn 1"
 
 
 class Connection(Protocol):
-    """What is used of a redis-py connection, which is made without connecting to anybody."""
+    """The used methods of a redis-py connection, which is made without connecting to anybody."""
 
     async def connect(self) -> None: ...
     async def disconnect(self) -> None: ...
@@ -47,20 +47,20 @@ class Connection(Protocol):
 
 
 class Node(NamedTuple):
-    """A server that has some channels: its name, and what makes a connection to it, which its owner closes."""
+    """A server that has some channels: its name, and a function that makes a connection, which its owner closes."""
 
     name: str
     connection: Callable[[], Connection]
 
 
 class OneServer:
-    """One server, or whoever is primary when a connection is made: both have all channels."""
+    """One server, or the primary at the time of connecting: both have all channels."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._node = Node("", lambda: cast(Connection, pool.make_connection()))  # which asks the Sentinels, if any
 
     async def of(self, channel: str) -> Node:
-        """The only one."""
+        """The only node."""
         return self._node
 
     def doubt(self, name: str) -> None:
@@ -85,18 +85,18 @@ class Cluster:
 
 
 class Subscriber(Protocol):
-    """Who gets what comes over a channel. Nothing here may wait."""
+    """Receives the messages of a channel. Nothing here may wait."""
 
     def received(self, message: bytes) -> None:
-        """A message, as it was sent."""
+        """Take a message, as it was sent."""
         ...
 
     def confirmed(self) -> None:
-        """From now on all messages come."""
+        """Note that from now on all messages come."""
         ...
 
     def lost(self, failure: Exception) -> None:
-        """No more comes over this connection."""
+        """Note that no more messages come over this connection."""
         ...
 
 
@@ -200,7 +200,7 @@ class SubscribedConnection:
         self._more.set()
 
     def _answered(self, command: str, channel: bytes) -> None:
-        """The oldest command has its reply. Only that a channel is no longer subscribed may come unasked."""
+        """Note the reply to the oldest command. Only an unsubscription may come unasked."""
         if self._unanswered and self._unanswered[0] == (command, channel):
             self._unanswered.popleft()
             if command == "SSUBSCRIBE" and (subscriber := self._subscribers.get(channel)) is not None:
@@ -211,7 +211,7 @@ class SubscribedConnection:
             raise redis_errors.ConnectionError(f"the server answered {command}, which was not asked")
 
     def _refused(self, refusal: redis_errors.ResponseError) -> None:
-        """The oldest command was refused; the others stand."""
+        """Note the refusal of the oldest command; the others stand."""
         if not self._unanswered:
             raise refusal
         command, channel = self._unanswered.popleft()
@@ -228,18 +228,18 @@ MAX_WAITING = 64
 """The most messages that wait for one listener; with one more all of them go, and it lags."""
 
 MAX_WAITING_BYTES = 256 * 1024
-"""The most bytes of them: some hundred times what comes while a listener is at work. A message that is larger by itself
-is never passed on."""
+"""The most bytes of them: some hundred times the bytes that come while a listener is at work. A larger message is
+never passed on."""
 
 BACKOFF = FullJitterBackoff(base=0.05, cap=1.0)
 """The pauses in seconds before a subscription that failed is made again."""
 
 MOST_DOUBLINGS = 10
-"""A longer row of failures makes the pause no longer; without a bound its power of two is too large for a float."""
+"""More failures in a row make the pause no longer; without a bound its power of two is too large for a float."""
 
 
 class Listener:
-    """One who listens to a channel."""
+    """A listener to a channel."""
 
     def __init__(self) -> None:
         self._waiting: list[bytes] = []
@@ -251,8 +251,8 @@ class Listener:
     async def messages(self, seconds: float) -> list[bytes] | None:
         """The messages since the last call, oldest first; waits `seconds` for them at most.
 
-        Empty when none came in time, or at `wake`. None when some may have been missed: read now what the messages are
-        about. Raises StoreUnavailable after `Listening.close`.
+        Empty when none came in time, or at `wake`. None when some may have been missed: read now the state that they
+        announce. Raises StoreUnavailable after `Listening.close`.
         """
         if not (self._waiting or self._lagging or self._closed):
             await self._rest(seconds)
@@ -279,18 +279,18 @@ class Listener:
             self.wake()
 
     def miss(self) -> None:
-        """Messages may have been missed, so those that wait are worth nothing."""
+        """Note that messages may have been missed, and drop those that wait."""
         self._waiting.clear()
         self._bytes = 0
         self._lagging = True
         self.wake()
 
     def begin(self) -> None:
-        """The subscription is confirmed, and nothing was read yet, so nothing has been missed."""
+        """Note that the subscription is confirmed: nothing was read yet, so nothing has been missed."""
         self._lagging = False
 
     def close(self) -> None:
-        """Nothing comes any more."""
+        """End listening: no more messages come."""
         self._closed = True
         self.wake()
 
@@ -306,7 +306,7 @@ class Listener:
 
 
 class _Subscription:
-    """One channel, and all who listen to it here."""
+    """One channel, and all its listeners in this process."""
 
     def __init__(self, channel: str, lose: Callable[[Sequence["_Subscription"], Exception], None]) -> None:
         self.channel = channel
@@ -316,7 +316,7 @@ class _Subscription:
         self.node = ""
         """The name of the node where it was tried last."""
         self.failures = 0
-        """How often in a row it failed, as far as that matters."""
+        """How often in a row it failed, MOST_DOUBLINGS at most."""
         self.failure: Exception | None = None
         self.stands = asyncio.Event()
         self._lose = lose
@@ -327,18 +327,18 @@ class _Subscription:
             listener.tell(message)
 
     def confirmed(self) -> None:
-        """All messages come from now on; some from before may be lost."""
+        """Note that all messages come from now on; earlier ones may be lost."""
         self.failures, self.failure = 0, None
         self.stands.set()
         for listener in self.listeners:
             listener.miss()
 
     def lost(self, failure: Exception) -> None:
-        """Its connection has it no more."""
+        """Note that its connection no longer has it."""
         self._lose([self], failure)
 
     def fail(self, failure: Exception) -> None:
-        """Note that it has to be made again."""
+        """Note the failure, after which it has to be made again."""
         self.connection = None
         self.failures = min(MOST_DOUBLINGS, self.failures + 1)
         self.failure = failure
@@ -365,7 +365,7 @@ class Listening:
 
     @asynccontextmanager
     async def channel(self, name: str) -> AsyncGenerator[Listener]:
-        """Listen to a channel. Every message after this has begun comes to the listener, or makes it lag.
+        """Listen to a channel. Every message from now on comes to the listener, or makes it lag.
 
         Raises StoreUnavailable when the server doesn't confirm that in time.
         """

@@ -1,7 +1,7 @@
-"""The secret: random bytes that whoever shares a store has in common, made by the first who asks.
+"""The secret: random bytes that all processes of a store share, made for the first that asks.
 
-The service seals with it what clients keep (service/responses/seal.py). It is stored in the first shard, never changes,
-and is in every backup of the server. What was sealed with it can't be opened once it is lost. Never log it.
+The service seals values that clients keep with it (service/responses/seal.py). It is stored in the first shard, never
+changes, and is in every backup of the server. Sealed values can't be opened once it is lost. Never log it.
 """
 
 import secrets
@@ -18,7 +18,7 @@ async def shared_secret(
 ) -> bytes:
     """The store's secret, SECRET_BYTES long: all that ask at any time get the same one.
 
-    `entropy(n)` returns the n random bytes of a new one. Raises StoreUnavailable, also where what is stored is no
+    `entropy(n)` returns the n random bytes of a new one. Raises StoreUnavailable, also where the stored value is no
     secret: fsck finds and repairs that.
     """
     async with store.server.operation() as operation:

@@ -1,6 +1,6 @@
 """The values of the store: a turn, its messages, and the chain that a turn ends.
 
-They are frozen, so what was read can't be changed in place, and a reader's chain is its own for ever.
+They are frozen, so a value can't be changed after it was read, and a reader's chain is its own for ever.
 
 A response in the foreground is stored once it has ended, with a terminal status. One in the background is stored when
 it is accepted, and moves by the rows of MOVES. Each move is one script, and every other move is refused. Terminal
@@ -15,7 +15,7 @@ import msgspec
 
 
 class Status(StrEnum):
-    """The status of a response. states.py has the legal moves; `CONTINUABLE` has what may be continued."""
+    """The status of a response. states.py has the legal moves; `CONTINUABLE` has the statuses that allow a child."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -33,9 +33,9 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True):
 
     `tokens` are little-endian u32 ids from `<|start|>` to the closing token. With the header fields they are the only
     copy of the message: its text is decoded from them. `call_id` is set on a function call and on its output. `item` is
-    the number of the item that it shows among those of its turn; None says that nobody noted it.
+    the number of the item that it shows among those of its turn; None where nobody noted it.
 
-    One without tokens is a note: no prompt has it, and its `role` says what its `name`, a JSON text, is about.
+    One without tokens is a note: no prompt has it, and its `role` says how to read its `name`, a JSON text.
     """
 
     role: str
@@ -49,19 +49,19 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory it takes, beyond those that every message does."""
+        """The approximate bytes of memory that it takes, beyond those of every message."""
         return len(self.tokens) + len(self.name or "")
 
 
 Messages = tuple[StoredMessage, ...]
-"""What one turn added, in order."""
+"""The messages that one turn added, in order."""
 
 Notes = dict[str, list[StoredMessage]]
 """Notes by their roles."""
 
 
 class Expense(msgspec.Struct, frozen=True):
-    """What a response took of which model, for which key of its tenant; no `key` is one that the registry hasn't.
+    """The tokens of a response, with its model and the key of its tenant; empty for a key that the registry lacks.
 
     Cached tokens are among those of the input, and reasoning tokens among those of the output. A name is of bounded
     length, without `/` in that of a key.
@@ -76,10 +76,10 @@ class Expense(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What one response added to its conversation; written once and never changed.
+    """The stored part of a response: its additions to the conversation; written once and never changed.
 
     `response` is the response as served and `items` the input items as listed, both JSON that the store never reads.
-    `expense` is counted where the turn is stored, and isn't part of it.
+    `expense` is counted as the turn is stored, and isn't part of it.
     """
 
     id: str
@@ -94,9 +94,9 @@ class Turn(msgspec.Struct, frozen=True):
 class Chain(msgspec.Struct, frozen=True):
     """The turns from a root to `tip`, oldest first: ids, and the messages that each turn added.
 
-    `turns` compares like a tuple; what the store returns is decoded on first use. `pin` is set when the chain was read
-    to be continued, and goes to `append` or `unpin`. It is `cut` where messages of it are left out or were erased, so
-    that a call may lack its output, and an output its call.
+    `turns` compares like a tuple; the store's turns are decoded on first use. `pin` is set when the chain was read to
+    be continued, and goes to `append` or `unpin`. It is `cut` where messages of it are left out or were erased, so that
+    a call may lack its output, and an output its call.
     """
 
     ids: tuple[str, ...] = ()
@@ -154,8 +154,8 @@ MOVES: dict[Status, dict[Status, Move]] = {
         Status.FAILED: Move("finish", "its worker", "the engine failed, time was up, or too many workers died of it"),
         Status.CANCELLED: Move("cancel", "any replica", "somebody asks for it"),
     },
-    # A cancelled response is ended by whoever cancelled it, or by a worker if that process dies: its turn is stored and
-    # its log closed, and its status stays.
+    # The process that cancelled a response ends it, or a worker if that process dies: it stores the turn and closes
+    # the log, and the status stays.
 }
 
 TERMINAL = frozenset(Status) - MOVES.keys()

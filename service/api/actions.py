@@ -1,4 +1,4 @@
-"""Items of the client's tools that have their own: calls as clients send them back, and what came of them.
+"""Items of the client's tools that have their own: calls as clients send them back, and their outputs.
 
 Searches for tools, commands of a shell, and patches. A search that the server did is listed as it came and tells the
 model nothing; but the tools that it found are loaded all the same.
@@ -22,7 +22,7 @@ MAX_COMMANDS = 1024
 """The most commands of a call, and the most outputs of one."""
 
 MAX_ACTION_BYTES = 1_048_576
-"""The most JSON of what a call is to do: some 20 ms at worst."""
+"""The most bytes of JSON in a call's action: some 20 ms at worst."""
 
 MAX_ENV = 1024
 """The most environment variables of a command."""
@@ -112,13 +112,13 @@ class ToolSearchCallItem(InputItem, tag="tool_search_call"):
 
 
 class ActionOutputItem(InputItem):
-    """What came of such a call."""
+    """The output of such a call."""
 
     call_id: str
 
     @property
     def text(self) -> str:
-        """What the model is told."""
+        """The text that the model is told."""
         raise NotImplementedError
 
 
@@ -131,7 +131,7 @@ class ShellCallOutputItem(ActionOutputItem, tag="shell_call_output", kw_only=Tru
 
     @property
     def text(self) -> str:
-        """What the model is told."""
+        """The text that the model is told."""
         return "\n".join(map(_printed, self.output))
 
 
@@ -143,7 +143,7 @@ class LocalShellCallOutputItem(ActionOutputItem, tag="local_shell_call_output", 
 
     @property
     def text(self) -> str:
-        """What the model is told."""
+        """The text that the model is told."""
         return self.output
 
 
@@ -155,7 +155,7 @@ class ApplyPatchCallOutputItem(ActionOutputItem, tag="apply_patch_call_output", 
 
     @property
     def text(self) -> str:
-        """What the model is told."""
+        """The text that the model is told."""
         said = self.output or ""
         if self.status == "failed":
             return f"The patch failed: {said}" if said else "The patch failed."
@@ -172,13 +172,13 @@ class ToolSearchOutputItem(InputItem, tag="tool_search_output"):
 
     @property
     def text(self) -> str:
-        """What the model is told: who can be called. The declarations stand where those of all tools do."""
+        """The text that the model is told: the names of the tools. Their declarations stand with those of all tools."""
         names = [name for tool in self.tools for name in _names(tool, FUNCTIONS)]
         return f"Loaded: {', '.join(names)}." if names else "No tools were found."
 
 
 def _printed(output: Json) -> str:
-    """What a command printed, and how it ended where that isn't as it should."""
+    """The output of a command, and its end: a failure, a timeout, or an exit without any output."""
     said = [text.removesuffix("\n") for text in (output["stdout"], output["stderr"]) if text]
     outcome: Json = output.get("outcome") or {"type": "exit", "exit_code": 0}
     if outcome["type"] == "timeout":
@@ -199,7 +199,7 @@ _named = msgspec.json.Decoder(_Named)
 
 
 def _names(tool: object, namespace: str) -> Iterator[str]:
-    """Whom the model may call of a tool, as it is listed."""
+    """The names by which the model may call a tool, as it is listed."""
     named = _named.decode(tool if isinstance(tool, Raw) else msgspec.json.encode(tool))
     if named.type == "namespace":
         for inside in named.tools or ():
@@ -372,7 +372,7 @@ def _tool_search_call(sent: _ToolSearchCall, where: str, gathered: Gathered) -> 
 
 
 def _execution(execution: Execution | None, call_id: str | None, where: str) -> Execution:
-    """Who searched: the client where there is a call to answer and nothing else is said. Raises InvalidRequest."""
+    """The side that searched: by default the client where there is a call to answer. Raises InvalidRequest."""
     if call_id is not None:
         checked_call_id(call_id, f"{where}.call_id")
     elif execution == "client":
@@ -393,7 +393,7 @@ def _shell_call_output(sent: _ShellCallOutput, where: str, gathered: Gathered) -
 
 
 def _local_shell_call_output(sent: _LocalShellCallOutput, where: str, gathered: Gathered) -> LocalShellCallOutputItem:
-    """OpenAI's has the id of the call as its own `id`."""
+    """The output of a local shell's call. OpenAI's has the id of the call as its own `id`."""
     given = {"call_id": sent.call_id, "id": sent.id}
     ids = [checked_call_id(id, f"{where}.{member}") for member, id in given.items() if id is not None]
     if not ids:
@@ -420,8 +420,8 @@ def _tool_search_output(sent: _ToolSearchOutput, where: str, gathered: Gathered)
 
 
 def listed_tools(tools: list[Raw], where: str) -> list[Any]:
-    """Tools as an item that brings them is listed: hosted ones as they are echoed, so that no key of somebody's server
-    is kept. Raises InvalidRequest.
+    """Tools in the form in which their item is listed. Hosted ones are listed as they are echoed, so no key of
+    somebody's server is kept. Raises InvalidRequest.
     """
     listed: list[Any] = []
     for place, tool in enumerate(tools):
@@ -441,4 +441,4 @@ ACTIONS = (
     ("tool_search_call", _ToolSearchCall, _tool_search_call),
     ("tool_search_output", _ToolSearchOutput, _tool_search_output),
 )
-"""The types of these items, what each is decoded as, and who checks it."""
+"""The types of these items, each with the struct that decodes it and the function that checks it."""

@@ -1,10 +1,10 @@
-"""Approvals: calls that somebody has to approve before the service makes them, and what was said of them.
+"""Approvals: calls that somebody has to approve before the service makes them, and the answers.
 
     a call ─▶ ApprovalRequest, noted beside it ─▶ Answer in a later request ─▶ the call is made, or it isn't
 
-A request is known by the id of its item. So that an approval is used once (store/history/approvals.py), and for
-what was shown, a digest of the call goes with the id. Notes are kept with turns: only ever add a member, with a
-default.
+A request is known by the id of its item. A digest of the call goes with the id, so that an approval is used once
+(store/history/approvals.py), and for the call that was shown. Notes are kept with turns: only ever add a member, with
+a default.
 """
 
 from collections.abc import Iterable
@@ -17,13 +17,13 @@ from service.api.tools.callee import Hosted
 from store.turn import Messages, Notes, StoredMessage
 
 ASKED = "mcp_approval"
-"""The role of a note of what a turn asked for."""
+"""The role of a note of an approval that a turn asked for."""
 
 ANSWERED = "mcp_approval_answer"
 """The role of a note that a conversation has gone on from a request, whose id is its name."""
 
 NOT_APPROVED = "The call was not approved."
-"""What the model is told. Never change it: a worker of another release replays what was sampled behind it."""
+"""The text that the model is told. Never change it: a worker of another release replays tokens sampled behind it."""
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,26 +40,26 @@ class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def digest(self) -> str:
-        """What is known of the call without its text."""
+        """The digest of the call, which reveals nothing of its text."""
         call = msgspec.json.encode([self.server, self.at, self.tool, self.arguments])
         return blake2b(call, digest_size=16).hexdigest()
 
     @property
     def place(self) -> ids.ItemIndex | None:
-        """Which response asked for it, and where; None for an id that isn't of this service."""
+        """The response that asked for it, and the place in it; None for an id that isn't of this service."""
         place = ids.place_of(self.id)
         return None if place is None or place.own_input else place
 
     @property
     def note(self) -> StoredMessage:
-        """What the turn that asks for it keeps of it."""
+        """The note that the asking turn keeps of it."""
         place = self.place
         noted = msgspec.json.encode(self).decode()
         return StoredMessage(ASKED, b"", name=noted, item=None if place is None else place.number)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What becomes of a request: the tool that is called, or what the model is told instead."""
+    """The outcome of a request: the tool that is called, or the message that the model is told instead."""
 
     request: ApprovalRequest
     recipient: str
@@ -68,8 +68,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """What a response does before anything is sampled: these calls, in their order. `behind` is what the caller says
-    besides, which stands behind their outcomes.
+    """The calls that a response makes before anything is sampled, in their order. `behind` has the caller's other
+    messages, which stand behind the outcomes.
     """
 
     given: tuple[Answer, ...]

@@ -1,7 +1,7 @@
-"""What items of type `configuration_update` say of the responses that follow: an effort, and a format of the answer.
+"""Items of type `configuration_update`: an effort, and a format of the answer, for the responses that follow.
 
 In a conversation such an item stays in effect until another replaces that setting. So it is noted beside the messages
-of its turn, where whoever reads a chain finds it without reading any items.
+of its turn. A reader of a chain finds it there without reading any items.
 """
 
 import msgspec
@@ -22,7 +22,7 @@ class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
     format: Raw = ABSENT
 
     def then(self, later: "Configuration") -> "Configuration":
-        """What is in effect behind a later one."""
+        """The settings in effect behind a later configuration."""
         return Configuration(later.effort or self.effort, self.format if later.format == ABSENT else later.format)
 
 
@@ -30,12 +30,12 @@ _decoder = msgspec.json.Decoder(Configuration)
 
 
 def noted(item: ConfigurationUpdateItem) -> str:
-    """What an item sets, as its note has it."""
+    """The text of an item's note: the settings that it makes."""
     effort = None if item.reasoning is None else item.reasoning["effort"]
     form = ABSENT if item.text is None else item.text["format"]
     return msgspec.json.encode(Configuration(effort, form)).decode()
 
 
 def read_note(text: str) -> Configuration:
-    """What a note sets; it is ours, so a fault is msgspec.DecodeError and nobody's request."""
+    """The settings of a note. It is ours, so a fault is msgspec.DecodeError, and no request's."""
     return _decoder.decode(text)

@@ -13,7 +13,7 @@ from service.decoding import decode, decoder_of
 
 MAX_NAME_CHARS = 256
 MAX_MINUTES = 20
-"""The longest time for which a container may be idle."""
+"""The longest time for which a container may be idle, in minutes."""
 
 
 class ExpiresAfter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ IMAGE = "[An image was here. You can only read text and can't see it; say so if 
 MAX_FILE_NAME_CHARS = 256
 UNNAMED_FILE = "file"
 CHECKED_IMAGE_CHARS = 262_144
-"""How much of an image's base64 is read, a multiple of 4: some 2 ms. The model never sees it."""
+"""The characters of an image's base64 that are read, a multiple of 4: some 2 ms. The model never sees the image."""
 
 _DATA_URL = re.compile(r"data:[^,]{0,256};base64,")
 _PDF = b"%PDF-"
@@ -27,7 +27,7 @@ _ADVICE = "Only text files are read here; send what the file says as text."
 
 
 def text_of(parts: Sequence[dict[str, Any]]) -> str:
-    """What a prompt shows of content parts: texts as they are, each file and image on lines of its own."""
+    """The text of content parts in a prompt: texts as they are, each file and image on lines of its own."""
     text = ""
     apart = False
     for part in parts:
@@ -40,7 +40,7 @@ def text_of(parts: Sequence[dict[str, Any]]) -> str:
 
 
 def checked_file(data: str | None, name: str | None, elsewhere: dict[str, str | None], where: str) -> dict[str, Any]:
-    """An input_file part as it is listed. `elsewhere` are the members that say it lies elsewhere.
+    """An input_file part as it is listed. `elsewhere` has the members that point to a file stored elsewhere.
 
     Raises InvalidRequest for a file by its id or URL, one that is no text, or whose name isn't one line.
     """
@@ -56,8 +56,8 @@ def checked_file(data: str | None, name: str | None, elsewhere: dict[str, str | 
 
 
 def _check_image(url: str, where: str) -> None:
-    """Raise InvalidRequest unless an image is at a URL, or is in one as base64, of which the beginning is read. What it
-    shows is never looked at.
+    """Raise InvalidRequest unless the URL points to an image, or holds one as base64. Only the beginning of base64 is
+    read, and the picture itself is never looked at.
     """
     if url[:8].lower().startswith(("http://", "https://")):
         return

@@ -60,7 +60,7 @@ class _Added(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class New(NamedTuple):
-    """A conversation to be made: its first items, still JSON, its metadata, and what it is a fork of."""
+    """A conversation to be made: its first items, still JSON, its metadata, and the source of a fork."""
 
     items: Raw
     metadata: dict[str, str]
@@ -97,10 +97,10 @@ def read_added(body: bytes) -> Raw:
 
 
 def decode_conversation(json: bytes) -> Conversation:
-    """The conversation of the store's `json`; it is ours, so a fault is msgspec.DecodeError and nobody's request."""
+    """The conversation of the store's `json`. It is ours, so a fault is msgspec.DecodeError, and no request's."""
     return _conversation.decode(json)
 
 
 def decode_omitted(json: bytes) -> str:
-    """The id of the item that a turn of the store leaves out; it is ours, as that of `decode_conversation`."""
+    """The id of the item that a turn of the store leaves out. The `json` is ours, as in `decode_conversation`."""
     return _omitted.decode(json).omits

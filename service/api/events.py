@@ -1,6 +1,6 @@
-"""The events of a response stream: what the machine yields, the fold consumes and the edge encodes.
+"""The events of a response stream. The machine yields them, the fold consumes them, and the edge encodes them.
 
-`sequence_number` is stamped once, by the machine, before anybody else sees an event; after that none is changed.
+The machine stamps `sequence_number` once, before anybody else sees an event; after that no event is changed.
 Shapes and order: the Responses API as openai 3.51 types it. Encoding belongs to the edge.
 """
 
@@ -37,13 +37,13 @@ class Logprob(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, tag_field="type", kw_only=True):
-    """What all events share. The wire has the number last, and before it the fields from the widest class on."""
+    """The base of all events. The wire has the number last, and before it the fields from the widest class on."""
 
     sequence_number: int = UNSTAMPED
 
 
 class Lifecycle(Event):
-    """What tells how the response as a whole stands."""
+    """An event about the state of the response as a whole."""
 
     response: Response
 
@@ -109,20 +109,20 @@ class OutputItemDone(Event, tag="response.output_item.done"):
 
 
 class ItemEvent(Event):
-    """What happens inside of an item."""
+    """An event inside an item."""
 
     item_id: str
     output_index: int
 
 
 class PartEvent(ItemEvent):
-    """What happens inside of a content part."""
+    """An event inside a content part."""
 
     content_index: int
 
 
 class SummaryEvent(ItemEvent):
-    """What happens inside of a part of a summary."""
+    """An event inside a part of a summary."""
 
     summary_index: int
 
@@ -222,7 +222,7 @@ class CustomToolCallInputDone(ItemEvent, tag="response.custom_tool_call_input.do
 
 
 class CommandEvent(ItemEvent):
-    """What happens to a command of a shell's call."""
+    """An event of a command of a shell's call."""
 
     command_index: int
 
@@ -340,4 +340,4 @@ KINDS = tuple(
     for kind in list(vars().values())
     if isinstance(kind, type) and issubclass(kind, Event) and not kind.__subclasses__()
 )
-"""Every event that there is."""
+"""Every type of event."""

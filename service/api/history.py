@@ -1,8 +1,8 @@
 """`previous_input_messages`: a history that the client keeps itself, as Harmony messages or in chat's form.
 
-Harmony's form is what `input_messages` and `output_messages` of a response give, or openai-harmony's `Message.to_dict`;
-chat's is that of chat completions, with `tool_calls` and `tool_call_id`. System and developer messages are left out:
-those of a prompt are always made of the request itself. Call ids are matched, and names of tools filled in.
+Harmony's form is that of a response's `input_messages` and `output_messages`, or openai-harmony's `Message.to_dict`;
+chat's is that of chat completions, with `tool_calls` and `tool_call_id`. System and developer messages are left out,
+as a prompt's are always made of the request itself. Call ids are matched, and names of tools are filled in.
 """
 
 from collections.abc import Generator
@@ -91,7 +91,7 @@ def read_previous(raw: msgspec.Raw, *, max_messages: int) -> Generator[None, Non
 
 
 def _messages(sent: _Sent, where: str) -> list[Earlier]:
-    """What one message is in Harmony; chat's may be several."""
+    """The Harmony messages of one sent message; one in chat's form may become several."""
     role = sent.author.role if sent.author is not None else sent.role
     if role is None:
         raise missing(f"{where}.role", "Give 'user', 'assistant' or 'tool'.")
@@ -109,7 +109,7 @@ def _messages(sent: _Sent, where: str) -> list[Earlier]:
 
 
 def _sampled(sent: _Sent, where: str) -> Earlier:
-    """The assistant's in Harmony's form."""
+    """An assistant's message in Harmony's form."""
     channel = sent.channel or "final"
     if channel not in CHANNELS:
         raise invalid_value(f"{where}.channel", channel, f"Give one of {', '.join(sorted(CHANNELS))}.")
@@ -131,7 +131,7 @@ def _sampled(sent: _Sent, where: str) -> Earlier:
 
 
 def _chat(sent: _Sent, where: str) -> list[Earlier]:
-    """The assistant's in chat's form: what it thought, what it said, and whom it called."""
+    """An assistant's message in chat's form: its reasoning, its text, and its calls."""
     calls = decode_list(sent.tool_calls, MAX_CALLS, f"{where}.tool_calls")
     out: list[Earlier] = []
     thought = sent.reasoning or sent.reasoning_content
@@ -158,7 +158,7 @@ def _chat(sent: _Sent, where: str) -> list[Earlier]:
 
 
 def _answer(sent: _Sent, where: str) -> Earlier:
-    """A tool's, in either form: Harmony's names the tool, chat's the call."""
+    """A tool's message in either form: Harmony's names the tool, chat's the call."""
     call_id = _call_id(sent.tool_call_id or sent.call_id, f"{where}.tool_call_id")
     name = sent.author.name if sent.author is not None else sent.name
     return Earlier(
@@ -184,7 +184,7 @@ def _call_id(call_id: str | None, where: str) -> str | None:
 
 
 def unknown_call(earlier: Earlier) -> InvalidRequest:
-    """A tool answers a call that nobody made."""
+    """The refusal of a tool's answer to a call that nobody made."""
     named = f"the call '{earlier.call_id}'" if earlier.call_id else "a call"
     return InvalidRequest(
         f"The tool's message at {earlier.where} answers {named} that no message before it makes. Send the call too.",

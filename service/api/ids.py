@@ -46,7 +46,7 @@ _ITEM = re.compile(r"([a-z]+_)([0-9a-f]{48})([0-9a-f]{4})")
 
 
 class ItemIndex(NamedTuple):
-    """Where an item stands: at `place` of a response's own input, or of its output."""
+    """The place of an item: at `place` of a response's own input, or of its output."""
 
     response_id: str
     own_input: bool
@@ -79,7 +79,7 @@ def call_id(response_id: str, index: int) -> str:
 
 
 def place_of(item_id: str) -> ItemIndex | None:
-    """Where the item is to be found, or None for an id that we didn't make."""
+    """The response and the place of an item, or None for an id that we didn't make."""
     match = _ITEM.fullmatch(item_id)
     if match is None or match[1] not in _PREFIXES.values():
         return None

@@ -12,7 +12,7 @@ from service.api.tools.callee import FILE_SEARCH, MSEARCH
 from service.errors import invalid_value
 
 CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-"""What a call's function may be named, by a client or by the model; a declared one has less to choose from."""
+"""The legal names of a called function, from a client or the model; a declared one has less to choose from."""
 
 MAX_CALL_ID_CHARS = 256
 
@@ -32,7 +32,7 @@ def checked_call_id(call_id: str, where: str) -> str:
 
 
 class InputItem(msgspec.Struct, tag_field="type", kw_only=True):
-    """What all input items have; `id` is given by `read.identify`."""
+    """The base of all input items; `read.identify` gives them their `id`."""
 
     id: str = ""
 
@@ -62,7 +62,7 @@ class MessageItem(InputItem, tag="message"):
 
     @property
     def text(self) -> str:
-        """What a prompt shows of its parts."""
+        """The text of its parts in a prompt."""
         return text_of(self.content)
 
 
@@ -196,8 +196,8 @@ class McpApprovalResponseItem(InputItem, tag="mcp_approval_response"):
 
 
 class Foreign(NamedTuple):
-    """A kind of item of a tool that ran elsewhere: its members as they are listed, the name by which a prompt calls the
-    tool, and which members say what the model asked for and what it was told.
+    """A kind of item of a tool that ran elsewhere: its listed members, the tool's name in a prompt, and the members of
+    the model's call (`asked`) and of the tool's answer (`told`).
     """
 
     members: tuple[str, ...]
@@ -218,8 +218,8 @@ FOREIGN: dict[str, Foreign] = {
     "computer_call_output": Foreign(("call_id", "output", "acknowledged_safety_checks", "status")),
     "mcp_list_tools": Foreign(("server_label", "tools", "error")),
 }
-"""One rule for all of them: what the model asked for is a call, what it was told the tool's answer, each as its text or
-its JSON. A kind that has both is left out while it has no answer, and one that has neither adds nothing to a prompt:
+"""One rule for all of them: the `asked` members become a call and the `told` ones the tool's answer, each as its text
+or its JSON. A kind that has both is left out while it has no answer. A kind that has neither adds nothing to a prompt:
 images, lists of tools.
 """
 
@@ -229,24 +229,24 @@ class ForeignItem(InputItem):
 
     @property
     def foreign(self) -> Foreign:
-        """What is known of its kind."""
+        """The description of its kind."""
         return FOREIGN[self.kind]
 
     @property
     def lists(self) -> bytes | None:
-        """The label of the server, as JSON, of whose tools it is the list; None where it is something else."""
+        """The label, as JSON, of the server whose tools it lists; None for any other kind."""
         given = self._given("server_label") if self.kind == "mcp_list_tools" else None
         return None if given is None else bytes(memoryview(given))
 
     @property
     def asked(self) -> str | None:
-        """What the model asked for, as JSON; None where there is nothing to be shown."""
+        """The arguments of the model's call, as JSON; None where there is nothing to show."""
         given = self._asked
         return msgspec.json.encode(given).decode() if given else None
 
     @property
     def told(self) -> str | None:
-        """What the model was told, as text or else as JSON; None where it was told nothing."""
+        """The answer that the model was told, as text or else as JSON; None where there was none."""
         raw = self._told
         if raw is None:
             return None
@@ -277,26 +277,26 @@ _NOTHING = (b"null", b"[]", b"{}", b'""')
 
 
 def foreign_kind(kind: str) -> "type[ForeignItem]":
-    """The struct of a kind: each member is JSON that is not looked into, or not there."""
+    """The struct of a kind. Each member is JSON that isn't decoded, or it is absent."""
     fields = [(member, Raw | UnsetType, UNSET) for member in FOREIGN[kind].members]
     made: Any = msgspec.defstruct(f"Foreign_{kind}", fields, bases=(ForeignItem,), tag=kind, kw_only=True)
     return made
 
 
 BYTES_A_STEP = 65_536
-"""How much JSON is read before others get a turn: at most some 3 ms."""
+"""The bytes of JSON that are read before others get a turn: at most some 3 ms."""
 
 MAX_REFERENCED_BYTES = 8_388_608
-"""The most JSON of stored items that one request refers to: what a body may have, unless somebody lets it have more."""
+"""The most bytes of stored items that one request may refer to: the default limit of a body."""
 
 Images = Literal["placeholder", "refuse"]
 
 
 class Gathered(msgspec.Struct):
-    """What items say of the request as a whole: `added` lists of tools with their places, and how many tools and bytes
-    these come to; those that searches `loaded`, the oldest first; another effort or format of the answer, this with its
-    place (the last one holds); the ids of stored items; and that all before is to be compacted. Of the request's
-    limits, it knows what becomes of images, and how many bytes tools may have.
+    """The effects of items on the request as a whole: lists of tools that were `added`, with their places, and the
+    count of their tools and bytes; lists that searches `loaded`, the oldest first; another effort, or another format
+    of the answer with its place (the last one holds); the ids of stored items; and the wish for a compaction. It also
+    holds two limits of the request: the treatment of images, and the bytes of tools.
     """
 
     images: Images = "placeholder"
@@ -309,4 +309,4 @@ class Gathered(msgspec.Struct):
     format: tuple[Raw, str] | None = None
     references: dict[str, None] = msgspec.field(default_factory=dict[str, None])
     trigger: str | None = None
-    """Where the wish for a compaction stands."""
+    """The place of the wish for a compaction."""

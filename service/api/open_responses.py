@@ -1,17 +1,17 @@
 """The second dialect of the wire: the Open Responses specification (version 2026-04-24), made from what `/v1` says.
 
-Nothing but words differs. Reasoning streams as `response.reasoning.*`, errors are nested, and whatever the
-specification's unions of events, items and keys don't have is said in what they do have, or left out:
+Nothing but words differs. Reasoning streams as `response.reasoning.*`, and errors are nested. Events, items and keys
+that the specification lacks are translated into ones that it has, or left out:
 
     custom tool, its call        a function without a schema, whose arguments are the input as it is
-    other tools of the client's  functions without a schema, whose arguments are what their items say
-    call of a tool that isn't    reasoning with a summary: what the model wanted of it
+    other tools of the client's  functions without a schema, whose arguments are the actions of their items
+    call of a tool that isn't    reasoning with a summary: the arguments of the call
     tools that a server lists    reasoning with an empty summary
     namespace, hosted tool       the namespace's tools one by one; nothing
     any other key                left out
 
-Each event becomes exactly one, with the number it had, so that whoever follows may change the dialect in between and
-nobody takes a gap for a loss. Never decide anything else by the dialect.
+Each event becomes exactly one, with the number it had. So a follower may change the dialect in between, and takes no
+gap for a loss. Never decide anything else by the dialect.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ ACTIONS = {
     "local_shell_call": "action",
     "apply_patch_call": "operation",
 }
-"""Calls of the client's other tools, and the member that says what is to be done."""
+"""Calls of the client's other tools, each with the member that holds its action."""
 
 TOOL_KEYS = ("type", "name", "description", "parameters", "strict")
 COMPACTION_KEYS = ("id", "object", "output", "created_at", "usage")
@@ -104,7 +104,7 @@ def _part(part: Json) -> Json:
 
 
 def _wanted(item: Json) -> str:
-    """What the model wanted of a tool that isn't here; of one that was to be approved, no event of a summary tells."""
+    """The arguments of a call of a tool that isn't here; "" for a call to be approved, which has no summary events."""
     if item["type"] == "mcp_approval_request":
         return ""
     for said in ("action", "queries"):
@@ -154,7 +154,7 @@ def _choice(choice: str | Json) -> str | Json:
 
 
 def _text(text: Json) -> Json:
-    """The specification has no place for the schema itself, and wants its key all the same."""
+    """The text settings. The specification has no place for the schema itself, and wants its key all the same."""
     form = text["format"]
     if form["type"] == "json_schema":
         form = {
@@ -184,10 +184,10 @@ class Translation:
 
     def __init__(self) -> None:
         self._wanted = ""
-        """What was wanted of the last tool that isn't here, for the end of its summary's part."""
+        """The arguments of the last call of a tool that isn't here, for the end of its summary's part."""
 
     def event(self, event: Event) -> Event:
-        """The event of the specification that says this, as far as that is an event of ours too; its number stays."""
+        """The event in the specification's words, as far as that is an event of ours too; its number stays."""
         told = _TOLD.get(type(event))
         if told is None:
             return event
@@ -200,8 +200,8 @@ class Translation:
 
 
 def _as(kind: Callable[..., E], members: Mapping[str, str], **others: object) -> Callable[[Any], E]:
-    """Says an event of an item that isn't in the union as one of another `kind`, of which `members` says what each is
-    called in the event; the `others` are always the same.
+    """The translation of an event whose item isn't in the union into one of another `kind`. `members` maps that one's
+    members to the event's names; the `others` are always the same.
     """
 
     def told(event: Any) -> E:
@@ -243,7 +243,7 @@ _TOLD: dict[type[Event], Callable[[Any], Event]] = {
     events.McpListToolsInProgress: _BEGUN,
     events.McpListToolsCompleted: _DONE,
 }
-"""Events of items that the specification doesn't have, and what they are said as."""
+"""Events of items that the specification lacks, and their translations."""
 
 
 def open_event(event: Json) -> Json:

@@ -1,6 +1,6 @@
-"""A call of a tool that the service runs, and what became of it: what the response shows, and what the model is told.
+"""A call of a tool that the service runs, and its outcome, for the response and for the model.
 
-Outcomes are kept in the event log of a background response (journal.py), so that whoever takes over doesn't call again.
+The event log of a background response keeps outcomes (journal.py), so a worker that takes over doesn't call again.
 A field keeps its place there: only ever add, with a default.
 """
 
@@ -16,15 +16,15 @@ NOT_KNOWN = "Whether it had an effect is not known, and it was not repeated."
 
 
 OUTPUTS = "code_interpreter_call.outputs"
-"""What a request includes to be shown what code printed."""
+"""A request includes this to be shown the output of code."""
 
 
 class HostedCall(msgspec.Struct, frozen=True):
     """A call that the model has made, by the id of its item. Its `arguments` are as sampled, JSON or not.
 
-    It is `begun` where another process may have carried it out already, and died before it could say so. `include` is
-    what the request wants to be shown beside (Rules), and `displays` what the browser has shown before, by cursor. One
-    that was `approved` is made if that approval can be used up.
+    It is `begun` where another process may have carried it out already, and died before it could say so. `include`
+    is the request's own (Rules), and `displays` are the browser's earlier ones, by cursor. An `approved` call is made
+    if its approval can be used up.
     """
 
     id: str
@@ -37,9 +37,9 @@ class HostedCall(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """What became of a call: what the model is `told`, and the `output` and `error` of its item; of a tool that the
-    model was trained with, the members of its item that are known by then (`shown`), and what an answer may cite of it
-    (`cites`, by what kind it is); of the browser, its `display`, which an answer may cite too.
+    """The outcome of a call: the text that the model is `told`, and the `output` and `error` of its item. A tool that
+    the model was trained with also has the members of its item that are known by then (`shown`), and the things that
+    an answer may cite (`cites`, by their kind). The browser has its `display`, which an answer may cite too.
     """
 
     status: Literal["completed", "failed", "incomplete"]
@@ -52,7 +52,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 def failed(why: str) -> Outcome:
-    """The outcome of a call that came to nothing, which the model is told too."""
+    """The outcome of a call that came to nothing; the model is told so."""
     return Outcome("failed", f"Error: {why}", error=execution_error(why))
 
 

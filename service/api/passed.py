@@ -1,8 +1,8 @@
-"""Requests in a server's own API that are passed on: what is read of one, what is left out, and what is refused.
+"""Requests in a server's own API that are passed on: the members that are read, left out, or refused.
 
-A request may say what concerns itself alone. What reaches further (another tenant's cache, a place in a queue, files
-and addresses that the server could open, code that it would run) is refused, and so is what nobody knows: a server may
-learn a parameter tomorrow that reaches further. All else goes on as the bytes that came. Pure.
+A request may say what concerns itself alone. Members that reach further are refused: another tenant's cache, a place
+in a queue, files and addresses that the server could open, code that it would run. So are unknown members, as a server
+may learn a parameter tomorrow that reaches further. All else goes on as the bytes that came. Pure.
 """
 
 from collections.abc import Generator, Iterator
@@ -29,17 +29,17 @@ MAX_INPUTS = 2048
 """The most texts in one request for embeddings, as at OpenAI."""
 
 MAX_NAME_CHARS = 256
-"""How long the name of a model, a salt or a key may be."""
+"""The most characters of the name of a model, a salt or a key."""
 
 LOOKED_AT = 128
-"""After so many messages, or parts of them, others may run."""
+"""Others may run after so many messages, or parts of them."""
 
 DATA = "data:"
-"""How a URL begins that holds what it is for."""
+"""The beginning of a URL that holds its own content."""
 
 
 class Endpoint(StrEnum):
-    """What may be passed on."""
+    """The endpoints whose requests may be passed on."""
 
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
@@ -52,7 +52,7 @@ OURS = frozenset(
         *("metadata", "safety_identifier", "store", "prompt_cache_retention"),
     }
 )
-"""What is read here, or is for nobody behind us; it doesn't go on as it came."""
+"""Members that are read here, or are for nobody behind us; they don't go on as they came."""
 
 _SAMPLED = frozenset(
     {
@@ -78,7 +78,7 @@ MEMBERS: dict[Endpoint, frozenset[str]] = {
         {"input", "dimensions", "encoding_format", "user", "truncate_prompt_tokens", "add_special_tokens", "normalize"}
     ),
 }
-"""What may go on to each of them."""
+"""The members that may go on to each endpoint."""
 
 FURTHER = {
     **dict.fromkeys(
@@ -104,10 +104,10 @@ FURTHER = {
     "web_search_options": "Nothing here would search; POST /v1/responses may.",
     "use_beam_search": "Send 'n'.",
 }
-"""Why some of what is refused is."""
+"""The reasons why some members are refused."""
 
 TEMPLATES_OWN = frozenset({"chat_template", "tokenize", "messages", "conversation", "tools", "documents"})
-"""What 'chat_template_kwargs' may not say: these are arguments of what renders the template."""
+"""Names that 'chat_template_kwargs' may not have: they are arguments of the function that renders the template."""
 
 _TIERS = {"priority": -1, "fast": -1, "flex": 1}
 
@@ -121,10 +121,10 @@ class PassedLimits(msgspec.Struct, frozen=True):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """A request, read: the members that go on, and what is ours to do.
+    """A request that was read: the members that go on, and our part of it.
 
-    `answers` is how many generations it is, `beginning` what its conversation begins with. `priority` is as an
-    engine's; whether the tenant may have one below 0 is to be seen, and `tier` is what its service tier stands for.
+    `answers` counts its generations, and `beginning` is the beginning of its conversation. `priority` is as an
+    engine's; whether the tenant may have one below 0 is decided later. `tier` is the priority of its service tier.
     """
 
     endpoint: Endpoint
@@ -139,8 +139,8 @@ class Read(msgspec.Struct, frozen=True):
     beginning: bytes
 
     def within(self, context: int, most: int = 0) -> dict[str, msgspec.Raw]:
-        """The members that go on, none of which asks for more tokens than a context has, or than an answer may have at
-        `most`, where 0 is no limit. That limit is put in where the request names none.
+        """The members that go on. None asks for more tokens than a context has, or than the `most` of an answer, where
+        0 is no limit. That limit is put in where the request names none.
         """
         tokens = min(context, most or context)
         raw = msgspec.Raw(b"%d" % tokens)
@@ -156,7 +156,7 @@ _Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
 
 
 class _Ours(msgspec.Struct):
-    """What is read of any request, where it is there."""
+    """The members that are read of any request that has them."""
 
     model: _Name | None = None
     cache_salt: _Name | None = None
@@ -266,14 +266,14 @@ def _wanted(members: dict[str, msgspec.Raw], name: str) -> msgspec.Raw:
 
 
 def _check_template(ours: _Ours) -> None:
-    """Raises InvalidRequest for an argument that isn't the template's."""
+    """Raise InvalidRequest for an argument that isn't the template's."""
     for name in ours.chat_template_kwargs or {}:
         if name in TEMPLATES_OWN:
             raise invalid_value("chat_template_kwargs", name, "It is no variable of a template.")
 
 
 def _check_tools(members: dict[str, msgspec.Raw], limits: PassedLimits) -> None:
-    """Raises InvalidRequest for too many, or too large ones."""
+    """Raise InvalidRequest for too many tools, or too large ones."""
     for name in ("tools", "functions"):
         raw = members.get(name, ABSENT)
         if len(memoryview(raw)) > limits.tools_bytes:
@@ -286,9 +286,9 @@ def _check_tools(members: dict[str, msgspec.Raw], limits: PassedLimits) -> None:
 
 
 def _beginning(raw: msgspec.Raw, most: int) -> Iterator[bytes]:
-    """What a conversation begins with, up to what its user said first; of each message and part behind that, nothing.
+    """The beginning of a conversation, up to the user's first message; b"" for each message and part behind that.
 
-    Raises InvalidRequest for one that can't go on.
+    Raises InvalidRequest for a message that can't go on.
     """
     spoken = False
     for place, each in enumerate(decode_list(raw, most, "messages")):
@@ -306,14 +306,14 @@ def _beginning(raw: msgspec.Raw, most: int) -> Iterator[bytes]:
 
 
 def _check_part(part: _Part, where: str) -> None:
-    """Raises InvalidRequest for a picture that the server would have to fetch: it may reach what the sender can't."""
+    """Raise InvalidRequest for a picture that the server would have to fetch: it may reach what the sender can't."""
     url = part.image_url.url if isinstance(part.image_url, _Url) else part.image_url
     if url is not None and not url.startswith(DATA):
         raise invalid_value(f"{where}.image_url", url, "Send the image itself, as a data: URL.")
 
 
 def _count(raw: msgspec.Raw, where: str, most: int) -> int:
-    """How many prompts these are: a text, token ids, or a list of either. Raises InvalidRequest."""
+    """The number of prompts in a text, token ids, or a list of either. Raises InvalidRequest."""
     if bytes(memoryview(raw)[:1]) != b"[":
         decode(raw, _TEXT, where)
         return 1

@@ -1,7 +1,7 @@
 """Input items: from the JSON of `input` to checked items, in the form in which they are listed again.
 
-What an item of each type may be is in readers.py, and how it stands in the prompt in responses/prompt/drafts.py. Ids of
-the caller's are dropped: ours are derived from the response's (ids.py) and given by `identify` once that is known.
+readers.py checks the items of each type, and responses/prompt/drafts.py puts them into the prompt. The caller's ids are
+dropped. Ours are derived from the response's (ids.py), and `identify` gives them once that is known.
 """
 
 import re
@@ -27,7 +27,7 @@ from service.decoding import decode, decode_list, decoder_of
 from service.errors import InvalidRequest, invalid_value
 
 ITEMS_A_STEP = 128
-"""How many items are read before others get a turn."""
+"""The number of items that are read before others get a turn."""
 
 PARTS_AN_ITEM = 4
 """A request may have so many content parts for each item that it may have."""
@@ -36,7 +36,7 @@ OF_ONE_REQUEST = (AdditionalToolsItem, ConfigurationUpdateItem, CompactionTrigge
 """Items that say how one request is served, and nothing that another could refer to."""
 
 SENT_WHOLE = (*OF_ONE_REQUEST, ToolSearchOutputItem)
-"""Items that nothing can refer to: what they say of tools is read before anything is fetched."""
+"""Items that nothing can refer to: their tools are read before anything is fetched."""
 
 _TEXT = decoder_of(str)
 _NOTHING_MORE = re.compile(rb"[ \t\r\n]*\]")
@@ -89,7 +89,7 @@ def resolve(
 ) -> Generator[None, None, list[InputItem]]:
     """The items with each reference replaced by the item that is stored under its id.
 
-    Raises InvalidRequest for an id that `stored` lacks, and for what would be too much if it were sent.
+    Raises InvalidRequest for an id that `stored` lacks, and for items that would be too much if they were sent.
     """
     resolved: list[InputItem] = []
     parts = size = 0
@@ -122,7 +122,7 @@ def too_much_referenced(where: str, reference: str) -> InvalidRequest:
 
 
 def _counted(parts: int, item: InputItem, max_items: int) -> int:
-    """So many content parts, and those of the item. Raises InvalidRequest for too many."""
+    """The count of content parts with the item's own added. Raises InvalidRequest for too many."""
     parts += item.parts
     if parts > max_items * PARTS_AN_ITEM:
         raise InvalidRequest(
@@ -139,8 +139,8 @@ def message_of(text: bytes) -> bytes:
 
 
 def led_by(items: bytes, raw: Raw) -> Raw:
-    """A list of items, as JSON, before an input as it was sent. What is neither text nor list is left to whoever reads
-    input.
+    """A list of items, as JSON, before an input as it was sent. An input that is neither text nor list is returned as
+    it is: `read_input` refuses it.
     """
     sent = bytes(raw)
     if sent == b"null":
@@ -153,6 +153,6 @@ def led_by(items: bytes, raw: Raw) -> Raw:
 
 
 def identify(items: Sequence[InputItem], response_id: str) -> None:
-    """Give each item its id, which its place in the input of this response decides."""
+    """Give each item its id, which follows from its place in the input of this response."""
     for place, item in enumerate(items):
         item.id = ids.input_item_id(response_id, item.kind, place)

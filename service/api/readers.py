@@ -1,12 +1,13 @@
 """A reader for each type of input item: from its JSON to a checked item.
 
 Clients replay what they were given, so members that an item may carry are accepted and dropped where we have no use
-for them. What the prompt would need and isn't served is a 400 that names it. A reader is a struct, as which the item is
-decoded, and a plain function that checks it; what an item means for the request as a whole it writes into `Gathered`.
+for them. A member that the prompt would need and that isn't served is a 400 that names it. A reader is a struct, into
+which the item is decoded, and a plain function that checks it. The function writes the item's effects on the request as
+a whole into `Gathered`.
 
 First come the items of tools that ran elsewhere, which clients replay. Then those that change the request rather than
-say something: other tools, another effort or format, a compaction, and references to stored items. Then what was said,
-and calls with their outputs.
+say something: other tools, another effort or format, a compaction, and references to stored items. Then come messages
+and reasoning, and calls with their outputs.
 """
 
 from collections.abc import Callable
@@ -49,7 +50,7 @@ from service.errors import InvalidRequest, invalid_value, missing, unsupported
 MAX_CODE_OUTPUTS = 1024
 
 MAX_REASON_CHARS = 4096
-"""How much somebody may say of an approval: it is told to the model as it is."""
+"""The most characters of the reason for an approval: the model is told the reason as it is."""
 
 
 class _Output(msgspec.Struct):
@@ -166,7 +167,7 @@ def _compaction_trigger(sent: _Trigger, where: str, gathered: Gathered) -> Compa
 
 
 def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) -> AdditionalToolsItem:
-    """Hosted tools are listed as they are echoed: a key of somebody's server isn't kept."""
+    """The item. Its hosted tools are listed as they are echoed: a key of somebody's server isn't kept."""
     at = f"{where}.tools"
     gathered.added_bytes += len(memoryview(sent.tools))
     check_bytes(gathered.added_bytes, gathered.tools_bytes)
@@ -244,7 +245,7 @@ _KIND = decoder_of(_Kind)
 
 
 def reader_of(raw: Raw, where: str) -> "Reader":
-    """Who reads the item at `where`. Raises InvalidRequest for a type that nobody reads."""
+    """The reader of the item at `where`. Raises InvalidRequest for a type that has none."""
     kind = decode(raw, _KIND, where)
     name = kind.type or ("message" if kind.role != ABSENT else "item_reference" if kind.id != ABSENT else None)
     if name is None:
@@ -254,7 +255,7 @@ def reader_of(raw: Raw, where: str) -> "Reader":
     return READERS[name]
 
 
-# --- what is said and thought ---
+# --- messages and reasoning ---
 
 
 def _message(sent: _Message, where: str, gathered: Gathered) -> MessageItem:
@@ -309,7 +310,7 @@ def _namespace(namespace: str | None, where: str) -> str | UnsetType:
 
 
 class Reader(NamedTuple):
-    """Decodes an item of one type, and makes of that what is listed."""
+    """Decodes an item of one type, and makes the listed item of it."""
 
     decoder: "msgspec.json.Decoder[Any]"
     read: Callable[[Any, str, Gathered], InputItem]
@@ -337,7 +338,7 @@ READERS: dict[str, Reader] = {
         *((kind, foreign_kind(kind), _foreign) for kind in FOREIGN),
     )
 }
-"""The types of items that are read, and who reads them."""
+"""The types of items that are read, and their readers."""
 
 _SHOWN = ("message", "reasoning", "function_call", "custom_tool_call", "their outputs", "item_reference", "compaction")
-"""What is said of the types in a refusal."""
+"""The types that a refusal names."""

@@ -1,7 +1,7 @@
-"""A create request: its body as it is sent, and what it comes to once it is checked.
+"""A create request: its body as it is sent, and the request that was checked.
 
-The body gives each parameter its shape and its limits; what is long, or needs other parts of the service to be
-understood, stays JSON here. A parameter is one of four: served; harmless (accepted, and echoed where the Response has a
+The body gives each parameter its shape and its limits. Long parameters, and those that other parts of the service
+understand, stay JSON here. A parameter is one of four: served; harmless (accepted, and echoed where the Response has a
 place for it); known but not served yet, which is fine while null or at its default and otherwise a 400 that names it;
 or unknown, a 400. Nothing that would change the answer is ignored in silence. A request for a count of tokens is a
 create request in which the model may be left out.
@@ -18,7 +18,7 @@ from service.errors import InvalidRequest, invalid_value, missing, shown, unsupp
 MAX_INSTRUCTIONS_CHARS = 10_485_760
 MIN_OUTPUT_TOKENS = 16
 MAX_INT = 2**31 - 1
-"""JSON knows no largest integer; programs that read an echo do."""
+"""The largest integer. JSON knows none, but programs that read an echo do."""
 
 MAX_USER_CHARS = 1024
 MAX_SESSION_CHARS = 256
@@ -50,7 +50,7 @@ Include = Literal[
     "reasoning.encrypted_content",
     "message.output_text.logprobs",
 ]
-"""What a request may want to see besides. The last two are ours to give; the others are of tools that gave none."""
+"""The values of `include`. The last two are ours to give; the others belong to tools that gave nothing."""
 
 
 class PromptParam(msgspec.Struct, forbid_unknown_fields=True):
@@ -163,7 +163,7 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CreateFrame(CreateBody, forbid_unknown_fields=True):
-    """The frame `response.create` of a WebSocket as sent: a body, flat, and what only a frame has."""
+    """The frame `response.create` of a WebSocket as sent: a body, flat, and the members that only a frame has."""
 
     type: Literal["response.create"] = "response.create"
     stream_id: str | None = None
@@ -191,14 +191,14 @@ UNSERVED: dict[str, tuple[bytes, str]] = {
     "kv_transfer_params": (b"{}", _NOT_HERE),
     "watermarking": (b"null", _NOT_HERE),
 }
-"""Parameters of OpenAI's and of vLLM's that aren't served, each with the value at which it changes nothing, and what to
-do. None of them is ever decoded.
+"""Parameters of OpenAI's and of vLLM's that aren't served, each with the value at which it changes nothing, and with
+advice. None of them is ever decoded.
 """
 
 
 MAX_METADATA_PAIRS = 16
 MAX_METADATA_BYTES = 131_072
-"""Twice what 16 pairs take when each character is escaped; a longer value is never decoded."""
+"""Twice the bytes of 16 pairs whose characters are all escaped; a longer value is never decoded."""
 
 HARMONY_EFFORT: dict[str, str] = {
     "none": "low",
@@ -221,7 +221,7 @@ TIERS: dict[str, str] = {
     "scale": "default",
     "ultrafast": "default",
 }
-"""What a service tier is echoed as. It says which background responses start first; flex ones wait for all others."""
+"""Service tiers and their echoes. A tier decides which background responses start first; flex waits for all others."""
 
 _BODY = decoder_of(CreateBody)
 _FRAME = decoder_of(CreateFrame)
@@ -232,17 +232,17 @@ _TEXT = decoder_of(str)
 class CreateRequest(msgspec.Struct, frozen=True):
     """A create request that has been checked, its defaults filled in; those of sampling are the model's.
 
-    What is still JSON is read in steps, each part by whoever knows it: `input` by input.py, `tools` by tools.py,
-    `tool_choice` by tool_choice.py, `format` by formats.py, `previous_input_messages` by previous.py.
+    The members that are still JSON are read in steps: `input` by read.py, `tools` by tools/read.py, `tool_choice` by
+    tools/choice.py, `format` by tools/format.py, `previous_input_messages` by history.py.
     """
 
     model: str
-    """Its name as it was asked for; "" is the one that is served."""
+    """The model's name as it was sent; "" is the one that is served."""
     input: msgspec.Raw
     instructions: str | None
     previous_response_id: str | None
     conversation: str | None
-    """The id of the conversation that it continues, and is added to where it is stored."""
+    """The id of the conversation that the response continues. A stored response is added to it."""
     tools: msgspec.Raw
     parallel_tool_calls: bool
     max_output_tokens: int | None
@@ -261,7 +261,7 @@ class CreateRequest(msgspec.Struct, frozen=True):
     tool_choice: msgspec.Raw
     summary: Literal["auto", "concise", "detailed"] | None
     thoughts: Literal["current_turn", "all_turns"]
-    """Whose analysis the prompt shows: since the last final answer, or all there is."""
+    """The analysis that the prompt shows: since the last final answer, or all there is."""
     format: msgspec.Raw
     verbosity: Literal["low", "medium", "high"]
     include: frozenset[str]
@@ -276,9 +276,9 @@ class CreateRequest(msgspec.Struct, frozen=True):
     response_messages: bool
     previous_input_messages: msgspec.Raw
     managing: Managing | None
-    """Whether the conversation is compacted before it is answered, and from which length on."""
+    """The compaction of the conversation before it is answered: whether, and from which length on."""
     generate: bool = True
-    """Whether there is to be an answer: without one, what a WebSocket sends is only kept to be continued."""
+    """Whether an answer is made; without one, a WebSocket's frame is only kept to be continued."""
     user: str | None = None
     session_id: str | None = None
 
@@ -300,14 +300,14 @@ class SamplingParams(msgspec.Struct, frozen=True):
 
 
 def read_create(body: bytes, *, store: bool, unstored_background: bool = False) -> CreateRequest:
-    """Check a create body. `store` is whether this service stores, `unstored_background` whether a background response
+    """The checked request of a create body. `store`: this service stores. `unstored_background`: a background response
     needn't be stored. Raises ApiError; decodes no more than it must.
     """
     return _checked(decode(body, _BODY), store=store, unstored_background=unstored_background)
 
 
 def read_frame(frame: bytes, *, store: bool) -> CreateRequest:
-    """As read_create, of a frame: it is always streamed, in the foreground, and may continue what isn't stored."""
+    """As read_create, for a frame: it is streamed, runs in the foreground, and may continue an unstored response."""
     sent = decode(frame, _FRAME)
     if sent.background:
         raise unsupported("background", "true", "A WebSocket has no background responses; POST it.")
@@ -329,8 +329,8 @@ def _checked(
     remembers: bool = False,
     counts: bool = False,
 ) -> CreateRequest:
-    """What was sent, checked. `remembers` is whether a response can be continued that isn't stored, `counts` whether
-    only tokens are counted.
+    """The checked request of a sent body. `remembers`: an unstored response can be continued. `counts`: only tokens are
+    counted.
     """
     _refuse_what_is_not_served(sent)
     if not sent.model and not counts and sent.prompt is None:
@@ -414,8 +414,8 @@ def _refuse_what_is_not_served(sent: CreateBody) -> None:
 def _refuse_what_does_not_go_together(
     sent: CreateBody, *, store: bool, keeps: bool, remembers: bool, warms: bool
 ) -> None:
-    """`store` is whether this service stores, `keeps` whether the response is there until its caller comes for it,
-    `remembers` whether its connection knows what isn't stored, and `warms` whether there is to be no answer.
+    """Raise ApiError for parameters that contradict each other. `store`: this service stores. `keeps`: the response is
+    there until its caller comes for it. `remembers`: its connection knows unstored responses. `warms`: no answer.
     """
     if sent.conversation is not None:
         _refuse_beside_a_conversation(sent)
@@ -438,7 +438,7 @@ def _refuse_what_does_not_go_together(
 
 
 def _refuse_beside_a_conversation(sent: CreateBody) -> None:
-    """What does not go together with a conversation, which has a history of its own."""
+    """Raise InvalidRequest for parameters that contradict a conversation, which has a history of its own."""
     if sent.previous_response_id is not None:
         raise InvalidRequest(
             "Mutually exclusive parameters: previous_response_id, conversation. Give the one or the other.",
@@ -452,7 +452,7 @@ def _refuse_beside_a_conversation(sent: CreateBody) -> None:
 
 
 def read_metadata(raw: msgspec.Raw) -> dict[str, str]:
-    """At most 16 pairs, keys to 64 and values to 512 characters. Raises InvalidRequest."""
+    """The metadata: at most 16 pairs, keys to 64 and values to 512 characters. Raises InvalidRequest."""
     if len(memoryview(raw)) > MAX_METADATA_BYTES:
         raise invalid_value("metadata", shown_raw(raw), f"It has at most {MAX_METADATA_PAIRS} short pairs.")
     sent: dict[str, msgspec.Raw] = decode(raw, _METADATA, "metadata") or {}
@@ -470,7 +470,7 @@ def read_metadata(raw: msgspec.Raw) -> dict[str, str]:
 
 
 def check_pair(key: str, value: str) -> None:
-    """Raise InvalidRequest for what can't be in metadata, as it is too long."""
+    """Raise InvalidRequest for a pair that is too long for metadata."""
     if len(key) > 64:
         raise invalid_value("metadata", key, "A key has at most 64 characters.")
     if len(value) > 512:
@@ -478,10 +478,9 @@ def check_pair(key: str, value: str) -> None:
 
 
 def read_count(body: bytes, *, store: bool) -> CreateRequest:
-    """Check a body as `read_create` does, but that it needs no model. `store` is whether this service stores.
+    """The checked request of a body whose tokens are to be counted, which needs no model. `store`: this service stores.
 
-    It asks for nothing to be stored, so whether it says so, or is to run in the background, is of no account.
-    Raises ApiError.
+    Nothing will be stored, so the body's own `store` and `background` are of no account. Raises ApiError.
     """
     checked = _checked(decode(body, _BODY), store=store, unstored_background=True, counts=True)
     return msgspec.structs.replace(checked, store=False)

@@ -81,7 +81,7 @@ class Reasoning(msgspec.Struct, tag="reasoning", tag_field="type"):
     content: list[ReasoningText]
     summary: list[SummaryText] = []
     encrypted_content: str | msgspec.UnsetType = msgspec.UNSET
-    """Only where it was asked for; Open Responses refuses null."""
+    """Present only where the request asked for it; Open Responses refuses null."""
 
 
 class FunctionCall(msgspec.Struct, tag="function_call", tag_field="type"):
@@ -240,9 +240,9 @@ OwnCall = FunctionCall | CustomToolCall | ActionCall
 class InputTokensDetails(msgspec.Struct):
     """How much of the prompt the engine's prefix cache held, and how much it newly kept.
 
-    A turn is what was sampled without a break: a response has several where a tool's word came in between. vLLM's
-    figures of each are there where `enable_response_messages` asks for what is vLLM's: OpenAI's clients read numbers
-    alone in these objects, and @openai/agents throws at a list.
+    A turn is a stretch sampled without a break: a response has several where a tool's answer came in between. vLLM's
+    figures of each are there only where `enable_response_messages` asks for vLLM's members: OpenAI's clients read
+    numbers alone in these objects, and @openai/agents throws at a list.
     """
 
     cached_tokens: int = 0
@@ -296,7 +296,7 @@ SteerCode = Literal[
     "response_not_active",
     "successor_creation_failed",
 ]
-"""Why a steer is given back."""
+"""The reasons for which a steer is given back."""
 
 
 class SteerShown(msgspec.Struct, omit_defaults=True):
@@ -372,7 +372,7 @@ class Response(msgspec.Struct, tag="response", tag_field="object"):
     """The Harmony messages of the prompt and, below, of the output, where `enable_response_messages` asked for them."""
     output_messages: list[Any] | msgspec.UnsetType = msgspec.UNSET
     durability: Literal["unconfirmed"] | msgspec.UnsetType = msgspec.UNSET
-    """Where the store has the response, but not in time as safe as STORE_REPLICAS and STORE_FSYNC ask for."""
+    """Set where the store has the response, but didn't confirm STORE_REPLICAS and STORE_FSYNC in time."""
     harmonium: Extensions | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -380,5 +380,5 @@ _decoder = msgspec.json.Decoder(Response)
 
 
 def decode_response(json: bytes | msgspec.Raw) -> Response:
-    """The response that `json` was encoded from; it is ours, so a fault is msgspec.DecodeError and nobody's request."""
+    """The response that `json` was encoded from. It is ours, so a fault is msgspec.DecodeError, and no request's."""
     return _decoder.decode(json)

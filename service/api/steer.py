@@ -1,7 +1,7 @@
-"""A steer: what a client says to a response that is being made. Its frame, or its body, is read here, and what it makes
-of a request.
+"""A steer: a client's messages to a response that is being made. This file reads its frame or body, and makes the
+successor's request.
 
-Shapes: `response.steer` as openai 3.51 types it. Never decide here what becomes of it.
+Shapes: `response.steer` as openai 3.51 types it. Never decide here whether a steer is taken.
 """
 
 from collections.abc import Generator, Sequence
@@ -29,14 +29,14 @@ MAX_STEER_MESSAGES = 64
 
 
 MAX_STEER_BYTES = 1 << 20
-"""The longest frame that is read: what is given back is sent as often as it comes."""
+"""The longest frame that is read: a steer that is given back is sent as often as it comes."""
 
 MAX_ID_BYTES = 4096
-"""The longest id that is looked for, as JSON; ours are a hundredth of that."""
+"""The longest id that is looked up, as JSON; ours are a hundredth of that."""
 
 
 class NotSteered(Exception):
-    """Why a steer is given back."""
+    """The reason for which a steer is given back."""
 
     def __init__(self, code: SteerCode, message: str) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class _Sent(msgspec.Struct):
 
 
 class SentSteer(msgspec.Struct, frozen=True):
-    """A steer as it was sent, as far as it must be known to be given back."""
+    """A steer as it was sent, with the members that are needed to give it back."""
 
     response_id: str
     input: msgspec.Raw
@@ -86,7 +86,7 @@ _MESSAGE = decoder_of(_UserMessage)
 
 
 def read_sent(frame: bytes) -> SentSteer:
-    """Which response a frame is for, and its input. Raises InvalidRequest where it names none, or is too long."""
+    """The steer of a frame: its response and its input. Raises InvalidRequest where it names none, or is too long."""
     _refuse_long(frame)
     sent: _Sent = decode(frame, _SENT)
     size = len(memoryview(sent.previous_response_id))
@@ -108,7 +108,7 @@ def _refuse_long(sent: bytes) -> None:
 
 
 def read_posted(body: bytes, response_id: str) -> msgspec.Raw:
-    """The input of a steer that was sent as a body to a response, whose messages are such as `messages_in` takes.
+    """The input of a steer that was POSTed to a response. Its messages are as `messages_in` takes them.
 
     Raises InvalidRequest; `read_in_steps` looks into them.
     """
@@ -150,17 +150,17 @@ def listed(items: Sequence[bytes]) -> bytes:
 
 
 def led_by_steers(request: CreateRequest, said: Sequence[bytes]) -> CreateRequest:
-    """The request with what was `said` before it."""
+    """The request with the messages that were `said` put before its input."""
     return msgspec.structs.replace(request, input=led_by(listed(said), request.input))
 
 
 def succeeding(
     request: CreateRequest, response_id: str, instructions: str | None, standing: Sequence[bytes], said: Sequence[bytes]
 ) -> CreateRequest:
-    """The request that goes on from a response, for which a `request` asked, with what was `said` meanwhile.
+    """The request that goes on from the response of a `request`, with the messages that were `said` meanwhile.
 
-    It has that one's settings: its `instructions`, which may be those of a stored prompt, and the items that are
-    `standing`, as they say how a request is served.
+    It has that request's settings: its `instructions`, which may be those of a stored prompt, and its `standing`
+    items, which say how a request is served.
     """
     return msgspec.structs.replace(
         request,
@@ -172,23 +172,23 @@ def succeeding(
     )
 
 
-# --- what is steered ---
+# --- steered responses ---
 
 
 def is_steerable(request: CreateRequest) -> bool:
-    """Whether the response that is asked for can be steered, as far as the request says."""
+    """Whether the response of a request can be steered, as far as the request says."""
     return request.generate and request.conversation is None and request.managing is None
 
 
 def ended(id: str, status: ResponseStatus) -> NotSteered:
-    """Why a response takes no more steers."""
+    """The reason why a response takes no more steers."""
     if status is ResponseStatus.COMPLETED:
         return NotSteered("response_already_completed", f"The response '{id}' is complete. Continue it by a request.")
     return NotSteered("response_not_active", f"The response '{id}' has ended ({status.value}).")
 
 
 def required_input(response: Response) -> list[dict[str, Any]]:
-    """What a client owes a response: an output for each of its calls."""
+    """The outputs that a client owes a response: one for each of its calls."""
     required: list[dict[str, Any]] = []
     for item in response.output:
         if isinstance(item, FunctionCall) and item.status == "completed":
@@ -207,15 +207,15 @@ _listed = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def settings_of(request: CreateRequest, instructions: str | None, standing: Sequence[bytes]) -> bytes:
-    """What the successor of a response has of the request for that one, as `settled` reads it; the rest is as for
+    """The settings that a response's successor takes over, in the form that `settled` reads; the rest is as for
     `succeeding`. Never take a member of CreateRequest away that these bytes may have.
     """
     return msgspec.json.encode(succeeding(request, "", instructions, standing, ()))
 
 
 def settled(settings: bytes, response_id: str, said: Sequence[bytes]) -> CreateRequest:
-    """The request that goes on from a response with what was `said` to it, by the settings that were kept. Raises
-    msgspec.DecodeError for those of a release whose requests are others.
+    """The request that goes on from a response with the messages that were `said` to it, made of the kept settings.
+    Raises msgspec.DecodeError for settings of a release whose requests differ.
     """
     request = _request.decode(settings)
     standing = list(map(bytes, _listed.decode(request.input)))

@@ -1,8 +1,7 @@
-"""Traces that clients tell of as at OpenAI (`POST /v1/traces/ingest`): what is read of them, and what is refused.
+"""Traces that clients send as to OpenAI (`POST /v1/traces/ingest`): their types, their reading, and their refusals.
 
-The Agents SDK sends them: a trace, which is one run of a workflow, and spans, each of which is one thing that was done
-for it. Of a span's data no more is read than its kind, names, ids and counts, and where its input and output stand.
-Pure.
+The Agents SDK sends them: a trace, which is one run of a workflow, and spans, each of which is one step of it. A span's
+data is read for its kind, names, ids and counts, and for the places of its input and output. Pure.
 """
 
 from collections.abc import Sequence
@@ -22,21 +21,21 @@ MAX_ID_CHARS = 256
 MAX_NAME_CHARS = 512
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-"""Between these a time has to be, as nanoseconds in 64 bits can say no others."""
+"""The range of times that nanoseconds in 64 bits can express."""
 
 Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS)]
 Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a generation took, as far as it says that."""
+    """The tokens of a generation, where the client reports them."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
 
 
 class SpanData(msgspec.Struct, frozen=True):
-    """What a span was: its `type`, and of the rest what that kind has."""
+    """The data of a span: its `type`, and the members that this kind has."""
 
     type: Name
     name: Name | None = None
@@ -48,7 +47,7 @@ class SpanData(msgspec.Struct, frozen=True):
 
 
 class ToldSpan(msgspec.Struct, frozen=True, tag_field="object", tag="trace.span"):
-    """One thing that was done."""
+    """One step of a run."""
 
     id: Id
     trace_id: Id
@@ -60,7 +59,7 @@ class ToldSpan(msgspec.Struct, frozen=True, tag_field="object", tag="trace.span"
 
     @property
     def failed(self) -> bool:
-        """Whether it has an error, whatever that says."""
+        """Whether it has any error."""
         return bytes(self.error) != b"null"
 
 
@@ -81,7 +80,7 @@ _TOLD = msgspec.json.Decoder(ToldSpan | ToldTrace)
 
 
 def read_told(body: bytes) -> Sequence[ToldSpan | ToldTrace]:
-    """What a client tells of. Raises InvalidRequest."""
+    """The traces and spans in a body. Raises InvalidRequest."""
     each = decode_list(decode(body, _BODY).data, MAX_TOLD, "data")
     told = [decode(raw, _TOLD, f"data[{number}]") for number, raw in enumerate(each)]
     for number, one in enumerate(told):

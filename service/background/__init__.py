@@ -1,5 +1,5 @@
 """Background responses: submitted to the queue, made by workers, followed and cancelled from any process.
 
-What differs from the foreground: a lease, a log that survives the process, and a replay of it.
-Never how tokens become events: that is `responses`, the same for both.
+Unlike the foreground it has a lease, a log that survives the process, and a replay of it.
+Never turn tokens into events here: `responses` does that, the same for both.
 """

@@ -2,10 +2,10 @@
 
     replay ─▶ sample ─▶ end ─▶ finish
 
-What earlier attempts sampled is read from the log and fed to a new machine, which then stands where theirs stood; the
-engine goes on behind it. So an attempt that dies costs time, and no token that anybody has seen. Cancelling ends in
-the same way, by whoever cancelled: its attempt has nothing to sample. Every write carries the lease, and the first one
-that is refused ends the attempt at once.
+Tokens that earlier attempts sampled are read from the log and fed to a new machine, which then stands where theirs
+stood; the engine goes on behind it. So an attempt that dies costs time, and no token that anybody has seen. The process
+that cancels a response ends it in the same way: its attempt has nothing to sample. Every write carries the lease, and
+the first one that is refused ends the attempt at once.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ NO_ROOM = "The server has no room for more of its events (HARMONIUM_MAX_LOG_BYTE
 
 
 class Outcome(Enum):
-    """What became of an attempt."""
+    """The outcome of an attempt."""
 
     ENDED = "ended"  # the response has ended, and is stored
     HANDED_BACK = "handed back"  # the process is leaving, or the log lost its end, and somebody else goes on
@@ -135,7 +135,7 @@ class Attempt:
         self._stop()
 
     def leave(self) -> None:
-        """Stop soon, write down what was sampled, and let somebody else go on. Where nobody could, it goes on to its
+        """Stop soon, write down the sampled tokens, and let somebody else go on. Where nobody could, it goes on to its
         end, for as long as the process does. Never blocks.
         """
         self.leaving = True
@@ -188,8 +188,8 @@ class Attempt:
             return Outcome.HANDED_BACK
 
     def _trace(self, plan: Plan) -> None:
-        """Trace it from its claim on, linked to where the response was submitted. That it was claimed is told early, as
-        a process that dies never tells of its end. To end one that was cancelled is a part of the request for that.
+        """Trace it from its claim on, linked to where the response was submitted. The span of the claim is sent early,
+        as a process that dies never tells of its end. The end of a cancelled one belongs to the request for it.
         """
         tracer, job = self._service.tracer, self.job
         if not tracer.on or job.status is Status.CANCELLED:
@@ -206,7 +206,7 @@ class Attempt:
 
     @contextmanager
     def _ending(self) -> Generator[None]:
-        """Within the block, have what is traced end, in whatever way that does."""
+        """Within the block, end the span, however the block ends."""
         try:
             yield
         except BaseException as error:
@@ -217,7 +217,7 @@ class Attempt:
             self._span.end()
 
     def _told(self, outcome: Outcome) -> Outcome:
-        """Tell whoever traces it what became of it."""
+        """Trace its outcome."""
         self._span.note({"harmonium.attempt.outcome": outcome.value})
         if outcome not in (Outcome.ENDED, Outcome.HANDED_BACK):
             self._span.fail(outcome.value.replace(" ", "_"), fault=outcome is not Outcome.LOST)
@@ -265,7 +265,7 @@ class Attempt:
         return await self._sample(run, sink)
 
     async def _spec(self) -> bytes:
-        """What is to be done, read piece by piece: all waiting jobs together may be more than the store's link carries.
+        """The spec of the response, read in pieces: together, the waiting specs may be too much for the store's link.
 
         Raises LeaseLost where the response has ended, and StoreUnavailable.
         """
@@ -280,7 +280,7 @@ class Attempt:
                 return bytes(blob)
 
     def _run_of(self, plan: Plan, machine: Machine, first: Batch, tools: Runner | None = None) -> tuple[Run, LogSink]:
-        """The run of what is left, and where it is kept."""
+        """The run of the rest, and its sink."""
         service, job = self._service, self.job
         # the engine may not have noticed yet that the last attempt is over
         id = f"{plan.generation.id}-{job.epoch}" if job.epoch > 1 else plan.generation.id
@@ -313,7 +313,7 @@ class Attempt:
         return run, sink
 
     async def _seal(self, plan: Plan) -> Seal | None:
-        """What closes the parts of the response that are sealed."""
+        """The function that seals parts of the response, if any are sealed."""
         seals, tenant = self._service.seals, self.job.lease.tenant
         return await retry(lambda: seal_for(seals, tenant, plan.rules), self._keeps_on)
 
@@ -374,12 +374,12 @@ class Attempt:
 
     @property
     def _seconds(self) -> float:
-        """What is left of the time that the response may take, over all attempts."""
+        """The seconds left of the time that the response may take, over all attempts."""
         return self._settings.max_run_seconds - self._run_seconds
 
     @property
     def _keeps_on(self) -> float:
-        """For how many seconds what has to be done is tried while the store is away."""
+        """The seconds for which calls are tried again while the store is away."""
         return max(self._seconds, self._settings.lease_seconds) if self._patience is None else self._patience
 
     @property
@@ -388,7 +388,7 @@ class Attempt:
         return self.job.run_seconds + monotonic() - self.began
 
     async def _sample(self, run: Run, sink: LogSink) -> Outcome:
-        """Sample what is left, writing it down as it comes."""
+        """Sample the rest, writing it down as it comes."""
         replayed, self._run = run.machine.sampled, run
         if self._lost or self.leaving:
             run.stop()
@@ -468,10 +468,10 @@ class Attempt:
         return Outcome.ENDED
 
     async def _give_up(self) -> Outcome:
-        """End a job that no worker can read, with what the store itself holds of it.
+        """End a job that no worker can read, from the turn that the store holds of it.
 
-        What is wrong with it (its plan, or its log) has ended attempt after attempt before anything of it was known.
-        Without this it would do so for ever, and whoever waits for it would never learn.
+        A fault in its plan or its log has ended attempt after attempt before anything of it was known. Without this it
+        would do so for ever, and its callers would never learn.
         """
         job, store, tenant = self.job, self._service.store, self.job.lease.tenant
         accepted = decode_response((await store.find(tenant, self.id)).response)

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 async def cancel(service: Service, tenant: str, id: str) -> bytes:
-    """Cancel a response; its JSON, with what was said by then. Once it is cancelled, a repeat changes nothing.
+    """Cancel a response; its JSON, with the output by then. Once it is cancelled, a repeat changes nothing.
 
     Raises NotFound, NotCancellable, StoreUnavailable.
     """

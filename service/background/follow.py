@@ -2,7 +2,7 @@
 
     subscribe ─▶ read the log ─▶ listen ─▶ (silence, a gap, or something missed: read the log) ─▶ ... ─▶ the last event
 
-The log is what counts, and its channel only makes it quick: what was seen is dropped, what is missing is read, and a
+The log counts, and its channel only makes it quick: known entries are dropped, missing ones are read, and a
 follower that hears nothing reads the log's tail, as a message may be lost. So each number comes out once and in order
 whatever happens to the channel. Never write here: a follower that disconnects, or lags, costs the response nothing.
 
@@ -96,7 +96,7 @@ class Following:
         """
         self.id = id
         self.over = False
-        """Whether the response has ended, and nothing comes behind what was handed over."""
+        """Whether the response has ended, and nothing comes behind the events handed over."""
         self._log = log
         self._channels = channels
         self._tenant = tenant
@@ -157,7 +157,7 @@ class Following:
                 await self._retried(self._settled)
 
     async def _hear(self, listener: Listener) -> list[Event]:
-        """What the channel brings next, as far as it follows what was handed over."""
+        """The next events of the channel, as far as they follow those that were handed over."""
         messages = await listener.messages(QUIET_SECONDS)
         if messages == [] and not self._stopped.is_set():
             messages = await self._look(listener)
@@ -175,7 +175,7 @@ class Following:
         return batch
 
     async def _read(self) -> list[Event]:
-        """Some events behind what was handed over, from the log."""
+        """Some events behind those handed over, from the log."""
         entries = await self._retried(lambda: self._log.read(self._tenant, self.id, self._after, self._to_read))
         self._behind = False
         batch = self._take(entries)
@@ -207,7 +207,7 @@ class Following:
         self._compare(await self._retried(lambda: self._log.tail(self._tenant, self.id)))
 
     def _compare(self, tail: Entry | None) -> None:
-        """Note what the log's tail says."""
+        """Compare the log's tail with the events so far. Raises LogGone, EndGone."""
         if tail is None:
             raise LogGone(self.id)
         if tail.last > self._after:
@@ -220,7 +220,7 @@ class Following:
             self._newest = _mark(tail)
 
     def _take(self, entries: Iterable[Entry]) -> list[Event]:
-        """The events of entries that follow what was handed over, up to the first gap, or as many as go into a batch.
+        """The events of entries that follow those handed over, up to the first gap, or as many as go into a batch.
         Where that is not all, the log has more."""
         taken: list[Event] = []
         for entry in entries:
@@ -242,7 +242,7 @@ class Following:
         return taken
 
     async def _retried(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What the store answers, tried again while it is away, for `_patience` seconds."""
+        """The store's answer, asked for again while it is away, for `_patience` seconds."""
         give_up: float | None = None
         failures = 0
         while True:
@@ -261,7 +261,7 @@ class Following:
 
 
 def _mark(entry: Entry) -> tuple[int, int]:
-    """What identifies an entry."""
+    """The identity of an entry."""
     return entry.last, hash(entry.blob)
 
 
@@ -278,7 +278,7 @@ TRIES = 3
 
 
 async def find(store: ConversationHistoryStore, jobs: Jobs, log: EventLog, tenant: str, id: str) -> bytes:
-    """A response as JSON: as served, or while it is under way with what is there so far.
+    """A response as JSON: as served, or while it is under way with its output so far.
 
     Raises NotFound, StoreUnavailable.
     """
@@ -294,7 +294,7 @@ async def find(store: ConversationHistoryStore, jobs: Jobs, log: EventLog, tenan
 
 
 async def _folded(jobs: Jobs, log: EventLog, tenant: str, id: str) -> Response | None:
-    """What the log comes to; None where there is none any more."""
+    """The response as the fold of its log; None where there is no log any more."""
     snapshot = await jobs.snapshot(tenant, id)
     after, fold = -1, Fold()
     if snapshot is not None:

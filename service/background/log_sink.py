@@ -1,10 +1,10 @@
 """Where the run of a background response is kept: its events in the job's log, and its turn in the store.
 
-Events are written in batches, each with the tokens that made it. A batch is what came in `batch_seconds`, so that a
+Events are written in batches, each with the tokens that made it. A batch is the events of `batch_seconds`, so that a
 stream costs Redis little and followers wait no longer than that. While the store is away the sink tries again, and the
-run waits for it: nothing is sampled that can't be kept. A server that comes back may lack what was written last, as it
-writes to disk once a second, and so may the replica that takes its place: that is written again. Once the lease is lost
-nothing more is written; somebody else goes on from what is there.
+run waits for it: nothing is sampled that can't be kept. A server that comes back may lack the last writes, as it writes
+to disk once a second, and so may the replica that takes its place: they are written again. Once the lease is lost
+nothing more is written; somebody else goes on from the log.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ MAX_WAITING_EVENTS = 2_000
 """The most events that wait to be written, before the run waits for that: some 2 ms of encoding."""
 
 SNAPSHOT_EVENTS = 1_000
-"""After so many events a snapshot spares readers the log before it: what is left to read takes some milliseconds."""
+"""After so many events a snapshot spares readers the log before it: reading the rest takes some milliseconds."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 
 class _Written(NamedTuple):
-    """An entry of the log: when it was written, by the loop's clock, and what it comes behind."""
+    """An entry of the log: when it was written, by the loop's clock, and the event that it comes behind."""
 
     at: float
     after: int
@@ -111,7 +111,7 @@ class LogSink:
         self._cached = first.cached_tokens
         self._since_snapshot = 0
         self._kept: deque[_Written] = deque()
-        """What was written last."""
+        """The batches written last."""
         self._timer: asyncio.TimerHandle | None = None
         self._writing = False
         self._due = asyncio.Event()
@@ -123,14 +123,14 @@ class LogSink:
         """Why nothing more can be written, once that is so."""
 
     def begin(self, *, snapshot: Callable[[], Response], stop: Callable[[], None]) -> None:
-        """Write what comes from now on as soon as it is due, until `close`."""
+        """Write steps from now on as soon as they are due, until `close`."""
         self._snapshot, self._stop = snapshot, stop
         self._task = asyncio.create_task(self._write_for_ever())
 
     async def write(self, step: Step, cached: Cached) -> None:
-        """Take what came of a chunk, to be written soon; wait where too much waits already.
+        """Take the step of a chunk, to be written soon; wait where too much waits already.
 
-        That nobody writes any more is for `close` to say.
+        `close` raises the error of a writer that failed.
         """
         self._add(step, cached)
         while len(self._events) > MAX_WAITING_EVENTS and self.failure is None and not self._idle:
@@ -163,15 +163,15 @@ class LogSink:
             self._timer = asyncio.get_running_loop().call_later(self._timing.batch_seconds, self._due.set)
 
     async def close(self) -> None:
-        """Write no more than what is being written; the rest waits for `flush` or `finish`."""
+        """Write no more than the batch under way; the rest waits for `flush` or `finish`."""
         self._closed = True
         self._due.set()
         if self._task is not None:
             await self._task
 
     async def _write_for_ever(self) -> None:
-        """Write what is due, until closed or refused. A write that has begun is never broken off: it may be carried
-        out all the same, and whoever writes next has to know."""
+        """Write due batches, until closed or refused. A write that has begun is never broken off: it may be carried
+        out all the same, and the next write has to know."""
         try:
             while not self._closed and self.failure is None:
                 await self._due.wait()
@@ -185,7 +185,7 @@ class LogSink:
             self._written.set()
 
     async def flush(self) -> None:
-        """Write what waits, if there are events. What can't be written waits on; it is `failure`, and ends the run."""
+        """Write the waiting batch, if it has events. An error leaves it waiting, is `failure`, and ends the run."""
         if not self._events:
             return
         events, ids, logprobs, outcomes = self._events, self._tokens, self._logprobs, self._outcomes
@@ -220,8 +220,8 @@ class LogSink:
     async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
         """Store the turn of a response that has ended, with the last events of its log; the terminal ones.
 
-        What was said to it meanwhile is the input of another response that begins at the same moment, or given back.
-        As often as something else is said before that, it is done anew.
+        Steers that came meanwhile are the input of another response that begins at the same moment, or are given back.
+        A steer that comes before the write is done makes it start anew.
         """
         rest, steers = self._take(), list[Steer]()
         if machine.asked and response.status is not ResponseStatus.FAILED:
@@ -292,7 +292,7 @@ class LogSink:
         return terminal
 
     def _note_steers(self, id: str, steers: list[Steer], successor: Successor | None) -> None:
-        """Count and log what became of what was said, now that it is so."""
+        """Count and log the outcome of the steers, now that it is stored."""
         if not steers:
             return
         outcome, next_one = "failed", None
@@ -303,7 +303,7 @@ class LogSink:
         event(logger, logging.INFO, f"steers {outcome}", response_id=id, steers=len(steers), successor=next_one)
 
     async def _complete(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do what adds to the log, again while the store is away; where the log's end is lost, write that again first.
+        """Do `work` on the log, again while the store is away; where the log's end is lost, write that again first.
 
         Raises what `work` raises, and LogBehind where more is lost than is known here.
         """
@@ -327,7 +327,7 @@ class LogSink:
             self._kept.popleft()
 
     def _take(self) -> Batch:
-        """What waits, to be written by the caller."""
+        """The batch that waits, to be written by the caller."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

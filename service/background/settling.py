@@ -1,7 +1,7 @@
 """Limits that nobody settled: their process was killed, or the store was away, when the response ended.
 
-Whoever finds what is due looks at the response. One that is stored says what it took; one that is under way goes on
-being so; and of one that isn't there nobody will ever know more, so all that was reserved for it counts.
+The process that finds a due one looks at its response. A stored response says how much it took. One that is under way
+is left alone. Of one that is gone nobody will ever know more, so all that was reserved for it counts.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ those at once meanwhile, nor be in the way of what others reserved."""
 
 
 async def settle_for_ever(service: Service) -> None:
-    """Settle what is due, again and again, never in step with other processes, until cancelled."""
+    """Settle due reservations again and again, never in step with other processes, until cancelled."""
     seconds = service.limiter.limits.held_seconds
     while True:
         await asyncio.sleep(seconds * random.uniform(0.5, 1))

@@ -1,7 +1,8 @@
 """Steering a background response, by any replica.
 
-One script adds what is said to the job; that alone is the promise. Whoever ends the response finds it there, and makes
-it the input of another one, or gives it back (succession.py). Its worker is told, and ends it at the next boundary.
+One script adds the steer to the job; that alone is the promise. The process that ends the response finds it there. It
+makes it the input of another response, or gives it back (succession.py). The worker is told, and ends the response at
+the next boundary.
 """
 
 import logging
@@ -28,7 +29,7 @@ ID_BYTES = 24
 
 
 class Accepted(msgspec.Struct, tag="response.steer.accepted", tag_field="type"):
-    """What the caller owns no more."""
+    """The answer to a steer that the service now owns."""
 
     steer: SteerShown
 
@@ -51,7 +52,7 @@ async def steer(service: Service, tenant: str, id: str, body: bytes, key: bytes 
 
 
 async def _read(service: Service, body: bytes, id: str) -> bytes:
-    """What a body says, checked. Raises InvalidRequest."""
+    """The input in a body, checked. Raises InvalidRequest."""
     try:
         raw = read_posted(body, id)
         await in_steps(read_in_steps(raw, service.limits.images))
@@ -63,7 +64,7 @@ async def _read(service: Service, body: bytes, id: str) -> bytes:
 
 
 def _id(response_id: str, key: bytes, said: bytes) -> str:
-    """What names a steer: what its sender calls it, so that it may be sent again, or anything."""
+    """The id of a steer: made from its sender's key, so that it may be sent again; random without one."""
     if not key:
         return f"steer_{secrets.token_hex(ID_BYTES)}"
     digest = blake2b(b"%d %b" % (len(key), key), digest_size=ID_BYTES)
@@ -73,10 +74,10 @@ def _id(response_id: str, key: bytes, said: bytes) -> str:
 
 
 async def _say(service: Service, tenant: str, id: str, said: Steer) -> None:
-    """Add what is said to the job. Raises as `steer` does."""
+    """Add the steer to the job. Raises as `steer` does."""
     try:
         await service.jobs.steer(tenant, id, said)
-    except StoreUnconfirmed as lack:  # it is said all the same, and whoever sent it again would say it twice
+    except StoreUnconfirmed as lack:  # it is said all the same, and a repeat would say it twice
         message = "a steer is not as safe as it should be"
         logs.event(logger, logging.ERROR, message, response_id=id, reason=str(lack))
     except NotFound as error:

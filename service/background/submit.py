@@ -1,7 +1,7 @@
 """Submitting: the plan of a create request with `background`, to a place in the queue.
 
 Once it is accepted nothing of the process that accepted it is needed any more. The first two events are in the log by
-then, so whoever follows the response begins with them.
+then, so followers of the response begin with them.
 """
 
 from collections.abc import AsyncGenerator
@@ -33,15 +33,15 @@ _PRIORITIES = {"priority": Priority.PRIORITY, "default": Priority.DEFAULT, "flex
 
 
 class Submitted(NamedTuple):
-    """What was queued: the response as it stands then, and its first events."""
+    """A queued response as it stands then, and its first events."""
 
     response: Response
     events: list[Event]
 
 
 class Accepted(NamedTuple):
-    """What the store keeps of a response from its acceptance on: its turn, its spec and the first entry of its log, in
-    which the events are.
+    """The stored parts of a response from its acceptance on: its turn, its spec and the first entry of its log, which
+    has the events.
     """
 
     turn: Turn
@@ -89,7 +89,7 @@ async def _traced(jobs: Jobs, metrics: Metrics, tenant: str, prepared: Prepared,
 async def _submit(
     jobs: Jobs, metrics: Metrics, tenant: str, prepared: Prepared, made: Accepted, streams: bool
 ) -> Submitted:
-    """See `submit`, of which `made` is what is to be kept."""
+    """See `submit`, of which `made` is the value to keep."""
     plan, (turn, spec, entry, events) = prepared.plan, made
     response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
     async with _held(jobs, prepared) as pin:
@@ -106,7 +106,7 @@ async def _submit(
                 pin=pin,
                 conversation=plan.conversation,
             )
-        except StoreUnconfirmed as lack:  # it will be made all the same, and whoever asked again would have it twice
+        except StoreUnconfirmed as lack:  # it will be made all the same, and a repeat would make it twice
             response = unconfirmed(response, lack)
         except QueueFull:
             metrics.refused.labels("queue").inc()
@@ -127,7 +127,7 @@ async def is_there(store: ConversationHistoryStore, tenant: str, id: str) -> boo
 
 @asynccontextmanager
 async def _held(jobs: Jobs, prepared: Prepared) -> AsyncGenerator[str | None]:
-    """The name of what keeps the history of a plan until it is queued: the pin of its parent, or the hold of its
+    """The name of the guard of a plan's history until it is queued: the pin of its parent, or the hold of its
     conversation. One that isn't added to its conversation needs no more than a name.
     """
     if prepared.joining is not None:

@@ -1,4 +1,4 @@
-"""What becomes of what was said to a background response while it was under way, once that ends.
+"""Succession: when a background response ends, its steers are applied to a successor, or given back.
 
     steers ─┬─▶ applied: the input of a response that goes on from it, which the script that ends the one accepts
             └─▶ given back: in events before the terminal one, and in the response itself
@@ -35,7 +35,7 @@ from store.jobs.model import Steer, Successor
 from store.turn import Chain
 
 Succeed = Callable[[Plan, Machine, Response, Sequence[Steer], float], AbstractAsyncContextManager[Successor]]
-"""Makes the response that goes on from one with what was said to it. It is stored in the block, or nothing is reserved
+"""Makes the response that goes on from one with its steers. It is stored in the block, or nothing is reserved
 for it of limits any more. The store may be away for so many seconds. Raises NotSteered where none can go on."""
 
 
@@ -78,8 +78,8 @@ async def succeed(
 
 @asynccontextmanager
 async def _reserved(service: Service, caller: Caller, plan: Plan) -> AsyncGenerator[Reservation | None]:
-    """What a successor may take of the limits of its project, and of the key that asked for the first response, as they
-    are now. Raises ApiError 429, StoreUnavailable.
+    """The reservation of a successor from the limits of its project, and of the key that asked for the first response,
+    as they are now. Raises ApiError 429, StoreUnavailable.
     """
     own = None if caller.project is None else caller.project.limit
     key = await service.directory.find_key(caller.tenant, caller.key) if caller.key else None
@@ -104,7 +104,7 @@ def _refuse(plan: Plan, response: Response) -> None:
 
 
 def _with_end(service: Service, above: Chain, plan: Plan, machine: Machine) -> Chain:
-    """The chain that a response ends, with what it will have added to it. Raises ChainTooLong."""
+    """The chain that a response ends, with the turn that it will add. Raises ChainTooLong."""
     messages = messages_of(plan, machine)
     chain = remembered(above, plan.id, messages, stored=True).chain
     service.store.refuse_long(chain)
@@ -112,12 +112,12 @@ def _with_end(service: Service, above: Chain, plan: Plan, machine: Machine) -> C
 
 
 def succeeded(response: Response, successor: Successor) -> Response:
-    """The response, which says what goes on from it."""
+    """The response, with its successor in it."""
     return msgspec.structs.replace(response, harmonium=Extensions(succeeded_by=successor.turn.id))
 
 
 def given_back(response: Response, steers: Sequence[Steer], why: NotSteered) -> tuple[list[Event], Response]:
-    """The events that give steers back, and the response, which does so too, for whoever doesn't follow it."""
+    """The events that give steers back, and the response, which does so too, for callers that don't follow it."""
     error = SteerError(why.code, why.message)
     all_of_them = [GivenBack(SteerShown(response.id, each.id, msgspec.Raw(each.said)), error) for each in steers]
     events: list[Event] = [SteerFailed(steer=each.steer, code=why.code, message=why.message) for each in all_of_them]

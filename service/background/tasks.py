@@ -1,8 +1,8 @@
-"""What a process does beside requests: it works on background responses, delivers webhooks, sweeps and archives.
+"""The work of a process beside requests: background responses, webhooks, sweeps and the archive.
 
-`harmonium serve` and `harmonium worker` do the same here. Every process may do all of it: what it claims,
-it holds by a lease, and what it leaves undone when it dies, another does. What is swept can't be found any more, so a
-store that can't be reached only frees its memory later.
+`harmonium serve` and `harmonium worker` do the same here. Every process may do all of it. It holds its
+claims by a lease, and another process does the rest of its work when it dies. Swept records can't be found any more, so
+a store that can't be reached only frees its memory later.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ SWEEP_SECONDS = 60.0
 """How often what is deleted, or was not used for too long, is swept: it is counted in days."""
 
 ARCHIVE_SECONDS = 5.0
-"""How often it is looked for what is to be archived, at least."""
+"""How often the archiver looks for due turns, at least."""
 
 NOTE_SECONDS = 60.0
 """How often the shards are told that there is an archive, as a server may have lost all that it had."""
@@ -68,7 +68,7 @@ class Background:
 
     @property
     def state(self) -> str | None:
-        """What `/ready` says of the worker: `ok`, `paused` while the engine is away, `broken` once a
+        """The worker's state in `/ready`: `ok`, `paused` while the engine is away, `broken` once a
         bug has ended it, or what goes on beside it; else None where there is none.
         """
         if self.worker is None or self.broken:
@@ -81,7 +81,7 @@ class Background:
         return self._stopped.is_set()
 
     def stop(self) -> None:
-        """Take nothing new, and hand back what is under way, for others to go on at once. Never blocks."""
+        """Take nothing new, and hand back jobs under way, for others to go on at once. Never blocks."""
         if self.worker is not None:
             self.worker.stop()
         self._stopped.set()
@@ -121,7 +121,7 @@ class Background:
 
 
 def _deliverer(service: Service) -> "Deliverer":
-    """What delivers webhooks."""
+    """The deliverer of webhooks."""
     from service.webhooks import RETRY_SECONDS, Deliverer, Receiver  # its HTTP client is for who has a receiver
 
     settings, count = service.settings, service.metrics.webhooks.labels
@@ -162,7 +162,7 @@ async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[st
 async def archive_for_ever(service: Service) -> None:
     """Archive what changed some time ago, again and again, until cancelled. Of all processes one does it for a shard.
 
-    What isn't archived stays in memory: an archive that is away loses nothing.
+    Turns that aren't archived stay in memory: an archive that is away loses nothing.
     """
     archive, metrics = service.archive, service.metrics
     assert archive is not None
@@ -207,7 +207,7 @@ async def note_for_ever(service: Service) -> None:
 
 
 async def expire_for_ever(service: Service) -> None:
-    """Delete once a day what is older in the archive than ARCHIVE_DAYS, until cancelled."""
+    """Delete once a day turns in the archive that are older than ARCHIVE_DAYS, until cancelled."""
     seconds = min(EXPIRE_SECONDS, service.settings.archive_days * DAY_SECONDS)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""How long background work waits for what, given when it is constructed, so that tests are quick without patching."""
+"""The times that background work waits, given when it is constructed, so that tests are quick without patching."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -52,7 +52,7 @@ TIMING = Timing()
 
 
 async def retry(work: Callable[[], Awaitable[T]], seconds: float, pauses: Backoff = TIMING.store_away) -> T:
-    """Do what is harmless to repeat, again while the store is away, for so long. Raises what `work` raises."""
+    """Do `work`, which is safe to repeat, again while the store is away, for so long. Raises its errors."""
     loop = asyncio.get_running_loop()
     until, failures = loop.time() + seconds, 0
     while True:

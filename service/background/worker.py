@@ -32,7 +32,7 @@ from store.turn import Status
 logger = logging.getLogger(__name__)
 
 CANCELLED, STEERED = b"cancelled", b"steered"
-"""What a control channel says before the name of a job that was cancelled or steered; else it says that a job waits."""
+"""The word on a control channel before the name of a job that was cancelled or steered. Without one, a job waits."""
 
 
 class Worker:
@@ -45,7 +45,7 @@ class Worker:
         self._timing = timing
         self._most = service.settings.worker_concurrency
         self._attempts: dict[str, Attempt] = {}
-        """What is under way, by TENANT/DIGITS."""
+        """The attempts under way, by TENANT/DIGITS."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._waits = dict.fromkeys(range(service.jobs.shards), 0)
         """The shards in which jobs may wait, each with the first level at which one may."""
@@ -73,7 +73,7 @@ class Worker:
         return asyncio.get_running_loop().time() < self._paused_until
 
     def stop(self) -> None:
-        """Take no new job, and hand back what is under way. Never blocks; `work` then returns."""
+        """Take no new job, and hand back attempts under way. Never blocks; `work` then returns."""
         self._stopping = True
         for attempt in self._attempts.values():
             attempt.leave()
@@ -104,7 +104,7 @@ class Worker:
         poll = loop.time()
         while not self._stopping:
             self._awake.clear()
-            if loop.time() >= poll:  # whatever else happens: a message may have been lost
+            if loop.time() >= poll:  # in any case: a message may have been lost
                 poll = loop.time() + self._timing.poll_seconds * random.uniform(0.5, 1)
                 self._look_again()
                 if not self._takes:
@@ -124,7 +124,7 @@ class Worker:
             self._next_shard = (self._next_shard + 1) % shards
 
     def _note_shard(self, shard: int, claim: Claim) -> None:
-        """Note what a claim says of a shard."""
+        """Note the state of a shard by a claim."""
         if claim.first is not None:
             self._waits.setdefault(shard, claim.first)
         if claim.first is not None or claim.running:
@@ -187,7 +187,7 @@ class Worker:
                 logs.event(logger, logging.INFO, message, response_id=attempt.id, tenant=tenant, to=one.tenant)
 
     def _to_give_way(self, one: WaitingTenant, places: Counter[str]) -> Attempt | None:
-        """The attempt that began last, of the tenant with the most places, whose priority isn't above what waits."""
+        """The newest attempt of the tenant with the most places, whose priority isn't above the waiting job's."""
         return max(
             (
                 each
@@ -204,7 +204,7 @@ class Worker:
     async def _claim(self) -> None:
         """Take as many jobs as there is room for, level by level: no shard's flex jobs before another's urgent ones.
 
-        What was given back for some is not for others, who may have jobs in many more shards.
+        Places given back for some tenants are not for others, which may have jobs in many more shards.
         """
         for shard, tenant in list(self._given):
             if not self._takes:
@@ -224,8 +224,8 @@ class Worker:
                 await self._claim_from(shard, level if len(self._waits) > 1 else LEVELS - 1)
 
     async def _claim_from(self, shard: int, level: int, most: int | None = None) -> int:
-        """Take what waits in a shard, up to a level, and note what is left there; how many that were."""
-        self._waits.pop(shard, None)  # before it is asked: what comes meanwhile is announced again
+        """Take the jobs that wait in a shard, up to a level, and note the level left there; the number taken."""
+        self._waits.pop(shard, None)  # before it is asked: jobs that come meanwhile are announced again
         try:
             if self._failures:
                 await self._service.engine.check()
@@ -243,12 +243,12 @@ class Worker:
         return len(claim.jobs)
 
     def _warn(self, message: str, shard: int, failure: StoreError) -> None:
-        """Log what failed in one shard. Where the store is away, the log has said so once."""
+        """Log a failure in one shard. Where the store is away, the log has said so once."""
         if self._service.store.server.health.away is None:
             logs.event(logger, logging.WARNING, message, shard=shard, reason=str(failure))
 
     async def _begin_all(self, shard: int, jobs: list[Job]) -> None:
-        """Begin with what was claimed: from the renewal on it counts as a try, and nobody else takes it."""
+        """Begin the claimed job: from the renewal on it counts as a try, and nobody else takes it."""
         if not jobs:
             return
         try:
@@ -295,7 +295,7 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     async def _make(self, name: str, attempt: Attempt) -> None:
-        """Make one attempt. Whatever fails, the job is not lost: its lease runs out."""
+        """Make one attempt. If anything fails, the job is not lost: its lease runs out."""
         try:
             with await self._service.pacing.begin(attempt.job.lease.tenant, hurry=attempt.stopped):
                 outcome = await attempt.make()

@@ -1,4 +1,4 @@
-"""The browser's three tools over what they have shown before: pure, so that whoever goes on with a response shows the
+"""The browser's three tools over their earlier displays: pure, so that any process that continues a response shows the
 same.
 
     arguments ─▶ asked ─▶ Search │ Fetch: the caller's to do ─▶ a page ─▶ view
@@ -26,7 +26,7 @@ _ARGUMENTS = msgspec.json.Decoder(dict[str, Any])
 
 
 class Gone(Exception):
-    """The text of a page is wanted that was let go of for want of room: fetch it from its `url` again."""
+    """The text of a page is wanted that was dropped for want of room: fetch it from its `url` again."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -69,8 +69,8 @@ Asked = Search | Fetch | Scroll | Find
 
 
 def asked(tool: str, arguments: str, displays: Sequence[Display]) -> Asked:
-    """What a call of a tool wants, where these displays came before. Raises UsageError, and Gone where it takes a page
-    that isn't whole.
+    """The request that a tool call makes, after these displays. Raises UsageError, and Gone where it needs a page that
+    isn't whole.
     """
     try:
         given = _ARGUMENTS.decode(arguments or "{}")
@@ -136,7 +136,7 @@ def _cursor(given: dict[str, Any], displays: Sequence[Display]) -> int:
 
 
 def page_at(displays: Sequence[Display], cursor: int) -> Page:
-    """The page of a cursor that there is. Raises Gone, and UsageError for what can't be fetched again."""
+    """The page of an existing cursor. Raises Gone, and UsageError for a page that can't be fetched again."""
     display = displays[cursor]
     while display.page is None:
         display = displays[display.again]
@@ -148,7 +148,7 @@ def page_at(displays: Sequence[Display], cursor: int) -> Page:
 
 
 def restored(displays: Sequence[Display], page: Page) -> list[Display]:
-    """The displays with a page that was fetched again in the place of what was left of it."""
+    """The displays with a page that was fetched again in its old place."""
     return [
         Display(page) if old is not None and not old.whole and old.url == page.url else display
         for display, old in ((display, display.page) for display in displays)
@@ -165,7 +165,7 @@ def known_page(displays: Sequence[Display], url: str) -> int | None:
 
 
 class View(msgspec.Struct, frozen=True):
-    """What the model is shown, and what is kept of it."""
+    """The text that the model is shown, and the display to keep."""
 
     text: str
     display: Display

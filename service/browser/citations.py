@@ -1,8 +1,8 @@
-"""Citations in an answer: marks such as 【3†L9-L11】 become links, and annotations that say where they stand.
+"""Citations in an answer: marks such as 【3†L9-L11】 become links, and annotations with their places.
 
     High water is at ten【3†L9】.  ─▶  High water is at ten ([tides.example](https://tides.example/brest)).
 
-An answer comes in pieces, so what may be the beginning of a mark is held back until that is known. Offsets count
+An answer comes in pieces, so a text that may begin a mark is held back until that is known. Offsets count
 characters of the text that the client sees.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from service.browser.page import SOURCE, Display, host_of, link_at
 
 MAX_MARK_CHARS = 200
-"""How long a mark is at most. What goes on for longer is text."""
+"""The longest mark. Longer ones are text."""
 
 MAX_LINE = 1_000_000
 
@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 
 class Source(NamedTuple):
-    """What a mark leads to."""
+    """The target of a mark."""
 
     url: str
     title: str
 
 
 class Cited(NamedTuple, Generic[T]):
-    """A piece of text as the client sees it, what came with it, and the annotation of it, if it is a citation."""
+    """A piece of text as the client sees it, the data beside it, and the annotation of it, if it is a citation."""
 
     text: str
     beside: list[T]
@@ -40,10 +40,10 @@ class Cited(NamedTuple, Generic[T]):
 
 
 class Citations(Generic[T]):
-    """The citations of one answer. What comes beside its text (log probabilities) stays with it."""
+    """The citations of one answer. Data that comes beside its text (log probabilities) stays with it."""
 
     def __init__(self, source_of: Callable[[int, int], Source | None]) -> None:
-        """`source_of` knows what a line of a cursor leads to."""
+        """`source_of` returns the target of a cursor's line."""
         self._source_of = source_of
         self._held = ""
         self._beside: list[T] = []
@@ -71,12 +71,12 @@ class Citations(Generic[T]):
         return self._given([*pieces, rest])
 
     def rest(self) -> list[Cited[T]]:
-        """What was held back, as nothing more comes."""
+        """The held-back pieces, as nothing more comes."""
         held, self._held = self._held, ""
         return self._given([held]) if held or self._beside else []
 
     def _given(self, pieces: Sequence[str | re.Match[str]]) -> list[Cited[T]]:
-        """The pieces as they are shown. What came beside the text is given with the last of them."""
+        """The pieces as they are shown. Data beside the text comes with the last of them."""
         out: list[Cited[T]] = []
         for piece in pieces:
             source = None if isinstance(piece, str) else self._source_of(int(piece[1]), _line(piece[2]))
@@ -117,8 +117,8 @@ def _annotation(source: Source, start: int, end: int) -> dict[str, Any]:
 
 
 def source_of(displays: Sequence[Display], cursor: int, line: int) -> Source | None:
-    """What a line of a display leads to: its page; of what was found in a page, that page; of a search, the link that
-    stands there. None where there is nothing.
+    """The target of a display's line: its page; for matches in a page, that page; for a search, the link that stands
+    there. None where there is nothing.
     """
     if not 0 <= cursor < len(displays):
         return None

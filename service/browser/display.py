@@ -1,4 +1,4 @@
-"""Views of pages, byte for byte as gpt-oss was trained on them, and the errors that it is told in their place.
+"""Views of pages, byte for byte as gpt-oss was trained on them, and the errors that it gets in their place.
 
 [3] Tides in Brest (https://tides.example/brest)
 **viewing lines [0 - 7] of 7**
@@ -23,7 +23,7 @@ FOUND_LINES = 4
 
 
 class UsageError(Exception):
-    """The model asked for what isn't there. It is told so, and no cursor is used up."""
+    """The model asked for a missing page or line. It is told so, and no cursor is used up."""
 
 
 def shown(cursor: int, page: Page, *, line: int, lines: int, view_tokens: int) -> str:
@@ -71,7 +71,7 @@ def _up_to(ends: "accumulate[int]", most: int) -> "list[int]":
 
 
 def found(page: Page, pattern: str) -> Page:
-    """What is found of a pattern in a page, in capitals or small letters."""
+    """The matches of a pattern in a page, in capitals or small letters."""
     pattern = pattern.lower()
     lines = without_links("\n".join(lines_of(page))).split("\n")
     places: list[int] = []

@@ -1,7 +1,7 @@
-"""What the browser has shown in a conversation, as notes of its turns: they go where the turns go, and with them.
+"""The browser's displays in a conversation, as notes of its turns: they go where the turns go, and with them.
 
-No prompt has a note. The pages stand in it as they were read, so that whoever goes on, in whatever process, shows the
-same lines under the same numbers.
+No prompt has a note. The pages stand in it as they were read, so that any process that continues the conversation
+shows the same lines under the same numbers.
 """
 
 from collections.abc import Iterable

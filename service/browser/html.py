@@ -1,9 +1,9 @@
-"""HTML as the text of a page: what people see of it, with a mark at each link.
+"""HTML as the text of a page: the text that people see, with a mark at each link.
 
     【3†Tides】             a link to the same site
     【4†Harbour†port.fr】   a link to another one
 
-The parser hands out what it reads and builds no tree: with any tree that was tried, some page of a few hundred
+The parser hands out its events and builds no tree: with any tree that we tried, some page of a few hundred
 kilobytes takes minutes (nested blocks, a tag with thousands of attributes). So time and memory grow with a page's
 length and nothing else. It still takes some milliseconds: never on the event loop.
 """
@@ -50,7 +50,7 @@ _UNSEEN = frozenset(
         *("object", "select", "textarea", "button", "canvas", "audio", "video", "datalist"),
     )
 )
-"""What isn't text, or isn't the page's own."""
+"""Elements that aren't text, or aren't the page's own."""
 
 _LINES = (
     *("address", "article", "aside", "body", "blockquote", "center", "dd", "details", "div", "dl", "dt", "fieldset"),
@@ -90,7 +90,7 @@ class _Text:
         self._breaks = 0
         self._space = False
         self._lead = ""
-        """What stands before the next words, such as the mark of a list's item."""
+        """The text before the next words, such as the mark of a list's item."""
 
     def end_line(self, breaks: int) -> None:
         """The next words stand on a line of their own, behind so many ends of line."""
@@ -122,7 +122,7 @@ class _Text:
 
 
 class _Reader:
-    """Takes what the parser reads: elements that begin and end, and text."""
+    """Takes the parser's events: elements that begin and end, and text."""
 
     def __init__(self, url: str) -> None:
         self.title: list[str] = []
@@ -135,7 +135,7 @@ class _Reader:
         self._host = host_of(url)
         self._depth = 0
         self._unseen_from: int | None = None
-        """The depth of the element that nothing is shown of."""
+        """The depth of the element of which nothing is shown."""
         self._in_title = False
         self._pre_from: int | None = None
         self._link: _Link | None = None
@@ -212,10 +212,10 @@ class _Reader:
             self.text.add(text, exact=True)
 
     def comment(self, text: str) -> None:
-        """Nobody sees it."""
+        """Ignored: it isn't visible."""
 
     def pi(self, target: str, text: str | None = None) -> None:
-        """Nobody sees it."""
+        """Ignored: it isn't visible."""
 
     def close(self) -> None:
         """There is no more."""

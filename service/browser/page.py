@@ -20,7 +20,7 @@ WIDTH = 80
 """How long a line is at most. Links are wrapped as any text."""
 
 WRAPPED_CHARS = 8_000
-"""How much of a line is wrapped at once: what wraps keeps all other threads waiting, 100 ms for half a megabyte."""
+"""How much of a line is wrapped at once: wrapping keeps all other threads waiting, 100 ms for half a megabyte."""
 
 MAX_PAGE_CHARS = 500_000
 """How much of a page's text there is. 200 pages of a book have as much."""
@@ -32,7 +32,7 @@ MAX_LINKS_CHARS = 250_000
 MAX_URL_CHARS = 2_048
 
 SOURCE = "view-source:"
-"""What stands before the address of a page that is shown as it was sent."""
+"""The prefix of a page's address where the page is shown as it was sent."""
 
 REST = "\n[The rest of this page is left out.]"
 
@@ -46,9 +46,9 @@ _LINK_CUT = re.compile(r"【\d*(?:†(?P<text>[^†】]*)(?:†[^†】]*)?)?$")
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True):
-    """A page, the results of a search, or what was found in a page.
+    """A page, the results of a search, or the matches in a page.
 
-    `links` are the addresses that links lead to, by their numbers. What was found in a page is `about` it, its address
+    `links` are the addresses that links lead to, by their numbers. The matches in a page are `about` it, its address
     and title, and `places` are the lines that its links lead to. One that isn't `whole` lost its text for want of room.
     """
 
@@ -69,7 +69,7 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Display(msgspec.Struct, frozen=True, array_like=True):
-    """What the model was shown once, under the next cursor: a page, or `again` that of an earlier cursor."""
+    """A display of the model's, under the next cursor: a page, or `again` that of an earlier cursor."""
 
     page: Page | None = None
     again: int = -1
@@ -87,7 +87,7 @@ class Display(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Result(NamedTuple):
-    """What a search found: the address of a page, its title, and what it says of the matter."""
+    """A search result: the address of a page, its title, and its words on the matter."""
 
     url: str
     title: str
@@ -95,7 +95,7 @@ class Result(NamedTuple):
 
 
 def plain(text: str) -> str:
-    """A text without the characters that the browser has a use for."""
+    """A text without the characters that have a meaning in the browser."""
     if text.isascii() and "\r" not in text and "\0" not in text:
         return text
     for special, instead in _SPECIAL:  # `translate` takes 40 times as long for half a megabyte of Chinese
@@ -116,7 +116,7 @@ def text_page(url: str, title: str, text: str) -> Page:
 
 
 def results_page(query: str, results: Sequence[Result]) -> Page:
-    """What a search found, as a page with a link to each."""
+    """The results of a search, as a page with a link to each."""
     links = tuple(dict.fromkeys(result.url for result in results))
     numbers = {url: number for number, url in enumerate(links)}
     lines: list[str] = []
@@ -129,7 +129,7 @@ def results_page(query: str, results: Sequence[Result]) -> Page:
 
 
 def found_page(page: Page, pattern: str, places: Sequence[int], text: str) -> Page:
-    """What was found of a pattern in a page."""
+    """The matches of a pattern in a page."""
     return Page(
         "find",
         f"{page.url}/find?pattern={quote(pattern)}",

@@ -260,7 +260,7 @@ def hold(
 
 
 def _waiting(shards: list[Any], unreached: str | None) -> list[str]:
-    """What waits to be archived, shard by shard."""
+    """Lines on the trees that wait to be archived, shard by shard."""
     if unreached is not None:
         return [f"Redis: {unreached}"]
     lines: list[str] = []
@@ -301,7 +301,7 @@ def _progress() -> "Console":
 
 
 def _do(deed: Callable[[], T]) -> T:
-    """What something comes to that is done with the settings' archive."""
+    """The result of a deed on the settings' archive. An error ends the command."""
     be_interruptible()
     try:
         return deed()

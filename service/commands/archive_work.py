@@ -1,4 +1,4 @@
-"""What the commands of an archive do, and how far they are: results as values, for archive.py to print; and a check of
+"""The work of an archive's commands, and its progress: results as values, for archive.py to print; and a check of
 an archive as lines and as one object, for `archive verify` and `fsck`. Never show what was said.
 
 The archive alone is opened where that is enough, so these work while there is no Redis. Else the settings' Redis is
@@ -62,8 +62,8 @@ class NoArchive(StoreError):
 
 
 class Status(NamedTuple):
-    """What an archive is like: its warnings, or why it can't be used; what waits in Redis, with some of what could not
-    be archived, or why that isn't known; and what it has, unless that was not asked for.
+    """The state of an archive: its warnings, or why it can't be used; the trees that wait in Redis, with some that
+    could not be archived, or why those aren't known; and its contents, unless they were not asked for.
     """
 
     warnings: list[str]
@@ -75,7 +75,7 @@ class Status(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """What was erased of a tenant: values of the archive, and trees in Redis, of which some may be under way."""
+    """The erased values of a tenant in the archive, and its trees in Redis, of which some may be under way."""
 
     archive: Erased
     trees: int

@@ -101,12 +101,12 @@ def exit_status(end: End) -> int:
 
 
 def as_json(path: Path, found: Checked) -> str:
-    """What is in a file as one object."""
+    """The contents of a file as one object."""
     return json.dumps(about(path, found), indent=2)
 
 
 def about(path: Path, found: Checked) -> dict[str, object]:
-    """What is in a file, by name."""
+    """The contents of a file, by name."""
     header, end = found.header, found.end
     return {
         "file": str(path),
@@ -132,7 +132,7 @@ def about(path: Path, found: Checked) -> dict[str, object]:
 
 
 def sentences(path: Path, found: Checked) -> list[str]:
-    """What is in a file, for people."""
+    """The contents of a file, for people."""
     header, end = found.header, found.end
     lines = [
         f"{path}: {found.turns:,} turns in {found.trees:,} conversations of {_many(found.tenants, 'tenant')}, "
@@ -148,7 +148,7 @@ def sentences(path: Path, found: Checked) -> list[str]:
 
 
 def complaints(end: End) -> list[str]:
-    """What could not be read when the file was made."""
+    """Lines on the turns that could not be read when the file was made."""
     lines: list[str] = []
     if end.broken:
         lines.append(f"{end.broken:,} turns could not be read, with all that continue them: see `harmonium fsck`")

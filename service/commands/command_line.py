@@ -62,15 +62,15 @@ _NO_DEFAULT = "none"
 
 
 class Documented(TyperCommand):
-    """A command with options that are settings. What is said of those is looked up where it is shown."""
+    """A command with options that are settings. Their texts are looked up when they are shown."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """As a terminal shows it."""
+        """Write the help, with the settings' texts."""
         self._document()
         super().format_help(ctx, formatter)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """As a shell shows it that completes a word."""
+        """Complete a word, with the settings' texts."""
         self._document()
         return super().shell_complete(ctx, incomplete)
 
@@ -86,7 +86,7 @@ def _setting(name: str, *names: str) -> Any:
 
 
 def _help(name: str) -> str:
-    """What a setting means, in a sentence, what it may be where that is a few words, and its default."""
+    """A setting's meaning in a sentence, its allowed values where they are a few words, and its default."""
     sentence = re.split(r"(?<=\.) ", description(name))[0].rstrip(".")
     words = re.findall("`([^`]+)`", allowed(name))
     if not is_flag(name) and not all(word in sentence for word in words):
@@ -99,7 +99,7 @@ def _help(name: str) -> str:
 
 
 def _metavar(name: str) -> str:
-    """What stands for an option's value."""
+    """The placeholder of an option's value."""
     if is_flag(name):
         return ""
     ends = {"url": "URL", "dir": "FOLDER", "host": "ADDRESS"}

@@ -46,7 +46,7 @@ from store.redis.address import Kind
 COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.UNSAFE: "bold red"}
 
 ANSWER_SECONDS = 2.0
-"""How long whoever has the port may take to say what it is."""
+"""How long the program at the port may take to say what it is."""
 
 MAX_ANSWER_BYTES = 1 << 16
 
@@ -57,7 +57,7 @@ FOLDER_REMEDY = "let this user have it alone, or name another folder with HARMON
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found at an address, which is shown without its password."""
+    """The findings at an address, which is shown without its password."""
 
     redis: str
     findings: list[Finding]
@@ -109,7 +109,7 @@ def diagnose(settings: Settings, running: Service | None = None) -> Report:
 
 
 def _redis(settings: Settings) -> list[Finding]:
-    """What the settings' Redis, or its data folder, shows."""
+    """The findings on the settings' Redis, or on its data folder."""
     why = "conversations are kept in it"
     try:
         with server_url(settings) as url:
@@ -130,7 +130,7 @@ def _redis(settings: Settings) -> list[Finding]:
 
 
 def _keys(settings: Settings) -> Finding:
-    """Whether API keys can be guessed. That others can't connect without one is a rule of the settings."""
+    """Whether API keys can be guessed. The settings see to it that others can't connect without one."""
     why, count = "whoever has a key can read all conversations of its tenant", len(settings.api_keys)
     if short := with_short_keys(settings):
         now = f"fewer than {LEAST_KEY_CHARS} characters, of {', '.join(short)}"
@@ -169,7 +169,7 @@ _LOCAL = {
     "vllm-local": ("vllm", "vllm", "vLLM in this process"),
     "llama-local": ("xllamacpp", "llama", "llama.cpp beside this process"),
 }
-"""What an engine on this machine is, with the package that it needs and the extra that brings it."""
+"""The engines on this machine: the package that each needs, the extra that brings it, and its description."""
 
 
 def _engine(settings: Settings) -> Finding:
@@ -188,7 +188,7 @@ def _engine(settings: Settings) -> Finding:
 
 
 async def _listed(settings: Settings) -> Verdict:
-    """What the servers of all engines say: the worst of it, with what each one says."""
+    """The verdict on the servers of all engines: the worst level, with each one's words."""
     found = [await _servers(member.engine) for member in open_engines(settings).members]
     worst = max((level for level, _, _ in found), key=list(Level).index)
     said = "; ".join(
@@ -198,7 +198,7 @@ async def _listed(settings: Settings) -> Verdict:
 
 
 async def _servers(engine: Engine) -> Verdict:
-    """What the servers of an engine say."""
+    """The verdict on the servers of an engine."""
     logging.getLogger("service").addHandler(logging.NullHandler())  # what they say is told by what is found
     remedy = "start it, or correct HARMONIUM_ENGINE_URL"
     try:
@@ -233,9 +233,7 @@ def _sandbox(settings: Settings) -> Finding:
 
 
 def _webhooks(settings: Settings) -> Finding:
-    """Whether who is told of the ends of background responses can be reached. The URL is not shown: it may hold a
-    secret.
-    """
+    """Whether the receiver of webhooks can be reached. The URL is not shown: it may hold a secret."""
     why = "it is told of each background response that has ended"
     if not settings.webhook_url:
         return finding("webhooks", why, (Level.OK, "none: nobody is told", ""))
@@ -278,7 +276,7 @@ def _archive(settings: Settings) -> Finding:
 
 
 async def _probed(settings: Settings) -> Sequence[str] | None:
-    """What an operator should know of an archive; None where there is none. Raises ArchiveUnavailable, ArchiveUnfit,
+    """An archive's warnings for its operator; None where there is no archive. Raises ArchiveUnavailable, ArchiveUnfit,
     Unsupported, ValueError.
     """
     archive = open_archive(settings)
@@ -321,13 +319,13 @@ async def _tried(sandbox: Sandbox) -> None:
 
 
 async def _examined(url: str, settings: Settings) -> Examined:
-    """What the Redis reports. Limits don't count where nobody else can have others."""
+    """The report of the Redis. Limits don't count where nobody else can have others."""
     limits = settings.store_limits if settings.redis_url and not settings.change_limits else None
     return await examine(url, settings.key_prefix, settings.shards, settings.store_timeout_seconds, limits)
 
 
 def expected_of(settings: Settings) -> Expected:
-    """What the settings expect of the Redis."""
+    """The settings' expectations of the Redis."""
     if not settings.redis_url:
         disk = free_bytes(settings.data_dir) if settings.data_dir.exists() else None
         return Expected(

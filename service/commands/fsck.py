@@ -43,14 +43,14 @@ EXIT_UNCHECKED = 2
 
 
 class Archived(NamedTuple):
-    """What a check of the archive came to, or why there was none; neither without an archive."""
+    """The result of a check of the archive, or why there was none; neither without an archive."""
 
     verified: Verified | None = None
     failure: str = ""
 
     @property
     def shown(self) -> dict[str, Any] | None:
-        """As one object."""
+        """The result as one object."""
         if self.failure:
             return {"failure": self.failure}
         return None if self.verified is None else object_of(self.verified)

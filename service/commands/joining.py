@@ -1,4 +1,4 @@
-"""Joining a store: whoever starts agrees with its layout record first, or doesn't start (store/layout.py).
+"""Joining a store: a process agrees with its layout record first, or doesn't start (store/layout.py).
 
 A store that doesn't answer keeps nobody from starting: `/ready` says so then, and every sweep asks the record again.
 Never join in the event loop that serves.

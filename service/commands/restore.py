@@ -71,7 +71,7 @@ def exit_status(restored: Restored) -> int:
 
 
 def why_not(refusal: DoesNotFit) -> str:
-    """What would have to be set."""
+    """The reason for a refusal, and the setting to raise."""
     name = variable("shards" if refusal.what == "shards" else f"max_{refusal.what}")
     return f"{refusal}; nothing was restored. Set {name} to at least {refusal.wanted} for it"
 
@@ -94,7 +94,7 @@ def as_json(path: Path, restored: Restored) -> str:
 
 
 def sentences(restored: Restored) -> list[str]:
-    """What became of the turns, for people."""
+    """The outcome of the turns, for people."""
     found = restored.checked
     lines = [
         f"{restored.restored:,} turns restored, {restored.kept:,} were there, of {found.turns:,} in "

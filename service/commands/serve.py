@@ -61,7 +61,7 @@ HEALTH_SECONDS = 15
 """How long a worker may leave its supervisor's ping without an answer before it is replaced."""
 
 STOP_GRACE_SECONDS = 5
-"""What a worker gets at least beyond `shutdown_seconds`, for its last writes, before it is killed."""
+"""The least time for a worker beyond `shutdown_seconds`, for its last writes, before it is killed."""
 
 CreateApp = Callable[[Settings], Any]
 """Makes the ASGI application. It is pickled for workers, so it has to be a function of a module."""
@@ -269,7 +269,7 @@ class Config(uvicorn.Config):
         return self.app
 
     def configure_logging(self) -> None:
-        """What uvicorn calls first in a worker process, and so where one begins."""
+        """Set up a worker process: uvicorn calls this first in it."""
         super().configure_logging()
         if parent_process() is not None:
             die_with_parent()
@@ -332,7 +332,7 @@ def redis_for(settings: Settings) -> Generator[Settings]:
 class Watcher:
     """A thread that waits for an embedded server, and has the service stop if it ends before its time.
 
-    Nothing can be stored without it, and whoever started the service can start it again.
+    Nothing can be stored without it, and a supervisor can start the service again.
     """
 
     def __init__(self, server: EmbeddedServer) -> None:
@@ -394,7 +394,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def url_of(host: str, port: int) -> str:
-    """The URL at which this machine reaches whoever listens there."""
+    """The URL at which this machine reaches a server on that host and port."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -458,7 +458,7 @@ def tell_service_links() -> None:
 
 
 def _advice(host: str, port: int, error: OSError) -> str:
-    """What is wrong with an address, and what to do."""
+    """The fault of an address, and its remedy."""
     if isinstance(error, socket.gaierror):
         return f"{variable('host')}={host} is no address or name that this machine knows"
     if error.errno == errno.EADDRINUSE:

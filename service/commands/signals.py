@@ -28,12 +28,12 @@ from service.settings.settings import Settings
 from service.web.stopping import HANG_UP, STOP_SIGNALS
 
 HURRY = signal.SIGUSR1
-"""What a process that stops gets at the second Ctrl-C: cut off what is still open."""
+"""The signal for a stopping process at the second Ctrl-C: it cuts off all that is still open."""
 
 PR_SET_PDEATHSIG = 1
 
 STDERR = 2
-"""Its file: whatever stands in its place in Python, the kernel's signal is answered without it."""
+"""Its file descriptor: the kernel's signal is answered without Python's `sys.stderr`."""
 
 BEAT_SECONDS = 0.25
 """How often the loop says that it runs."""

@@ -58,7 +58,7 @@ Row = dict[str, Any]
 
 
 class Dimension(StrEnum):
-    """What usage may be shown by."""
+    """The dimensions of usage."""
 
     PROJECT = "project"
     KEY = "key"
@@ -245,7 +245,7 @@ def audit(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
 ) -> None:
-    """Who did what to which project, service account and key, the newest first."""
+    """Show who did what to which project, service account and key, the newest first."""
     wanted = Wanted(types=(type,) if type else (), projects=(project,) if project else ())
 
     def shown(entry: Row) -> Row:
@@ -276,19 +276,19 @@ def usage(
     days: Annotated[int, typer.Option(min=1, max=3_660, metavar="N", help="Of how many days, today included.")] = 30,
     as_json: AsJson = False,
 ) -> None:
-    """What was used by whom: responses that ended, and their tokens."""
+    """Show the usage by each project, key or model: responses that ended, and their tokens."""
     names = tuple(dict.fromkeys(each.value for each in by or (Dimension.PROJECT,)))
     rows = _do(lambda: work.run_on_spending(_load(), lambda spending: work.usage(spending, project, names, days)))
     _print(rows, (*names, *_USAGE), as_json)
 
 
 def _run(deed: Callable[[Directory], Awaitable[Any]]) -> Any:
-    """What it does in the registry of the settings' store."""
+    """The result of a deed in the registry of the settings' store."""
     return _do(lambda: work.run(_load(), deed))
 
 
 def _do(deed: Callable[[], Any]) -> Any:
-    """What something comes to that is done in the settings' store."""
+    """The result of a deed in the settings' store. An error ends the command."""
     be_interruptible()
     try:
         return deed()

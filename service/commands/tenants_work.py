@@ -1,4 +1,4 @@
-"""What the commands do in the registry of the settings' store, and how they show it."""
+"""The commands' work in the registry of the settings' store, and the rows in which they show it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,13 +24,13 @@ ACTOR = Actor(COMMAND_LINE)
 PAGE = 100
 
 BEFORE_ALL = f"{ENTRY_PREFIX}1"
-"""What all entries of the audit log are newer than."""
+"""A cursor before all entries of the audit log."""
 
 FOLLOW_SECONDS = 1.0
-"""How long who follows the audit log waits before it asks for more."""
+"""How long a follower of the audit log waits before it asks for more."""
 
 BY = {"project": "tenant", "key": "key", "model": "model"}
-"""What usage is shown by, and what the store calls it."""
+"""The dimensions of usage, with the store's names."""
 
 Row = dict[str, Any]
 
@@ -98,7 +98,7 @@ async def create_admin_key(directory: Directory, wish: Wish) -> Row:
 
 
 async def entries(directory: Directory, wanted: Wanted, limit: int) -> list[Row]:
-    """So many entries of the audit log, the newest first."""
+    """The newest entries of the audit log, `limit` at most, the newest first."""
     found: list[Row] = []
     after, more = None, True
     while more and len(found) < limit:
@@ -124,7 +124,7 @@ async def follow_entries(directory: Directory, wanted: Wanted, first: int, tell:
 
 
 async def usage(spending: Spending, project: str | None, by: Sequence[str], days: int) -> list[Row]:
-    """What was used in the last so many days, this one included, by any of BY."""
+    """The usage of the last so many days, this one included, by any of BY."""
     end = int(time()) // HOUR_SECONDS + 1
     first = max(0, (end - 1) // DAY_HOURS - days + 1) * DAY_HOURS
     tenants = frozenset([project] if project else ())
@@ -193,7 +193,7 @@ def project_row(project: Project) -> Row:
 
 
 def limit_row(project: Project) -> Row:
-    """What limits a project."""
+    """The limits of a project."""
     return msgspec.structs.asdict(project.limit or Limit())
 
 

@@ -1,6 +1,6 @@
-"""What a person sees in a terminal: a card when the service answers, and one short line a request.
+"""The terminal's view for a person: a card when the service answers, and one short line a request.
 
-Whoever reads a pipe, or asks for JSON, gets every field instead (service/logs.py). A line here leaves out what a person
+A reader of a pipe, or of JSON, gets every field instead (service/logs.py). A line here leaves out what a person
 doesn't look for, shortens ids, and fits LINE_CHARS. Never show a key here, or what users wrote.
 """
 
@@ -48,7 +48,7 @@ class TerminalFormatter(logging.Formatter):
     """`16:20:00 POST /v1/responses 200 7 ms 72→25 tokens resp_…7750`; of other events the message and its fields."""
 
     def __init__(self, console: Console) -> None:
-        """In colour where the terminal has it, and the person wants it."""
+        """A formatter in colour, where the terminal has it and the person wants it."""
         super().__init__()
         self._colors = ColorSystem.STANDARD if console.color_system and not console.no_color else None
 

@@ -43,9 +43,9 @@ OWNER = "openai/"
 
 
 class Member(msgspec.Struct, frozen=True):
-    """An engine, and what its model is called by those who ask: `name`, where empty is as the engine says, and
-    `aliases`. `model` is what the engine itself calls it, where it has a name. `key` is what an engine is known by that
-    is kept when the list is read again. The most that a response may have is `max_output_tokens`, 0 is no limit.
+    """An engine and its model's names for clients: `name`, where empty is the engine's own, and `aliases`.
+    `model` is the engine's own name of it, where it has one. `key` identifies an engine that is kept when the list
+    is read again. The most that a response may have is `max_output_tokens`, 0 is no limit.
     """
 
     engine: Engine
@@ -57,12 +57,12 @@ class Member(msgspec.Struct, frozen=True):
 
     @property
     def card(self) -> ModelCard:
-        """Its model, by its name here. Raises EngineUnavailable as long as nobody knows which that is."""
+        """Its model, by its name here. Raises EngineUnavailable as long as the engine doesn't know it."""
         card = self.engine.model
         return msgspec.structs.replace(card, id=self.name or card.id, max_output_tokens=self.max_output_tokens)
 
     def known_as(self, name: str) -> str:
-        """What its engine calls the model that goes by this name here."""
+        """The engine's own name of the model that goes by this name here."""
         return self.model if self.name else name
 
 
@@ -74,11 +74,11 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 May = Callable[[Sequence[str]], bool]
-"""Whether somebody may use the model of these names. One that they may not use isn't there for them."""
+"""Whether a tenant may use the model of these names. A model that it may not use doesn't exist for it."""
 
 
 def anybody(names: Sequence[str]) -> bool:
-    """Whoever may use all models."""
+    """Allows everyone all models."""
     return True
 
 
@@ -125,7 +125,7 @@ class Engines:
         return None
 
     def _candidates(self, name: str) -> Sequence[Member]:
-        """Whose model may have this name; for none, all in their order."""
+        """The members whose model may have this name; for none, all in their order."""
         if not name or not self._members[0].name:
             return self._members
         member = self._named.get(name)
@@ -140,7 +140,7 @@ class Engines:
         return found
 
     def loads(self) -> Mapping[str, Load]:
-        """What each server has to do that tells; one that several engines have, all of it."""
+        """The load of each server that reports one; the sum, for a server that several engines share."""
         found: dict[str, Load] = {}
         for engine in self._loaded():
             for server, load in engine.loads().items():
@@ -323,7 +323,7 @@ def _offer(member: Member, named: Mapping[str, Member]) -> Offer:
 
 
 def _by_name(members: Sequence[Member]) -> dict[str, Member]:
-    """Whose each name is. One that is given goes before those that follow from others."""
+    """The owner of each name. A given name goes before derived ones."""
     given = {name: member for member in members if member.name for name in (member.name, *member.aliases)}
     return {
         name: given.get(name, member)
@@ -354,8 +354,8 @@ async def _start(engines: Iterable[Engine]) -> None:
 
 @lru_cache(maxsize=SALTS_CACHED)
 def salt_of(prefix: str, tenant: str, wished: str) -> str:
-    """What keeps cached prefixes apart: a tenant's own, and those of another service on the same engine, as the usage
-    of one would show another's prompts. Hexadecimal, as vLLM takes at most 128 characters and not any.
+    """The salt that keeps cached prefixes of tenants and of services on the same engine apart, as cache hits would show
+    another's prompts. Hexadecimal, as vLLM takes at most 128 characters and not any.
     """
     own = blake2b(wished.encode()).digest() if wished else b""
     return blake2b(f"{prefix}/{tenant}".encode(), digest_size=32, key=own).hexdigest()

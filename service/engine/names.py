@@ -1,7 +1,7 @@
 """Servers behind a name: as many as it has addresses at the moment, such as those of a headless service in Kubernetes.
 
-A URL that begins with dns+ stands for one server at each address of its host. Each is asked by its address; what it
-hears, and what its certificate has to say, is the name. Never forget addresses because a look-up failed.
+A URL that begins with dns+ stands for one server at each address of its host. We connect to the address; the Host
+header and the certificate have the name. Never forget addresses because a look-up failed.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ PORTS = {"http": 80, "https": 443}
 
 
 class ServerAddress(msgspec.Struct, frozen=True):
-    """Where a server is: the URL by which it is asked, and the one that was listed.
+    """A server's address: the URL to ask it by, and the one that was listed.
 
-    `host` is what it is told to be asked for, and `certified` the name that its certificate has to have; empty is what
-    the URL says.
+    `host` is the host that its requests name, and `certified` the name that its certificate has to have; empty is that
+    of the URL.
     """
 
     url: str
@@ -37,7 +37,7 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 
 class Names:
-    """The places that URLs lead to, looked up as often as they are asked for."""
+    """The addresses behind URLs, looked up as often as they are asked for."""
 
     def __init__(self, look_up: LookUp = system_look_up) -> None:
         self._look_up = look_up
@@ -47,14 +47,14 @@ class Names:
         self._failed: set[str] = set()
 
     async def places(self, urls: Iterable[str], seconds: float) -> list[ServerAddress]:
-        """Where the servers of these URLs are. What hasn't been looked up in so many seconds is as it was before."""
+        """The addresses of these URLs' servers. A name not resolved within so many seconds keeps its old ones."""
         listed = list(urls)
         found = await asyncio.gather(*(self._found(url, seconds) for url in listed))
         self._known = {url: places for url, places in zip(listed, found, strict=True) if is_name(url)}
         return list({place.url: place for places in found for place in places}.values())
 
     async def close(self) -> None:
-        """Wait for nobody's answer any more."""
+        """Cancels the look-ups under way."""
         for task in self._looking.values():
             task.cancel()
         await asyncio.gather(*self._looking.values(), return_exceptions=True)
@@ -87,7 +87,7 @@ class Names:
         )
 
     def _none(self, url: str, reason: str) -> tuple[ServerAddress, ...]:
-        """What was known, as nothing else is; said once."""
+        """The addresses known before, as the look-up failed; the failure is logged once."""
         known = self._known.get(url, ())
         if url not in self._failed:
             self._failed.add(url)

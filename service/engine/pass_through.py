@@ -1,7 +1,7 @@
 """The second port, of engines that are servers: a request in their own API, such as Chat Completions, passed on.
 
-Nothing is sampled for us here, and nothing of it is stored: what the server answers goes to whoever asked. What a
-request may say is for who passes it on to see to; an engine only chooses a server, and puts in what is the tenant's.
+We sample and store nothing here: the server's answer goes to the client. The caller checks the request; an engine only
+chooses a server, and sets the tenant's own members.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -14,8 +14,8 @@ from service.engine.port import EngineRefused
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """A request for a server: its path, and the members of its body but for the model, which each server calls by its
-    own id.
+    """A request for a server: its path, and the members of its body but for the model, as each server has its own id
+    for that.
 
     `answers` is how many generations it is, `stream` whether they are to be a stream. `model`, `affinity`,
     `cache_salt`, `priority`, `trace` and `tenant` are as those of a generation.
@@ -45,7 +45,7 @@ class PassedRefusal(EngineRefused):
 
 
 class PassedUsage(msgspec.Struct, frozen=True):
-    """What an answer says of its tokens; `cached_tokens` are among those of the prompt."""
+    """The usage that an answer reports; `cached_tokens` are among those of the prompt."""
 
     input_tokens: int
     cached_tokens: int
@@ -53,7 +53,7 @@ class PassedUsage(msgspec.Struct, frozen=True):
 
 
 class PassedReply(Protocol):
-    """What a server answers, whose status is 200."""
+    """A server's answer with status 200."""
 
     @property
     def events(self) -> bool:
@@ -68,11 +68,11 @@ class PassedReply(Protocol):
 
     @property
     def usage(self) -> PassedUsage | None:
-        """What it has said of its tokens so far."""
+        """The usage that it has reported so far."""
         ...
 
     async def end(self) -> None:
-        """Wait a moment for the end of a stream that has said all: its connection can be used again then."""
+        """Waits a moment for the end of a stream that has said all: its connection can be used again then."""
         ...
 
 

@@ -26,7 +26,7 @@ MODEL_CREATED = 1_754_352_000
 
 
 class Defaults(msgspec.Struct, frozen=True):
-    """How the model's makers would have it sampled: what a request gets that doesn't say. `top_k` 0 is all."""
+    """The sampling that the model's makers recommend, for parameters that a request leaves out. `top_k` 0 is all."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -38,7 +38,7 @@ class Defaults(msgspec.Struct, frozen=True):
 class Sampling(msgspec.Struct, frozen=True):
     """How to sample. `max_tokens` counts every sampled id, the stop id included; temperature 0 is greedy.
 
-    `stop_ids` are what ends the generation, and nothing else does, whatever the model's makers meant it to end with.
+    `stop_ids` alone end the generation, whatever ids the model's makers meant to end it.
     `top_k` 0 considers every token. With `logprobs` each sampled token comes with its log probability and those of
     the so many likeliest. `structural_tag` is a constraint in xgrammar's notation, as JSON; it ends by letting the stop
     ids through, so it must not name them.
@@ -61,13 +61,13 @@ class Sampling(msgspec.Struct, frozen=True):
 class Generation(msgspec.Struct, frozen=True):
     """One request to an engine: an id for its logs, the prompt's token ids, and how to sample.
 
-    `model` is the id of the model that the prompt was made for; empty is whatever is served. Where the text of what is
-    sampled is wanted beside the ids, it is `decoded`, and has these `marks` spelled out. `tenant` is whose it is, which
-    no server is told, and `begun` whether it goes on with what an earlier generation here began.
-    Generations of one `affinity` have long beginnings in common: where there are several servers, they go to the
-    same one, whose prefix cache knows them, or to that which had the response that this one `continues`; `response` is
-    its own. Those with different `cache_salt` never share cached prefixes. A lower
-    `priority` is served earlier. `trace` are the W3C trace headers of whoever asked, by name.
+    `model` is the id of the model that the prompt was made for; empty is the served one. Where the text is wanted
+    beside the ids, the generation is `decoded`, and has these `marks` spelled out. `tenant` is the owner, which no
+    server is told, and `begun` whether it continues an earlier generation of this process.
+    Generations of one `affinity` have long beginnings in common: where there are several servers, they go to the one
+    whose prefix cache has them, or to the server of the response that this one `continues`; `response` is its own id.
+    Those with different `cache_salt` never share cached prefixes. A lower `priority` is served earlier. `trace` are the
+    client's W3C trace headers, by name.
     With `asks` the server makes the prompt and reads the answer itself; there is no `prompt` then.
     """
 
@@ -91,7 +91,7 @@ class Generation(msgspec.Struct, frozen=True):
 class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The natural log of a sampled token's probability, and (id, log probability) of the likeliest tokens there.
 
-    What has no probability at all is LEAST_LOGPROB, as minus infinity is no JSON. Event logs hold it as this array.
+    A token without any probability has LEAST_LOGPROB, as minus infinity is no JSON. Event logs hold it as this array.
     `texts` are those of the sampled token and of the others, where the generation is decoded.
     """
 
@@ -103,7 +103,7 @@ class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True, gc=False):
 LEAST_LOGPROB = -9999.0
 
 UNTOLD = TokenLogprobs(LEAST_LOGPROB, (), ("",))
-"""That of a token of which the server told none."""
+"""The entry of a token for which the server reported none."""
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -111,8 +111,8 @@ class Chunk(msgspec.Struct, frozen=True):
 
     The last chunk has `finish`; `cached_tokens`, where the engine knows it, is how much of the prompt its prefix
     cache had, and comes at the latest with the last chunk. `logprobs`, where asked for, has one entry a token. `text`
-    is what the ids say, where the generation is decoded. Of a generation that `asks`, the ids only count; the text is
-    as markup/by_server.py writes it, and `prompt_tokens` come at the latest with the last chunk, if the server
+    is the ids' text, where the generation is decoded. Of a generation that `asks`, the ids only count; the text is as
+    markup/by_server.py writes it, and `prompt_tokens` come at the latest with the last chunk, if the server
     tells them.
     """
 
@@ -125,10 +125,10 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class ModelCard(msgspec.Struct, frozen=True):
-    """What the engine serves: its id in the API, when it was made (unix seconds) and its context in tokens.
+    """The model that the engine serves: its id in the API, when it was made (unix seconds) and its context in tokens.
 
     `max_output_tokens` is the most that one response may have of it; 0 is as many as there is room for.
-    `speech` is None for a model that speaks Harmony. `logprobs` is whether the engine tells log probabilities, and
+    `speech` is None for a model that speaks Harmony. `logprobs` is whether the engine reports log probabilities, and
     `constrains` whether it holds the model to a constraint, as far as that is known.
     """
 
@@ -161,11 +161,11 @@ class EngineUnavailable(EngineError):
 
 
 class NotServed(EngineUnavailable):
-    """This process has no engine for the model that is named; another one may, whose list of engines has it."""
+    """This process has no engine for the requested model; another process, with another list, may have one."""
 
 
 class EngineBroke(EngineUnavailable):
-    """The engine went away while it may have been at work on the request, which may be what broke it."""
+    """The engine went away while it may have been at work on the request, which may have broken it."""
 
 
 class EngineOverloaded(EngineUnavailable):
@@ -185,7 +185,7 @@ class Load(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Loaded(Protocol):
-    """An engine that knows how much its servers have to do."""
+    """An engine that knows its servers' load."""
 
     @property
     def waiting(self) -> int:
@@ -193,7 +193,7 @@ class Loaded(Protocol):
         ...
 
     def loads(self) -> Mapping[str, Load]:
-        """What each of its servers has, by what tells them apart as in `servers`."""
+        """The load of each server, by the keys of `servers`."""
         ...
 
 
@@ -202,16 +202,16 @@ class Renderer(Protocol):
     """An engine that knows its model's chat template."""
 
     async def render(self, transcript: Transcript, model: str) -> Sequence[int]:
-        """The ids of a prompt; nothing that stands in a message becomes a mark. Raises EngineError."""
+        """The ids of a prompt; no text of a message becomes a mark. Raises EngineError."""
         ...
 
 
 class Engine(Protocol):
-    """What a run needs of an engine."""
+    """The port through which a run uses an engine."""
 
     @property
     def model(self) -> ModelCard:
-        """The model behind this engine. Raises EngineUnavailable as long as no server has said which."""
+        """The model behind this engine. Raises EngineUnavailable until a server has said which."""
         ...
 
     async def start(self) -> None:
@@ -223,7 +223,7 @@ class Engine(Protocol):
         ...
 
     def servers(self) -> Mapping[str, bool]:
-        """What samples, by what tells them apart, and whether each was up when it was last heard of. Asks nobody."""
+        """Each sampling server by its name, and whether it was up when last heard of. Asks no server."""
         ...
 
     def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:

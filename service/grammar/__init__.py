@@ -1,5 +1,5 @@
-"""Grammars: which schemas, regexes and Lark grammars can be enforced, how an engine is told, what matches them.
+"""Grammars: schemas, regexes and Lark grammars that can be enforced, their form for an engine, and their checks.
 
 Pure, and bounded: no schema, pattern or text makes it run for long.
-Never which of them a request asks for: that is `api.tools`.
+Never the choice of one for a request: `api.tools` makes it.
 """

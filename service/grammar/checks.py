@@ -1,7 +1,7 @@
-"""Whether a text matches a content (tags.py): a schema, a regex or a grammar.
+"""Checks a text against a content (tags.py): a schema, a regex or a grammar.
 
-A validator answers in one go. How long it takes multiplies: each schema of an `anyOf` looks at the same value, in
-which each of another `anyOf` does so again; and a pattern's size times its text. So the steps are counted before.
+A validator answers in one go, and its time multiplies. Each schema of an `anyOf` looks at the same value, in which
+each of another `anyOf` does so again, and a pattern takes its size times its text. So the steps are counted before.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -24,43 +24,43 @@ MAX_STEPS = 400_000
 """The most steps of a check, each a schema that looks at a value: some 60 ns."""
 
 PATTERN_A_STEP = 8
-"""How much of a pattern (regex.size) may look at a byte in the time of a step."""
+"""The size of a pattern (regex.size) that looks at a byte in the time of a step."""
 
 MAX_COUNTED = 40_000
-"""How many schemas with their values are looked at to count the steps: some 1 µs each."""
+"""The most pairs of schema and value that are looked at to count the steps: some 1 µs each."""
 
 CHECKS_CACHED = 32
-"""A validator may have megabytes of patterns."""
+"""The number of validators that are cached; one may have megabytes of patterns."""
 
 _GRAMMAR = '{"type":"grammar"'
 
 
 class Checker(Recognizer):
-    """One text, as it is sampled, against a Lark grammar: some 5 µs a character, at most 150."""
+    """Checks one text, as it is sampled, against a Lark grammar: some 5 µs a character, at most 150."""
 
     def mismatch(self) -> str | None:
-        """Why the text doesn't match as it stands, None where it does. The words quote nothing of the text."""
+        """The reason why the text so far doesn't match, None where it does. The words quote nothing of the text."""
         if self.exhausted:
             return "it is too long for its grammar to be checked"
         return None if self.matched else "it does not match the grammar"
 
 
 def is_grammar(content: str) -> bool:
-    """Whether it is a Lark grammar, which takes long to check."""
+    """Whether a content is a Lark grammar, which takes long to check."""
     return content.startswith(_GRAMMAR)
 
 
 def checker(content: str) -> Generator[None, None, Checker]:
-    """What checks a text piece by piece against a Lark grammar; made in steps."""
+    """The checker of a text, piece by piece, against a Lark grammar; made in steps."""
     return Checker((yield from compiled_of(msgspec.json.decode(content)["lark"])))
 
 
 def mismatch(content: str, text: str, *, enforced: bool = False) -> str | None:
-    """Why a text as a whole doesn't match a content, None where it does. The words quote nothing of the text.
+    """The reason why a whole text doesn't match a content, None where it does. The words quote nothing of the text.
 
     A schema or a regex takes some 2 ms for 100,000 characters, at most 50, and up to 10 ms more where large patterns
-    are new. What takes longer isn't checked: it matches where an engine has `enforced` the content from the beginning
-    and knows all its keywords.
+    are new. A text that would take longer isn't checked: it matches where an engine has `enforced` the content from the
+    beginning and knows all its keywords.
     """
     if is_grammar(content):
         checking = in_one_go(checker(content))
@@ -86,7 +86,7 @@ def mismatch(content: str, text: str, *, enforced: bool = False) -> str | None:
 
 
 def is_valid(schema: Mapping[str, Any], value: Any) -> bool:
-    """Whether a value matches an enforced schema; False where it can't be said, or not in a short time."""
+    """Whether a value matches an enforced schema; False where that can't be told in a short time."""
     check = _check(msgspec.json.encode({"type": "json_schema", "json_schema": schema}).decode())
     try:
         return not check.takes_long(value, len(msgspec.json.encode(value))) and check.matches(value)
@@ -95,14 +95,14 @@ def is_valid(schema: Mapping[str, Any], value: Any) -> bool:
 
 
 class _Check(msgspec.Struct, frozen=True):
-    """What checks a schema or a regex, and what its time depends on."""
+    """The validator of a schema or a regex, with the figures that its time depends on."""
 
     kind: str
     schema: Mapping[str, Any]
     matches: Callable[[Any], bool]
     pattern_sizes: Mapping[str, int]
     branches: int
-    """How many schemas and constants may look at the same value."""
+    """The number of schemas and constants that may look at the same value."""
 
     forks: bool
     """Whether a value inside another may be looked at again by each of them."""
@@ -124,9 +124,10 @@ class _Check(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=CHECKS_CACHED)
 def _check(content: str) -> _Check:
-    """What checks a content: with patterns that never backtrack, and without fetching.
+    """The check of a content: with patterns that never backtrack, and without fetching.
 
-    It says yes or no. To say why not, jsonschema-rs looks at each branch of each `anyOf` anew, in times that multiply.
+    It says yes or no. For a reason, jsonschema-rs would look at each branch of each `anyOf` anew, and the times
+    would multiply.
     """
     form = msgspec.json.decode(content)
     schema = form["json_schema"] if form["type"] == "json_schema" else {"pattern": f"^(?:{form['pattern']})$"}
@@ -138,7 +139,7 @@ def _check(content: str) -> _Check:
     patterns.update(*(each.get("patternProperties", ()) for each in inner))
     sizes = {each: size(unchecked_tree(each)) for each in patterns}
     branches = 1 + sum(len(each.get(keyword, ())) for each in inner for keyword in ("anyOf", "enum", "required"))
-    branches += 2 * sum("uniqueItems" in each for each in inner)  # compares what is in a list: as a step a character
+    branches += 2 * sum("uniqueItems" in each for each in inner)  # compares the elements of a list: a step a character
     forks = any(sum(not _SCALARS.issuperset(_types(each)) for each in one.get("anyOf", ())) > 1 for one in inner)
     return _Check(form["type"], schema, validator.is_valid, sizes, branches, forks, any(map(checked_alone, inner)))
 
@@ -147,7 +148,7 @@ _SCALARS = frozenset(("null", "boolean", "integer", "number", "string"))
 
 
 def _types(schema: Mapping[str, Any]) -> Iterable[str]:
-    """The types of the values of an enforced schema, "any" where it doesn't say."""
+    """The types of the values of an enforced schema, "any" where it names none."""
     if "enum" in schema:
         return ()
     kinds: str | list[str] = schema.get("type", "any")
@@ -155,7 +156,7 @@ def _types(schema: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _schemas_of(schema: Any) -> Iterator[dict[str, Any]]:
-    """An enforced schema and all that are in it."""
+    """An enforced schema and all schemas in it."""
     agenda: list[Any] = [schema]
     while agenda:
         if isinstance(one := agenda.pop(), dict):
@@ -176,11 +177,11 @@ def _ends_early(schema: Mapping[str, Any], value: list[Any] | dict[str, Any]) ->
 
 
 class _TakesLong(Exception):
-    """There are more than MAX_STEPS, or too many to be counted."""
+    """A check has more than MAX_STEPS, or too many to be counted."""
 
 
 class _Steps:
-    """How many steps a validator takes at most: each schema with each value is counted once, however often it comes."""
+    """Counts the steps that a validator takes at most. Each pair of schema and value is counted once."""
 
     def __init__(self, definitions: Mapping[str, Any], pattern_sizes: Mapping[str, int]) -> None:
         self._definitions = definitions

@@ -1,8 +1,8 @@
-"""The grammars of custom tools: which regexes and Lark grammars can be enforced, and how an engine is told of them.
+"""The grammars of custom tools: the regexes and Lark grammars that can be enforced, and their form for an engine.
 
-A Lark grammar becomes trees (lark.py), one for each rule and terminal, with what is ignored behind each
-terminal. From these come xgrammar's EBNF and the recognizer's rules, both as long as the grammar. They agree with lark
-on which texts match; lark's rules of which terminal wins where several would do have no part in that.
+A Lark grammar becomes trees (lark.py), one for each rule and terminal, with the ignored terminals behind each
+terminal. From these come xgrammar's EBNF and the recognizer's rules, both as long as the grammar. They match the same
+texts as lark; lark's rules for a conflict of terminals have no part in that.
 """
 
 import re
@@ -19,16 +19,16 @@ MAX_GRAMMAR_CHARS = 8_192
 """The longest grammar; one of a single huge rule takes some 8 ms in a step, 15 at worst."""
 
 MAX_RULES = 1024
-"""How many rules and terminals a grammar may come to, once for each different use of a template."""
+"""The most rules and terminals of a grammar; each different use of a template counts."""
 
 GRAMMARS_CACHED = 32
 
 RULES_A_STEP = 50
-"""How many rules are written in one step."""
+"""The number of rules that are written in one step."""
 
 
 def enforced_grammar(lark: str, where: str) -> Generator[None, None, str]:
-    """A Lark grammar, which stands at the parameter `where`, in xgrammar's EBNF; read in steps.
+    """The Lark grammar at the parameter `where` in xgrammar's EBNF; read in steps.
 
     Raises InvalidRequest.
     """
@@ -69,7 +69,7 @@ def _trees(lark: str) -> Generator[None, None, Mapping[str, Tree]]:
 
 
 class _Trees:
-    """The trees of a grammar's rules and terminals by the names that an engine is told, those that are used."""
+    """The trees of a grammar's used rules and terminals, by the names that an engine is told."""
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
@@ -93,7 +93,7 @@ class _Trees:
         return self._trees
 
     def _named(self, key: str, arguments: Sequence[Tree], *, terminal: bool) -> Tree:
-        """What refers to a rule, a terminal, or a template with its arguments."""
+        """The reference to a rule, a terminal, or a template with its arguments."""
         if key not in self._definitions.named:
             raise ValueError(f"{key[:40]!r} is used and not defined")
         params = self._definitions.named[key].params
@@ -112,7 +112,7 @@ class _Trees:
         return [("RULE", self._names[use]), *behind]
 
     def _written(self, tree: Tree, arguments: Mapping[str, Tree], *, terminal: bool) -> Tree:
-        """A tree of a definition with what its names mean; a terminal is followed by what is ignored, if in a rule."""
+        """The tree of a definition with its names resolved. In a rule, the ignored terminals follow each terminal."""
         written: Tree = []
         for kind, inner in tree:
             self._size += len(inner) if kind == "TEXT" else 1
@@ -129,7 +129,7 @@ class _Trees:
             elif kind == "BRANCH":
                 branches = [self._written(each, arguments, terminal=terminal) for each in inner[1]]
                 written.append(("BRANCH", [None, branches]))
-            else:  # the last argument of a repetition or a group is what it repeats
+            else:  # the last argument of a repetition or a group is its content
                 below = self._written(inner[-1], arguments, terminal=terminal)
                 written.append((kind, [*inner[:-1], below]))
         return written
@@ -150,7 +150,7 @@ def _is_terminal(key: str) -> bool:
 
 
 def _weigh(trees: Mapping[str, Tree]) -> None:
-    """Check the counts inside counts, through all names, and that no terminal has itself in it."""
+    """Check the counts inside counts, through all names, and that no terminal contains itself."""
     references = {name: [used for kind, used in operations(tree) if kind == "RULE"] for name, tree in trees.items()}
     weights: dict[str, Weight] = {}
     open_ones: set[str] = set()

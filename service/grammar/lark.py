@@ -2,7 +2,7 @@
 
 Lark itself is not asked. It writes each choice of a rule out, in times that double with every `?`, its terminals copy
 each other, and its patterns for strings backtrack for ever. Here everything is read once, from left to right, and a
-grammar is as long as its text. What lark's own grammars of `common` offer is kept as a text in the same notation.
+grammar is as long as its text. The terminals of lark's library `common` are kept as a text in the same notation.
 """
 
 import re
@@ -23,7 +23,7 @@ MAX_EXPANDED = 256
 _TIMES = {"?": (0, 1), "*": (0, MOST), "+": (1, MOST)}
 
 COMMON = "common."
-"""What stands before the names of the library."""
+"""The prefix of the library's names."""
 
 _LIBRARY = r"""
 DIGIT: "0".."9"
@@ -52,10 +52,10 @@ CPP_COMMENT: /\/\/[^\n]*/
 C_COMMENT: "/*" /(.|\n)*?/ "*/"
 SQL_COMMENT: /--[^\n]*/
 """
-"""What lark's library `common` has. A string ends at the first quote that isn't escaped, as lark's lexer reads it."""
+"""Lark's library `common`. A string ends at the first quote that isn't escaped, as lark's lexer reads it."""
 
 MAX_WORDS = 4_096
-"""How many words, marks and ends of lines a grammar may have."""
+"""The most words, marks and ends of lines of a grammar."""
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _TOKENS = re.compile(
@@ -92,14 +92,14 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class Definitions(msgspec.Struct, frozen=True):
-    """What a grammar's text defines, by name, and the trees of what is ignored."""
+    """The definitions of a grammar's text, by name, and the trees of the ignored terminals."""
 
     named: Mapping[str, Definition]
     ignored: list[Tree]
 
 
 def read_lark(text: str) -> Definitions:
-    """Read a grammar, in at most some 10 ms. Raises ValueError, re.error and InvalidRequest, for a pattern."""
+    """The definitions of a grammar, in at most some 10 ms. Raises ValueError, re.error and InvalidRequest."""
     return _Reader(text).read()
 
 
@@ -109,7 +109,7 @@ def _common() -> Mapping[str, Definition]:
 
 
 class _Reader:
-    """The words of a grammar, and how far it has been read. Before its own names stands the `prefix`."""
+    """The words of a grammar, and the place of its reader. The `prefix` stands before the grammar's own names."""
 
     def __init__(self, text: str, prefix: str = "") -> None:
         self._prefix = prefix
@@ -149,7 +149,7 @@ class _Reader:
         return word
 
     def _mark(self, *marks: str) -> bool:
-        """Whether the next word is one of these marks; it is taken then."""
+        """Take the next word if it is one of these marks; returns whether it was."""
         found = self._kind == "MARK" and self._word in marks
         self._place += found
         return found
@@ -159,7 +159,7 @@ class _Reader:
             raise ValueError(f"'{mark}' is missing in line {self._words[self._place][2]}")
 
     def _listed(self, read: Callable[[], T], closing: str) -> list[T]:
-        """What stands between commas, up to a closing mark."""
+        """The elements between commas, up to a closing mark."""
         found = [read()]
         while self._mark(","):
             found.append(read())
@@ -299,7 +299,7 @@ def words_of(text: str) -> list[tuple[str, str, int]]:
 
 
 def _unescaped(text: str) -> str:
-    """A literal as lark reads it: escapes that Python doesn't know stay as they are, for a pattern to make out."""
+    """A literal as lark reads it: escapes that Python doesn't know stay as they are, for the pattern's parser."""
 
     def one(found: re.Match[str]) -> str:
         escape = found[0]

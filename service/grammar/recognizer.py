@@ -1,9 +1,9 @@
-"""Whether a text matches a grammar: Earley's recognizer, which takes the text piece by piece, with a bound on its work.
+"""Matches a text against a grammar: Earley's recognizer, which takes the text piece by piece, with a bound on its work.
 
-It never backtracks, so no grammar and no text can make it run for ever; what is too much is said to be so. What can't
-be reached any more is forgotten, so that a long text takes no more memory than a short one where its grammar's lists
-grow on the left, as those of `*` and `+` do. A grammar is made ready first: its trees become rules, with each count in
-a few rules of its own.
+It never backtracks, so no grammar and no text can make it run for ever; it gives up on a text that takes too much. It
+forgets rules that can't be reached any more. So a long text takes no more memory than a short one where the grammar's
+lists grow on the left, as those of `*` and `+` do. A grammar is made ready first: its trees become rules, with each
+count in a few rules of its own.
 """
 
 from bisect import bisect_right
@@ -16,17 +16,17 @@ import msgspec
 from service.grammar.regex import MOST, REPEATS, Tree, inner_trees, ranges_of
 
 MAX_SYMBOLS = 16_384
-"""How large a grammar may be once its counts are rules."""
+"""The most symbols of a grammar once its counts are rules."""
 
 Symbol = int | tuple[int, ...]
-"""A rule's number, or the characters that one place may have: the bounds between those that may and that may not."""
+"""A rule's number, or the characters of one place: the bounds between those that match and those that don't."""
 
 
 class Grammar(msgspec.Struct, frozen=True):
     """Rules made ready. A state is a place in one of the choices of a rule; the next state is one symbol further.
 
-    `symbols` has what each state expects, None at the end of a choice; `heads` its rule; `starts` the first states of
-    each rule; `nullable` the rules that match nothing at all.
+    `symbols` has the symbol that each state expects, None at the end of a choice; `heads` its rule; `starts` the first
+    states of each rule; `nullable` the rules that match nothing at all.
     """
 
     symbols: Sequence[Symbol | None]
@@ -80,7 +80,7 @@ class _Compiler:
         return symbols
 
     def _repeated(self, one: Symbol, least: int, most: int) -> list[Symbol]:
-        """What repeats a symbol, in rules that are few however large the counts."""
+        """The symbols that repeat one symbol; even large counts take only a few rules."""
         exact = self._exactly(one, least)
         if most < MOST:
             return exact + self._up_to(one, most - least)
@@ -98,7 +98,7 @@ class _Compiler:
         return [self._numbers[key]]
 
     def _up_to(self, one: Symbol, count: int) -> list[Symbol]:
-        """At most so many: either not more than half of them, or more than half and at most the rest."""
+        """The symbols for at most `count` repetitions: up to half of them, or more than half and up to the rest."""
         if count == 0:
             return []
         key = (one, 0, count)
@@ -123,8 +123,8 @@ class _Compiler:
         return Grammar(symbols, heads, starts, nullable, 0 in self._closure(characters=True))
 
     def _check_cycles(self, nullable: frozenset[int]) -> None:
-        """Check that no rule can be itself and nothing besides: any text would then be read in endlessly many ways,
-        and an engine takes longer for each token than for the one before.
+        """Check that no rule can be itself and nothing besides. Else any text could be read in endlessly many ways, and
+        an engine would take longer for each token than for the one before.
         """
         below: dict[int, set[int]] = {}
         for number, choices in enumerate(self._rules):
@@ -143,7 +143,7 @@ class _Compiler:
             ) from None
 
     def _closure(self, *, characters: bool) -> frozenset[int]:
-        """The rules that come to an end, by a choice of nothing but such rules and, where they count, characters."""
+        """The rules that can end: a choice has nothing but such rules and, if `characters` count, characters."""
         missing: list[int] = []
         users: dict[int, list[tuple[int, int]]] = {}
         agenda: deque[int] = deque()
@@ -171,13 +171,13 @@ class _Compiler:
 
 STEPS_AT_ONCE = 50_000
 STEPS_A_CHARACTER = 1_000
-"""How many steps of all rules a text may take: so many at once, and for each character; some 0.15 µs each."""
+"""The most steps of all rules for a text: so many at once, and for each character; some 0.15 µs each."""
 
 PASSED_A_STEP = 8
-"""How many rules that end together are as good as a step."""
+"""The number of rules that end together and count as one step."""
 
 MAX_KEPT = 100_000
-"""How many rules may wait for others to end: 20 MB."""
+"""The most rules that may wait for others to end: 20 MB."""
 
 Item = tuple[int, int]
 """A state, and the place in the text where its rule began."""
@@ -195,9 +195,9 @@ class Recognizer:
         self._tops: dict[tuple[int, int], Item | None] = {}
         self._sweep_at = 4_096
         self.kept = 0
-        """How many rules wait for others to end."""
+        """The number of rules that wait for others to end."""
         self.exhausted = False
-        """Whether it has given up, as the text took too many steps for its length."""
+        """Whether the recognizer has given up, as the text took too many steps for its length."""
         self._current = [(state, 0) for state in grammar.starts[0]]
         self._scanning = self._complete()
 
@@ -265,14 +265,14 @@ class Recognizer:
         return scanning
 
     def _ended(self, rule: int, place: int) -> list[Item]:
-        """What follows when a rule ends that began there."""
+        """The items that follow when a rule that began at `place` ends."""
         top = self._top(rule, place)
         return [top] if top is not None else [(state + 1, began) for state, began in self._waiting[place].get(rule, ())]
 
     def _top(self, rule: int, place: int) -> Item | None:
-        """What ends at last when a rule ends that began there, as long as only one waits and ends with it (Leo 1991).
+        """The last item of a chain in which each ending rule has only one waiter, which ends with it (Leo 1991).
 
-        So lists that grow on the right cost no more than others. None where that isn't so.
+        So lists that grow on the right cost no more than others. None where there is no such chain.
         """
         symbols, heads = self._grammar.symbols, self._grammar.heads
         passed: dict[tuple[int, int], None] = {}
@@ -299,7 +299,7 @@ class Recognizer:
             self._sweep_at = 2 * self.kept + 4_096
 
     def _sweep(self) -> None:
-        """Forget what waits for rules of which none is open any more."""
+        """Forget the items that wait for rules of which none is open any more."""
         heads, waiting = self._grammar.heads, self._waiting
         open_ones = {(began, heads[state]) for state, began in self._current}
         agenda = list(open_ones)

@@ -1,8 +1,8 @@
 """Regular expressions that can be enforced: read into trees, and written again.
 
-Read by Python's own parser of patterns, which matches nothing here: a pattern never runs where it could run for ever.
-What isn't regular, or what xgrammar ignores (lookaround, anchors in the middle), is refused. They are written again so
-that engine and validator mean the same by them.
+Python's own parser reads patterns, and matches nothing here: a pattern never runs where it could run for ever. Parts
+that aren't regular, or that xgrammar ignores (lookaround, anchors in the middle), are refused. Patterns are written
+again so that engine and validator mean the same by them.
 """
 
 import re
@@ -21,22 +21,22 @@ MAX_REPEATS = 1024
 
 MAX_REPEATS_IN_JSON = 128
 """The largest count in a pattern of a JSON schema. From 129 on xgrammar 0.2.8 fails with an error of its own, unless
-its cache is off, and vLLM has no way to switch that off; only its size is for us to say.
+its cache is off, and vLLM has no way to switch that off; we can only set its size.
 """
 
 MAX_NESTED = 4096
-"""The most that counts inside one another may come to."""
+"""The largest product of counts inside one another."""
 
 MAX_LOOSE = 16
-"""The same where nothing marks off what is counted, as in `(a{1,4}){1,4}`: 64 of those take an engine 25 seconds."""
+"""The same where nothing marks off the counted part, as in `(a{1,4}){1,4}`: 64 of those take an engine 25 seconds."""
 
 MAX_DEPTH = 50
-"""How deep groups may be nested."""
+"""The deepest nesting of groups."""
 
 _parser: Any = import_module("re._parser")
 
 MOST = int(_parser.MAXREPEAT)
-"""What stands for no bound of a repetition."""
+"""The count that stands for no bound of a repetition."""
 
 Tree = list[tuple[str, Any]]
 """A parsed pattern: operations by their names in Python's parser, with their arguments."""
@@ -58,10 +58,10 @@ CLASSES_CACHED = 256
 PATTERNS_CACHED = 16
 
 MAX_SIZE = 32_768
-"""How large the patterns of a schema may be, once a validator has written their counts out: 20 ms and 3 MB."""
+"""The largest size of a schema's patterns, once a validator has written their counts out: 20 ms and 3 MB."""
 
 WIDE = 12
-"""How much larger a character is that may be one beyond ASCII, as a validator looks at bytes."""
+"""The size of a character that may be one beyond ASCII, as a validator looks at bytes."""
 
 
 def read_pattern(pattern: Any, where: str, *, dot_is_all: bool = False) -> Tree:
@@ -104,12 +104,12 @@ def unchecked_tree(pattern: str) -> Tree:
 
 
 def _parsed(pattern: str) -> Any:
-    with warnings.catch_warnings(action="ignore"):  # of what other regexes mean otherwise: it is written anew
+    with warnings.catch_warnings(action="ignore"):  # of meanings that differ in other regexes: it is written anew
         return _parser.parse(_NAMED.sub("(?P<", pattern))
 
 
 def size(tree: Tree) -> int:
-    """How many characters a pattern comes to with its counts written out; those beyond ASCII are a dozen each."""
+    """The characters of a pattern with its counts written out; each one beyond ASCII counts as a dozen."""
     total = 0
     for name, argument in tree:
         inner = sum(size(each) for each in inner_trees(name, argument))
@@ -203,8 +203,8 @@ def operations(tree: Tree) -> Iterator[tuple[str, Any]]:
 
 
 Weight = tuple[int, bool]
-"""The largest product of counts inside one another, and whether something marks off what is counted: a character of
-its own, besides what is repeated or a choice.
+"""The largest product of counts inside one another, and whether something marks off the counted part: a character of
+its own, besides a repetition or a choice.
 """
 
 
@@ -269,7 +269,7 @@ def inverted(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def enforced_regex(pattern: Any, where: str) -> str:
-    """A pattern, which stands at the parameter `where` and has to match a whole text, written anew.
+    """The pattern at the parameter `where`, which has to match a whole text, written anew.
 
     Raises InvalidRequest.
     """
@@ -278,8 +278,8 @@ def enforced_regex(pattern: Any, where: str) -> str:
 
 
 class Anchored(NamedTuple):
-    """A pattern of whole strings. `exact` says whether all that it matches has the lengths that were asked for; `grown`
-    is by how much it is larger (`size`) than the pattern that it was.
+    """A pattern of whole strings. `exact`: all its matches have the lengths that were asked for. `grown` is the growth
+    of its `size` over the original pattern's.
     """
 
     pattern: str
@@ -290,8 +290,8 @@ class Anchored(NamedTuple):
 def anchored(pattern: Any, where: str) -> str:
     """A JSON schema's pattern, which may match anywhere in a string, as one that matches all of it, with its anchors.
 
-    The engine writes what it matches between quotes as it is. So a character that has to be escaped there can't be
-    asked for. Raises InvalidRequest.
+    The engine writes a match between quotes as it is. So a pattern can't ask for a character that has to be escaped
+    there. Raises InvalidRequest.
     """
     return anchored_within(pattern, where, 0, None).pattern
 
@@ -324,7 +324,7 @@ def anchored_within(pattern: Any, where: str, least: int, most: int | None) -> A
 
 
 def _within(tree: Tree, least: int, most: int | None) -> Tree | None:
-    """What a tree matches of `least` to `most` characters, where that is a matter of one count; else None."""
+    """The tree of the matches with `least` to `most` characters, where one count decides the length; else None."""
     varying = [place for place, each in enumerate(tree) if not _is_fixed([each])]
     if len(varying) != 1 or tree[varying[0]][0] not in REPEATS:
         return None
@@ -344,7 +344,7 @@ def _is_fixed(tree: Tree) -> bool:
 
 
 def _lengths(tree: Tree) -> tuple[int, int | None]:
-    """How many characters a tree matches at least and at most, None for no bound."""
+    """The least and the most characters of a tree's matches, None for no bound."""
     least, most = 0, cast("int | None", 0)
     for name, argument in tree:
         below = [_lengths(each) for each in inner_trees(name, argument)] or [(int(name != "AT"),) * 2]
@@ -397,7 +397,7 @@ def _regex(codes: Ranges) -> str:
     """A class as a regex."""
     if codes == ((0, LAST_CHARACTER),):
         return r"[\s\S]"
-    if codes[-1][1] == LAST_CHARACTER:  # the rest of all characters is written as what it leaves out
+    if codes[-1][1] == LAST_CHARACTER:  # a class up to the last character is written as its complement
         return f"[^{''.join(_span(low, high) for low, high in inverted(codes))}]"
     written = "".join(_span(low, high) for low, high in codes)
     return written if len(codes) == 1 and codes[0][0] == codes[0][1] else f"[{written}]"

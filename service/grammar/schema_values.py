@@ -1,7 +1,8 @@
 """The parts of a JSON schema that have no schemas in them: types, constants, strings, numbers and counts.
 
-Each is rewritten into what an engine enforces to the letter, or refused; see schemas.py. Beside them, what is known
-of keywords (which belong together, which can't be enforced, and what numbers mean), and what `$ref`s refer to.
+Each is rewritten into a form that an engine enforces to the letter, or refused; see schemas.py. Beside them stand the
+facts about keywords (the ones that belong together, the ones that can't be enforced, the meaning of numbers), and the
+targets of `$ref`s.
 """
 
 import math
@@ -44,7 +45,7 @@ COMBINED: Mapping[str, frozenset[str]] = {
     "enum": _TYPED | _JOINING - {"enum", "const"},
     "const": _TYPED | _JOINING - {"enum", "const"},
 }
-"""What would be lost in silence beside each of these."""
+"""The keywords that would be lost in silence beside each of these."""
 
 _BRANCHES = "Write 'anyOf' with a schema for each case."
 REFUSED: Mapping[str, str] = {
@@ -57,7 +58,7 @@ REFUSED: Mapping[str, str] = {
     "$dynamicRef": "Use '$ref'.",
     "$recursiveRef": "Use '$ref'.",
 }
-"""Keywords that can't be enforced at all, and what to do."""
+"""Keywords that can't be enforced at all, and the advice for each."""
 
 FORMATS = frozenset(
     (
@@ -69,7 +70,7 @@ FORMATS = frozenset(
 
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 LARGEST = 2**53
-"""Beyond, a number is not what it looks like."""
+"""The largest exact integer; beyond, a number may be rounded to another."""
 
 MAX_UNLIKE = 32
 """The most schemas of a type that are compared each with each."""
@@ -77,7 +78,7 @@ MAX_UNLIKE = 32
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
 DECIMALS = 6
-"""More of them the engine rounds away."""
+"""The most decimals of a number; the engine rounds more of them away."""
 
 MAX_ENUM = 2048
 MAX_COUNT = 8192
@@ -92,7 +93,7 @@ MAX_MULTIPLES = 256
 Schema = dict[str, Any]
 
 NAME_SHOWN = 64
-"""How much of a property's name a path has."""
+"""The characters of a property's name that a path has."""
 
 
 def kind_of(value: Any) -> str:
@@ -136,7 +137,7 @@ def plain_bounds(given: Mapping[str, Any], path: str, *, integer: bool) -> dict[
 
 
 class Sort(msgspec.Struct, frozen=True):
-    """What tells a schema from others: types (none is any), constants, and the constants of its required properties."""
+    """The features that tell schemas apart: types (none is any), constants, and those of required properties."""
 
     types: frozenset[str]
     constants: frozenset[str] | None
@@ -174,7 +175,7 @@ def _differ(sorts: Sequence[Sort]) -> bool:
 
 
 def _all_apart(constants: Sequence[frozenset[str] | None]) -> bool:
-    """Whether all of these are there, and no constant is in two of them."""
+    """Whether none of these is None, and no constant is in two of them."""
     known = [each for each in constants if each is not None]
     return len(known) == len(constants) and len(set[str]().union(*known)) == sum(map(len, known))
 
@@ -187,7 +188,7 @@ def _constants(schema: Mapping[str, Any]) -> frozenset[str] | None:
 
 
 def kinds_of(given: Schema, path: str) -> list[str]:
-    """The types of a schema. One without, which has keywords of one type only, is meant to have that."""
+    """The types of a schema. A schema that names none, and has keywords of one type only, has that type."""
     kinds = given.get("type")
     if kinds is None:
         meant = {kind for kind, keywords in KINDS.items() if not keywords.isdisjoint(given)}
@@ -232,7 +233,7 @@ def enumerated(given: Schema, path: str) -> Schema:
 
 
 def string(given: Schema, path: str) -> tuple[Schema, int]:
-    """The keywords of a string, and how much larger its pattern got, as it has the lengths in it where it can."""
+    """The keywords of a string, and the growth of its pattern, which includes the lengths where it can."""
     least, most = counts(given, path, "minLength", "maxLength", limit=LARGEST)
     form, pattern = given.get("format"), given.get("pattern")
     check(form is None or isinstance(form, str), f"{path}.format", form, "a string")
@@ -274,7 +275,7 @@ def multiples(given: Schema, path: str, kind: str) -> list[float]:
 
 
 def _step(given: Schema, path: str, kind: str) -> Fraction | None:
-    """What a number is a multiple of, None where it may be any. An integer is one of the whole multiples."""
+    """The step of a number's multiples, None where it may be any. An integer is one of the whole multiples."""
     multiple = given.get("multipleOf")
     if multiple is None:
         return None
@@ -296,7 +297,7 @@ def _plain(value: Fraction) -> float:
 
 
 def engine_part(given: Schema) -> Schema:
-    """What an engine gets of an enforced schema, without the schemas in it; the rest is checked at the end (checks.py).
+    """The engine's part of an enforced schema, without the schemas in it; the rest is checked at the end (checks.py).
 
     Lengths become patterns: xgrammar 0.2.8 would let control characters into strings, unescaped. It passes over lengths
     beside a pattern or a format and over most multiples with a warning, so it gets none of these.
@@ -331,7 +332,7 @@ def checked_alone(given: Schema) -> bool:
 
 
 def counts(given: Schema, path: str, least: str, most: str, *, limit: int = MAX_COUNT) -> tuple[int, int | None]:
-    """The least and the most of something that is counted."""
+    """The least and the greatest count of elements or members."""
     for name in (least, most):
         value = given.get(name, 0)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -361,13 +362,13 @@ def check(right: bool, path: str, value: Any, expected: str) -> None:
 
 
 def refusal(path: str, reason: str) -> InvalidRequest:
-    """A schema that is right but can't be enforced, for what stands at `path`."""
+    """The refusal of a schema that is valid but can't be enforced, for its part at `path`."""
     return InvalidRequest(f"The schema can't be enforced: '{path}'. {reason}", code="invalid_json_schema", param=path)
 
 
 class References:
-    """The references of one schema. `waiting` are the definitions that somebody referred to and that aren't read yet:
-    the name of each, what it is, and its path.
+    """The references of one schema. `waiting` has the definitions that are referred to and not read yet: the name, the
+    schema and the path of each.
     """
 
     def __init__(self, root: Any, where: str) -> None:
@@ -376,11 +377,11 @@ class References:
         self._where = where
         self._names: dict[str, str] = {}
         self._ended: set[str] = set()
-        """Those that are known to come to something that is no reference."""
+        """References that are known to end at a schema that is no reference."""
         self.waiting: list[tuple[str, Any, str]] = []
 
     def name_of(self, reference: Any, path: str) -> str:
-        """The name under which what is referred to will stand."""
+        """The name under which the target of a reference will stand."""
         target: Any = self.target(reference, path)
         if reference not in self._names:
             self._check_end(reference, path)
@@ -390,7 +391,7 @@ class References:
         return f"#/$defs/{self._names[reference]}"
 
     def _check_end(self, reference: str, path: str) -> None:
-        """Check that a reference comes to something in the end, following each only once."""
+        """Check that a reference ends at a schema, following each only once."""
         seen: set[str] = set()
         further: Any = reference
         while further is not None:
@@ -404,7 +405,7 @@ class References:
         self._ended |= seen
 
     def target(self, reference: Any, path: str) -> Any:
-        """What a reference refers to: a place in this schema."""
+        """The target of a reference: a place in this schema."""
         target: Any = self._root
         try:
             if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):

@@ -1,8 +1,8 @@
-"""Which JSON schemas can be enforced: those that the engine's grammar follows to the letter.
+"""Takes the JSON schemas that can be enforced: those that the engine's grammar follows to the letter.
 
-An engine enforces a schema by masking tokens, and ignores what it doesn't know. So a schema is taken only if whatever
-the engine lets through is valid; everything else is refused here, before anything is sampled, with the keyword that
-can't be enforced. What xgrammar 0.2.8 does with each keyword was measured against a validator (decision 27). A few
+An engine enforces a schema by masking tokens, and ignores keywords that it doesn't know. So a schema is taken only if
+all that the engine lets through is valid. Any other is refused here, before anything is sampled, with the keyword that
+can't be enforced. The behaviour of xgrammar 0.2.8 at each keyword was measured against a validator (decision 27). A few
 keywords that no engine follows are checked at the end: `engine_part` in schema_values.py leaves them out.
 
 An enforced schema is rewritten into the few keywords that are left: every one beside a type, references by plain names.
@@ -39,26 +39,26 @@ from service.grammar.schema_values import (
 )
 
 MAX_DEPTH = 32
-"""How deep schemas may be nested in one another; vLLM refuses 64 levels of JSON, two to a schema."""
+"""The deepest nesting of schemas; vLLM refuses 64 levels of JSON, two to a schema."""
 
 MAX_SCHEMAS = 4096
-"""How many schemas a schema may have in it, references followed once."""
+"""The most schemas in a schema, references followed once."""
 
 MAX_PATTERN_CHARS = 4_096
-"""How long all patterns of a schema may be together, but for those that are there again: some 20 ms."""
+"""The most characters of all patterns of a schema, each counted once: some 20 ms."""
 
 SCHEMAS_A_STEP = 128
-"""How many schemas are read before others get a turn: a millisecond or two."""
+"""The schemas that are read before others get a turn: a millisecond or two."""
 
 PATTERN_CHARS_A_SCHEMA = 4
-"""How long a pattern is that takes as long to read as another schema."""
+"""The length of a pattern that takes as long to read as another schema."""
 
 
 def enforced_schema(schema: Any, where: str, *, strict: bool = True) -> Generator[None, None, Schema | None]:
-    """The schema, which stands at the parameter `where`, in the form in which it is enforced; read in steps.
+    """The schema at the parameter `where`, in the form in which it is enforced; read in steps.
 
-    Where it can't be enforced: None if it isn't `strict`, else raises InvalidRequest with the keyword as its param. One
-    that isn't `strict` is not checked at the end: an answer would fail that nobody wanted to be so exact.
+    Where it can't be enforced: None if it isn't `strict`, else raises InvalidRequest with the keyword as its param. A
+    schema that isn't `strict` is not checked at the end: nobody asked for such exactness, and the answer would fail.
     """
     reader = _Reader(schema, where)
     try:
@@ -95,12 +95,12 @@ class _Reader:
         self._pattern_chars = self._patterns_size = 0
         self._agenda: list[tuple[Schema, Any, str, int]] = []
         self._inside: list[tuple[Schema, Any, str, int]] = []
-        """What is in the schema that is being read."""
+        """The schemas inside the one that is being read."""
         self.definitions: Schema = {}
         self.checks: list[Callable[[], None]] = []
-        """What can be checked only when all is read: whether schemas exclude each other."""
+        """The checks that wait until all is read: whether schemas exclude each other."""
         self.unbroken = 0
-        """How much was read since the last pause."""
+        """The amount that was read since the last pause, in schemas."""
         self.checked_alone = False
         """Whether it has a keyword that no engine follows."""
 
@@ -152,7 +152,7 @@ class _Reader:
         return self._typed(given, path, depth)
 
     def _count_patterns(self, given: Schema, path: str) -> int:
-        """Check how large the patterns are so far; returns how long those of this schema are."""
+        """Check the size of the patterns so far; returns the length of this schema's own."""
         before = self._pattern_chars
         named: Any = given.get("patternProperties")
         patterns: list[tuple[str, Any]] = [(f"{path}.pattern", given.get("pattern"))]
@@ -198,7 +198,7 @@ class _Reader:
         return {"anyOf": enforced}
 
     def _all(self, schemas: Iterable[Any], path: str, depth: int) -> list[Schema]:
-        """The enforced forms of a list of schemas that stands at `path`."""
+        """The enforced forms of the list of schemas at `path`."""
         return [self.later(each, f"{path}[{place}]", depth + 1) for place, each in enumerate(schemas)]
 
     def _check_apart(self, enforced: Sequence[Schema], path: str) -> None:
@@ -276,7 +276,7 @@ class _Reader:
         return enforced | given_counts(given, "minProperties", "maxProperties")
 
     def _named(self, given: Schema, path: str, depth: int) -> Schema:
-        """Members whose names follow a rule, which have to be all that there are."""
+        """The schema of an object whose members all have names that follow a rule."""
         keyword = "propertyNames" if "propertyNames" in given else "patternProperties"
         for other in ("properties", "patternProperties", "required"):
             if other != keyword and other in given:

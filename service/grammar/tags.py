@@ -1,8 +1,8 @@
-"""What constrains the model's output: structural tags in xgrammar's notation.
+"""The constraints of the model's output: structural tags in xgrammar's notation.
 
-A *content* is the JSON of one format: what a call's arguments or the final answer must match. It is kept in the rules
-of a response, and enforced by a tag of its own behind the `<|message|>` of the message in question. A *header tag* says
-who may be addressed, from any place between two messages on.
+A *content* is the JSON of one format, which a call's arguments or the final answer must match. It is kept in the rules
+of a response, and enforced by a tag of its own behind the `<|message|>` of the message in question. A *header tag*
+limits the recipients, from any place between two messages on.
 
 Where a tag ends, the engine lets the stop ids through; it lets them through nowhere else, not even where a tag names
 them. Servers have stop ids of their own for this, CALL often among them. So every request with a tag must have all of
@@ -20,13 +20,13 @@ from service.grammar.schema_values import engine_part
 from service.harmony import tokens
 
 MAX_ASIDES = 8
-"""How many messages a model may write, where something is asked of it, before it has to do that."""
+"""The most messages that a model may write before the call or the answer that it has to give."""
 
 MAX_WHITESPACE = 2
-"""How many characters of white space may stand in a row in JSON; a model that has lost its way writes nothing else."""
+"""The most white space in a row in JSON, in characters; a model that has lost its way writes nothing else."""
 
 TAGS_CACHED = 64
-"""Requests of one client ask for the same again and again."""
+"""The number of cached tags: requests of one client ask for the same again and again."""
 
 LAST_MARK = 200018
 """The last special token that Harmony gives a meaning to, or may; the others were never trained."""
@@ -36,7 +36,7 @@ Format = dict[str, Any]
 
 
 class HeaderState(Enum):
-    """Where a generation goes on."""
+    """The place at which a generation goes on."""
 
     NEXT = "next"
     """Behind `<|start|>assistant`."""
@@ -49,17 +49,17 @@ class HeaderState(Enum):
 
 
 def schema_content(schema: Mapping[str, Any]) -> str:
-    """The content of what matches a JSON schema that can be enforced (schemas.py)."""
+    """The content for texts that match a JSON schema that can be enforced (schemas.py)."""
     return _json({"type": "json_schema", "json_schema": schema})
 
 
 def regex_content(pattern: str) -> str:
-    """The content of what matches a regex as a whole (grammars.py)."""
+    """The content for texts that match a regex as a whole (grammars.py)."""
     return _json({"type": "regex", "pattern": pattern})
 
 
 def grammar_content(lark: str, ebnf: str) -> str:
-    """The content of what matches a Lark grammar, of which `ebnf` is the engine's form (grammars.py)."""
+    """The content for texts that match a Lark grammar, of which `ebnf` is the engine's form (grammars.py)."""
     return _json({"type": "grammar", "grammar": ebnf, "lark": lark})
 
 
@@ -74,7 +74,7 @@ def content_tag(content: str) -> str:
 
 
 def _for_the_engine(schema: Any) -> Any:
-    """A schema without what only the check at the end follows."""
+    """A schema without the keywords that only the check at the end follows."""
     if not isinstance(schema, dict):
         return schema
     return {key: _below(key, value) for key, value in engine_part(cast("Format", schema)).items()}
@@ -92,8 +92,8 @@ def _below(keyword: str, value: Any) -> Any:
 def addressing_tag(
     typed: Sequence[str], plain: Sequence[str], final: bool, state: HeaderState, trained: Sequence[str] = ()
 ) -> str:
-    """The structural tag of whom the model may address: recipients whose content is JSON (`typed`), others (`plain`),
-    those that the model was `trained` with, and with `final` everybody, by its final answer.
+    """The structural tag of the recipients that the model may address: those whose content is JSON (`typed`), others
+    (`plain`), those that the model was `trained` with, and with `final` everybody, by its final answer.
 
     It lets the model reason and speak first, in at most MAX_ASIDES messages, and ends with the content of a call or of
     the final answer; a content with a format of its own is let through unread, as it gets a tag of its own.
@@ -137,7 +137,7 @@ def _token(id: int) -> Format:
 
 
 def _const(text: str) -> Format:
-    """A text, in whichever tokens: a mark can't be written so, only as its token."""
+    """A text, in any tokens: a mark can't be written so, only as its token."""
     return {"type": "const_string", "value": text}
 
 
@@ -152,7 +152,7 @@ def _either(formats: Sequence[Format]) -> Format:
 _CHANNEL, _MESSAGE = _token(tokens.CHANNEL), _token(tokens.MESSAGE)
 _OPENING = [_token(tokens.START), _const("assistant")]
 _FREE: Format = {"type": "any_tokens", "exclude_tokens": list(range(tokens.FIRST_SPECIAL, LAST_MARK + 1))}
-"""A content of any kind: it can be cut in nowhere but at its end."""
+"""A content of any kind: a mark can stand only at its end."""
 
 _JSON_TYPE: Format = {
     "type": "optional",

@@ -1,6 +1,6 @@
-"""Which output answers which call: by the call's id, or, where it has none, in the order of the calls.
+"""Pairs outputs with calls: by the call's id, or, where it has none, in the order of the calls.
 
-Calls have ids but for those of a history that the client keeps itself, in Harmony's form, which knows none.
+All calls have ids, except in a history that the client keeps itself in Harmony's form, which knows none.
 """
 
 from collections import OrderedDict, deque
@@ -18,16 +18,16 @@ class UnnamedCalls:
 
     @property
     def recipients(self) -> Iterable[str]:
-        """Whom they address, in their order."""
+        """The recipients of the calls, in their order."""
         return self._recipients.values()
 
     def add(self, place: int, recipient: str) -> None:
-        """A call was made by the message at `place`."""
+        """Note the call of the message at `place`."""
         self._recipients[place] = recipient
         self._places.setdefault(recipient, deque()).append(place)
 
     def claim(self, recipient: str | None = None) -> tuple[int, str] | None:
-        """The place and the recipient of the first call, of `recipient`'s where given; it waits no more."""
+        """Take the first waiting call, of `recipient` where given: its place and its recipient."""
         if recipient is None:
             recipient = next(iter(self.recipients), None)
         places = self._places.get(recipient) if recipient is not None else None
@@ -38,14 +38,14 @@ class UnnamedCalls:
         return place, recipient
 
     def clear(self) -> None:
-        """None of them waits any more."""
+        """Forget all of them: none waits any more."""
         self._recipients.clear()
         self._places.clear()
 
 
 def answered_calls(messages: Sequence[StoredMessage]) -> dict[int, int]:
-    """The place of the call that each output answers, by the output's place. A call without an id is answered by its
-    own tool, or else by whichever comes.
+    """The place of the call that each output answers, by the output's place. An output without
+    such an id answers the first call without one: of its own tool, or else of any.
     """
     answered: dict[int, int] = {}
     named: dict[str, int] = {}
@@ -64,8 +64,8 @@ def answered_calls(messages: Sequence[StoredMessage]) -> dict[int, int]:
 
 
 def paired(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """Messages without outputs of no call, and without calls of no output, but for those behind which nobody spoke:
-    these may still get theirs. What was cut out of a history may have left such, and no model has seen any.
+    """The messages without the outputs that lack a call, and the calls that lack an output. Calls behind which nobody
+    spoke stay: they may still get theirs. A cut history may have such messages, and no model has seen any.
     """
     answered = answered_calls(messages)
     calls = set(answered.values())

@@ -3,7 +3,7 @@
 A well-formed header is `assistant`, ` to=RECIPIENT`, `<|channel|>CHANNEL`, ` to=RECIPIENT`, ` <|constrain|>TYPE`, where
 the recipient stands in one of the two places: openai-harmony renders it before the channel, gpt-oss samples it after.
 Models do this, and it is corrected here: a doubled role, a recipient or a type glued to the channel or in its place, no
-channel at all, marks or words too many, and no `<|message|>`, so that content stands in the header. What was corrected
+channel at all, marks or words too many, and no `<|message|>`, so that content stands in the header. A corrected header
 is not `clean`. Nothing is dropped: `raw` is all of the header's text that didn't turn out to be content.
 """
 
@@ -24,7 +24,7 @@ HEADERS_CACHED = 1024
 """Headers repeat; a cached one costs a look-up."""
 
 _NEXT_WORDS = (" to=", " json")
-"""What may follow a channel, or a role."""
+"""The words that may follow a channel, or a role."""
 
 _WORD = re.compile(r"\S+")
 _RECIPIENT = re.compile(r"[A-Za-z0-9_.\-]+")
@@ -34,7 +34,7 @@ _UNMARKED_START = re.compile(r"(?:\s*assistant)*(?:\s*to=([A-Za-z0-9_.\-]+)\s*$)
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a header says. `content_type` keeps its `<|constrain|>`, as openai-harmony has it."""
+    """A header that was read. `content_type` keeps its `<|constrain|>`, as openai-harmony has it."""
 
     role: str
     channel: str | None
@@ -49,7 +49,7 @@ def read_header(ids: Sequence[int], *, role_given: bool, marked: bool) -> tuple[
     """Read the ids between START and MESSAGE.
 
     `role_given`: the prompt's `<|start|>assistant` opened the message. `marked`: a MESSAGE mark ended the header; if
-    not, whatever isn't a header is content. Returns the header and that content.
+    not, the rest behind the header is content. Returns the header and that content.
     """
     return _read(tuple(ids), role_given, marked)
 
@@ -86,7 +86,7 @@ def _split(ids: tuple[int, ...]) -> tuple[list[tuple[int, str]], bool]:
 
 
 class _Reading:
-    """What has been found so far."""
+    """The parts of a header found so far."""
 
     def __init__(self) -> None:
         self.channel: str | None = None
@@ -95,7 +95,7 @@ class _Reading:
         self.clean = True
 
     def word(self, word: str) -> None:
-        """A word behind the role or the channel: a recipient, a channel that lost its mark, or else a content type."""
+        """Take a word behind the role or the channel: a recipient, a channel without mark, or else a content type."""
         if word.startswith("to="):
             self.set_recipient(word[3:])
         elif word.startswith("functions."):
@@ -116,7 +116,7 @@ class _Reading:
             self.recipient = name
 
     def set_channel(self, word: str) -> None:
-        """The word behind `<|channel|>`: a channel, perhaps with something glued to it, or a recipient in its place."""
+        """Take the word behind `<|channel|>`: a channel, perhaps with more glued to it, or a recipient in its place."""
         self.clean = self.clean and word in CHANNELS and self.channel is None
         if word.startswith(("to=", "functions.")):
             self.channel = self.channel or "commentary"

@@ -1,8 +1,8 @@
-"""Harmony messages as JSON: what `input_messages` and `output_messages` show of a response.
+"""Harmony messages as JSON: the `input_messages` and `output_messages` of a response.
 
-The shape is that of openai-harmony's `Message.to_dict`, so `Message.from_dict` reads it, and what this service rendered
-is rendered to the very same tokens again. Every content is text, the system message's and the developer's too: what a
-prompt says is shown as the model read it. Never show a call id or a token id here: Harmony has none.
+The shape is that of openai-harmony's `Message.to_dict`, so `Message.from_dict` reads it, and renders messages of this
+service to the very same tokens again. Every content is text, the system message's and the developer's too: a prompt is
+shown as the model read it. Never show a call id or a token id here: Harmony has none.
 """
 
 from array import array
@@ -15,7 +15,7 @@ from service.harmony.tokens import CALL, END, MESSAGE, RETURN, START
 from store.turn import StoredMessage
 
 TOKENS_A_STEP = 65_536
-"""How many tokens are decoded before others get a turn: a few milliseconds."""
+"""The tokens that are decoded before others get a turn: a few milliseconds."""
 
 _CLOSING = frozenset((END, CALL, RETURN))
 
@@ -23,7 +23,7 @@ _CLOSING = frozenset((END, CALL, RETURN))
 def harmony_message(message: StoredMessage) -> dict[str, Any]:
     """A kept message as JSON. It isn't decoded in steps: a single message of an answer is short enough.
 
-    Only a tool's name is one of Harmony's; what else is named, is so for the store.
+    Only a tool's name is one of Harmony's; all other names are the store's.
     """
     name = message.name if message.role == "tool" else None
     return _shown(message.role, name, message.channel, message.recipient, message.content_type, text_of(message))
@@ -85,7 +85,7 @@ def _text(ids: Sequence[int]) -> str:
 def _shown(
     role: str, name: str | None, channel: str | None, recipient: str | None, content_type: str | None, text: str
 ) -> dict[str, Any]:
-    """`name` is always there, the rest where there is any: that is how `to_dict` has it."""
+    """A message as `to_dict` has it: with `name` in any case, and with the other members where there are any."""
     optional = {"channel": channel, "recipient": recipient, "content_type": content_type}
     return {
         "role": role,

@@ -1,10 +1,10 @@
-"""Messages as Harmony tokens: what a prompt is joined from, and what the store keeps.
+"""Messages as Harmony tokens: prompts are joined from them, and the store keeps them.
 
 A prompt is the concatenation of its messages' tokens and PROMPT_END, so each message is rendered once, when
 it is new, and kept as packed ids. Only the system and developer messages are made afresh for every request.
 
 The ids equal those of openai-harmony; tests hold the two together. Never let text become a special id: those
-are placed here by name, and whatever comes from outside passes `encode`, which knows none.
+are placed here by name, and all text from outside passes `encode`, which knows none.
 """
 
 from collections.abc import Generator, Sequence
@@ -15,7 +15,7 @@ from service.harmony.tokens import ASSISTANT, CALL, CHANNEL, CONSTRAIN, END, MES
 from store.turn import StoredMessage
 
 PROMPT_END: bytes = pack((START, ASSISTANT))
-"""What a prompt ends with: the model goes on with the header of an assistant message."""
+"""The end of a prompt: the model goes on with the header of an assistant message."""
 
 HEADER_CACHE_ENTRIES = 1024
 HEADER_CACHE_CHARS = 128
@@ -30,13 +30,13 @@ VERBOSITY = {
     "low": "Keep the final answer short: say what was asked for, and nothing else.",
     "high": "Make the final answer long and thorough: explain it, with details and examples.",
 }
-"""What the developer message says of the final answer's length. gpt-oss has no switch for it; it reads words."""
+"""The developer message's words on the final answer's length. gpt-oss has no switch for it; it reads words."""
 
 _CONSTRAIN_TEXT = "<|constrain|>"
 
 
 class Header(TypedDict, total=False):
-    """The optional parts of a message's header. Who calls has checked that they are well-formed."""
+    """The optional parts of a message's header. The caller has checked that they are well-formed."""
 
     name: str | None
     recipient: str | None
@@ -95,7 +95,7 @@ def message_steps(
 def _header(
     role: str, name: str | None, recipient: str | None, channel: str | None, content_type: str | None
 ) -> tuple[int, ...]:
-    """Each part is encoded by itself: joined first, a name that ends in spaces would merge with what follows."""
+    """The ids of a header. Each part is encoded alone: a name that ends in spaces would merge with the next part."""
     ids = [START, *_author(role, name)]
     if recipient is not None and recipient != "all":
         ids += encode(f" to={recipient}")
@@ -123,7 +123,7 @@ def _content_type(content_type: str) -> list[int]:
     return encode(f" {content_type}")
 
 
-# --- what every prompt opens with ---------------------------------------------------------------------------
+# --- the beginning of every prompt --------------------------------------------------------------------------
 
 
 KNOWLEDGE_CUTOFF = "2024-06"
@@ -144,7 +144,7 @@ def system_message(
 
     `identity` is a sentence ("You are …"), `knowledge_cutoff` a month (2024-06), `date` the day of the
     request (2025-06-28), `effort` low, medium or high. `namespaces` are those of the developer message's tools:
-    they add where to call them. openai-harmony names `functions` alone there, whatever other namespaces there are.
+    they add where to call them. openai-harmony names `functions` alone there, beside any other namespaces.
     `tools` is the section of those that the model was trained with.
     """
     channels = "# Valid channels: analysis, commentary, final. Channel must be included for every message."
@@ -162,8 +162,8 @@ def developer_text(
     """The text of a developer message: instructions, how long to answer, the section of the tools, and `formats`, the
     section of the answer's format with its heading; "" where there is none of them.
 
-    Only None is no instructions: an empty text still has its heading, as in openai-harmony. A medium verbosity is what
-    the model does unasked.
+    Only None means no instructions: an empty text still has its heading, as in openai-harmony. A medium verbosity is
+    the model's own.
     """
     sections: list[str] = []
     if instructions is not None:

@@ -1,10 +1,10 @@
-"""Sampled tokens to segments: a header, text as it comes, and an end. Tolerant of whatever a model samples.
+"""Sampled tokens to segments: a header, text as it comes, and an end. Tolerant of anything that a model samples.
 
 The segmenter is a state machine over token ids. It knows Harmony's marks and nothing of items or events. It keeps
 three promises on any input: it never raises, it takes time linear in the tokens, and every ordinary token's text
 comes out again, as part of a header (`Header.raw`) or as text, save for a header that leads to nothing: one that names
-neither channel nor recipient, or that the end cut short. What it had to mend it marks as not `clean`; such a message's
-tokens are not kept for later prompts, its text is rendered anew.
+neither channel nor recipient, or that the end cut short. It marks a mended message as not `clean`; the tokens of such a
+message are not kept for later prompts, and its text is rendered anew.
 
     state     token                 what it does
     BETWEEN   START                 HEADER
@@ -60,7 +60,7 @@ Segment = Opened | str | Closed
 
 
 class State(Enum):
-    """Where the segmenter stands; see the table above."""
+    """The states of the segmenter; see the table above."""
 
     BETWEEN = 0
     HEADER = 1
@@ -68,10 +68,10 @@ class State(Enum):
 
 
 class Texts(dict[int, str | None]):
-    """The text of ids whose bytes are whole UTF-8, and None of all others; each is made where it is first asked for."""
+    """The text of ids whose bytes are whole UTF-8, None for all others; each is made when it is first asked for."""
 
     def __missing__(self, id: int) -> str | None:
-        """Decode its bytes. Raises IndexError for an id that there can't be."""
+        """Decode an id's bytes. Raises IndexError for an id that can't exist."""
         try:
             text = tokens.byte_table()[id].decode() or None
         except UnicodeDecodeError:
@@ -87,7 +87,7 @@ def text_table() -> Texts:
 
 
 class Segmenter:
-    """Feed it ids as they are sampled, then call `end` once. Both return what became known, in order."""
+    """Feed it ids as they are sampled, then call `end` once. Both return the segments' new parts, in order."""
 
     def __init__(self) -> None:
         self.state = State.HEADER
@@ -103,7 +103,7 @@ class Segmenter:
 
     @property
     def at_start(self) -> bool:
-        """Whether what comes next is the beginning of a header, behind a prompt's `<|start|>assistant`."""
+        """Whether a header begins next, behind a prompt's `<|start|>assistant`."""
         return self.state is State.HEADER and not self._ids
 
     def feed(self, ids: Sequence[int]) -> list[Segment]:
@@ -121,7 +121,7 @@ class Segmenter:
         return out
 
     def end(self) -> list[Segment]:
-        """The generation is over: close what is open."""
+        """End the generation: close the open segment."""
         out: list[Segment] = []
         if self.state is State.HEADER and self._header_ids:
             header, text = read_header(self._header_ids, role_given=self._first, marked=False)
@@ -147,7 +147,7 @@ class Segmenter:
             self._header(token, emit)
 
     def _begin(self, *marks: int) -> None:
-        """A new segment's header starts, with the mark that said so."""
+        """Begin a new segment's header, with the mark that opened it."""
         self.state = State.HEADER
         self._ids = list(marks)
         self._header_ids = []
@@ -166,7 +166,7 @@ class Segmenter:
                 self._open(emit, *read_header(self._header_ids, role_given=self._first, marked=False))
 
     def _header_without_message(self, token: int, emit: Callable[[Segment], None]) -> None:
-        """A mark came that ends the segment before its content began."""
+        """End the segment at a mark that came before its content began."""
         header, text = read_header(self._header_ids, role_given=self._first, marked=False)
         if text or header.channel or header.recipient:
             self._open(emit, header, text)
@@ -205,7 +205,7 @@ class Segmenter:
             self._clean = False
 
     def _text(self, piece: bytes, emit: Callable[[Segment], None]) -> None:
-        """Emit what `piece` makes whole; a byte that can't be part of a character becomes U+FFFD."""
+        """Emit the text that `piece` completes; a byte that can't be part of a character becomes U+FFFD."""
         text = self._decoder.decode(piece)
         self._midway = bool(self._decoder.getstate()[0])
         if text:

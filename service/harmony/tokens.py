@@ -1,7 +1,7 @@
 """The o200k_harmony vocabulary: ids of the special tokens, text to ids and ids to bytes.
 
-Text always passes `encode`, which knows no special tokens: whatever a user writes stays ordinary text, so nobody
-can forge a turn. Special ids are placed by the renderer alone. Encoding uses bpe-openai, which is linear where
+Text always passes `encode`, which knows no special tokens: a user's text stays ordinary text, so nobody can forge
+a turn. Special ids are placed by the renderer alone. Encoding uses bpe-openai, which is linear where
 tiktoken and openai-harmony are quadratic, and whose package carries the ranks, so nothing is ever downloaded. Only its
 compiled module is loaded: the Python around it reads three vocabularies into dicts, 0.8 s and 75 MB that nobody needs.
 
@@ -33,10 +33,10 @@ LAST_ORDINARY = FIRST_SPECIAL - 1
 LAST_LEGAL = 201087
 BYTES_A_TOKEN = 4
 STOPS = (RETURN, CALL)
-"""What ends an assistant action; END closes a message only."""
+"""The tokens that end an assistant action; END closes a message only."""
 ENDOFTEXT = 199999
 ENDS = (*STOPS, ENDOFTEXT)
-"""What an engine stops at: a model may lose its way and end as if it had read a document."""
+"""The tokens at which an engine stops: a model may lose its way and end as if it had read a document."""
 
 _MARKS = {
     FIRST_SPECIAL: "<|startoftext|>",
@@ -55,7 +55,7 @@ SLICE_CHARS = 32_768
 """The most text encoded without yielding: about 4 ms for Chinese, 1 ms for English prose."""
 
 BOUNDARY_SEARCH_CHARS = 4096
-"""How far back from a slice's end a safe place to cut is looked for."""
+"""The characters before a slice's end in which a safe place to cut is looked for."""
 
 _BOUNDARY = re.compile(r"""[^\W_](?=[\s"(),.:;?!\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f])""")
 """A letter or digit before white space or punctuation, Latin or Chinese: o200k's pre-tokenizer always splits there,
@@ -65,14 +65,14 @@ LONGEST_RUN_CHARS = 131_072
 """The longest stretch without a place to cut: some 20 ms, and no text that anybody reads has one."""
 
 BLOCK_LINES = 64
-"""How many lines of the vocabulary's file are looked through for one of them: 4 µs, once for an id."""
+"""The lines of the vocabulary's file that are searched for one of them: 4 µs, once for an id."""
 
 PACKAGE = "bpe_openai"
 VOCABULARY = "o200k_base"
 
 
 class Tokenizer(Protocol):
-    """What bpe-openai's compiled module has for a vocabulary."""
+    """The part of bpe-openai's compiled module that encodes in a vocabulary."""
 
     def encode(self, text: str) -> list[int]:
         """Token ids, special tokens taken literally. Raises UnicodeEncodeError for half a surrogate pair."""
@@ -80,7 +80,7 @@ class Tokenizer(Protocol):
 
 
 def _folder() -> str:
-    """Where the package is."""
+    """The folder of the package."""
     package = find_spec(PACKAGE)
     if package is None or not package.submodule_search_locations:
         raise ModuleNotFoundError(f"no module named {PACKAGE!r}; install the package again", name=PACKAGE)
@@ -146,7 +146,7 @@ def encode_steps(text: str, limit: int) -> Generator[None, None, "array[int]"]:
 
 
 def _cut(text: str, start: int) -> int:
-    """Where the slice that begins at `start` may end: the last safe boundary in the window, or further on."""
+    """The end of the slice that begins at `start`: the last safe boundary in the window, or one further on."""
     end = start + SLICE_CHARS
     if end >= len(text):
         return len(text)
@@ -162,8 +162,8 @@ def _cut(text: str, start: int) -> int:
 
 
 class Words(dict[int, bytes]):
-    """The bytes of ids, each looked up in the vocabulary's file where it is first asked for: most never are, and all
-    together they take 20 MB. Special and unassigned ids are empty.
+    """The bytes of ids, each looked up in the vocabulary's file when it is first asked for. Most never are, and all
+    together take 20 MB. Special and unassigned ids are empty.
 
     The file has a line for each id, with its bytes as base64 and the id, in the order of the ids.
     """
@@ -175,13 +175,13 @@ class Words(dict[int, bytes]):
         if not lines.endswith(b" %d\n" % (self._count - 1)):
             raise ValueError("the last line has not the last id")
         self._starts = array("I", [0])
-        """Where each block of BLOCK_LINES lines begins."""
+        """The beginning of each block of BLOCK_LINES lines."""
         for first in range(BLOCK_LINES, self._count, BLOCK_LINES):
             end = b" %d\n" % (first - 1)
             self._starts.append(lines.index(end, self._starts[-1]) + len(end))
 
     def __missing__(self, id: int) -> bytes:
-        """Look it up. Raises IndexError for an id that there can't be."""
+        """Look an id up. Raises IndexError for one that can't exist."""
         if not 0 <= id <= LAST_LEGAL:
             raise IndexError(id)
         word = self[id] = self._read(id) if id < self._count else b""
@@ -204,7 +204,7 @@ def byte_table() -> Words:
 
 
 def vocabulary() -> list[bytes]:
-    """The bytes of all ordinary ids, in their order: 0.07 s, for who needs each of them."""
+    """The bytes of all ordinary ids, in their order: 0.07 s, for callers that need each of them."""
     return list(map(a2b_base64, _lines().split()[::2]))
 
 
@@ -220,7 +220,7 @@ def decode(ids: Iterable[int]) -> str:
 
 
 def mark_of(id: int) -> str | None:
-    """What a special id is called; None of any other one."""
+    """The name of a special id; None for any other id."""
     if FIRST_SPECIAL <= id <= LAST_LEGAL:
         return _MARKS.get(id, f"<|reserved_{id}|>")
     return None

@@ -1,10 +1,10 @@
 """Function tools as the TypeScript that gpt-oss was trained to read: signatures with `//` comments.
 
 The text equals openai-harmony's, quirks and all, because the model has seen nothing else. Never repair a
-quirk here: what looks like a mistake is pinned by a test against openai-harmony.
+quirk here: a test against openai-harmony pins each seeming mistake.
 
-Schemas come from clients and may be anything that JSON can hold. What is too deep or too large is refused
-before any recursion begins; what else makes no sense as a schema is "any".
+Schemas come from clients and may be anything that JSON can hold. A schema that is too deep or too large is refused
+before any recursion begins; a part that makes no sense as a schema is "any".
 """
 
 import json
@@ -23,11 +23,11 @@ VALUES_LIMIT = 8192
 """The most values in the schema of one tool, at worst 5 µs each: some 40 ms, and far beyond real ones."""
 
 _INTEGERS = range(-(2**63), 2**64)
-"""What serde_json keeps as an integer; beyond, it prints a float."""
+"""The integers that serde_json keeps; beyond, it prints a float."""
 
 
 class SchemaTooLarge(ValueError):
-    """A schema, or whatever declares a tool, holds more than VALUES_LIMIT values."""
+    """A schema, or another declaration of a tool, holds more than VALUES_LIMIT values."""
 
 
 class SchemaTooDeep(SchemaTooLarge):
@@ -61,7 +61,7 @@ def declaration(function: Function) -> str:
 
 
 def type_of(schema: object, indent: str = "") -> str:
-    """The TypeScript type of `schema`, which is whatever a JSON decoder gave.
+    """The TypeScript type of `schema`, which is any value from a JSON decoder.
 
     `indent` is the white space that each line but the first begins with. Raises SchemaTooLarge.
     """
@@ -75,7 +75,7 @@ def _signature(function: Function) -> str:
 
 
 def check_size(schema: object) -> None:
-    """Raise SchemaTooLarge past a limit. Goes level by level, as recursion is what must be protected."""
+    """Raise SchemaTooLarge past a limit. Goes level by level, as it protects the recursion elsewhere."""
     level, values = [schema], 0
     for _ in range(DEPTH_LIMIT + 1):
         values += len(level)
@@ -198,7 +198,7 @@ def _union_property(label: str, schema: Json, variants: list[Json], indent: str)
     return lines
 
 
-# --- comments: lists of lines, empty where there is nothing to say ------------------------------------------
+# --- comments: lists of lines, empty where a schema has none ------------------------------------------------
 
 
 def _comments(lines: Iterable[str], indent: str = "") -> list[str]:

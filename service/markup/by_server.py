@@ -1,10 +1,10 @@
-"""What a model says whose server has read it already, as one text between marks of our own.
+"""The turns of a model whose server has read them already, as one text between marks of our own.
 
     Writing: reasoning, content and calls, as the server tells them ─▶ text with marks
     ByServer: that text ─▶ segments, as every other markup's parser makes them
 
-So nothing behind it knows that somebody else's parser was there. A mark is SIGN and a letter; SIGN in what the model
-says is written twice, so no text of it can be taken for a mark. A mark is never cut in two.
+So no later code knows that the server's parser was there. A mark is SIGN and a letter; SIGN in the model's text is
+written twice, so no text of it can be taken for a mark. A mark is never cut in two.
 """
 
 import re
@@ -20,13 +20,13 @@ SIGN = "\x1e"
 """RECORD SEPARATOR, which hardly any text has."""
 
 THINKS, ANSWERS, CALLS, NAMED, CALLED, ENDS = (SIGN + letter for letter in "tacndz")
-"""Reasoning begins; an answer does; a call does, its name behind it; the name ends; the call does; the turn does."""
+"""The marks where reasoning, an answer, and a call begin (its name follows); where the name, the call, the turn end."""
 
 WORD, ENDED = 0, 1
-"""The ids of a generation, which only count: that of anything, and the last one of a turn that has ended."""
+"""The ids of a generation, which only count: the id of any token, and the last one of a turn that has ended."""
 
 MAX_SPACE = 64
-"""The most white space that waits for what comes behind it."""
+"""The most white space that waits for the next text."""
 
 _SPACE = " \t\r\n"
 
@@ -39,8 +39,8 @@ def opens(written: str) -> bool:
 
 
 class Writing:
-    """What a server tells of one turn, written down. White space that stands alone before a call is dropped, and so are
-    line breaks between reasoning and the answer: templates write them anew.
+    """A turn written down as a server tells it. White space that stands alone before a call is dropped, and so are line
+    breaks between reasoning and the answer: templates write them anew.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Writing:
         return self._in(Part.TEXT, ANSWERS, text) if text else ""
 
     def answers_now(self, text: str) -> bool:
-        """Whether this text of an answer is written at once: white space waits for what comes behind it."""
+        """Whether this text of an answer is written at once: white space waits for the next text."""
         waiting = self._space + text
         return self._part is Part.TEXT or len(waiting) > MAX_SPACE or bool(waiting.strip(_SPACE))
 
@@ -84,7 +84,7 @@ class Writing:
         return ("" if self._part is part else self._turned(part) + mark) + _escaped(text)
 
     def _turned(self, part: Part) -> str:
-        """What ends a call, where one was open; another part begins."""
+        """The mark that ends an open call, else nothing; another part begins."""
         closing = CALLED if self._part is Part.CALL else ""
         self._part, self._space, self._thought = part, "", self._thought or part is Part.THINKING
         return closing
@@ -95,12 +95,12 @@ def _escaped(text: str) -> str:
 
 
 class ByServer:
-    """The parser of it; see parser.py. `recipients` are whom a call of each tool is addressed to."""
+    """The parser of it; see parser.py. `recipients` are the recipients of calls, by tool."""
 
     def __init__(self, recipients: Mapping[str, str]) -> None:
         self._recipients = recipients
         self.part = Part.BEFORE
-        """What is being written."""
+        """The part being written."""
         self._name: list[str] | None = None
         """The name of the call that begins, as far as it is known."""
         self._arguments: list[str] = []

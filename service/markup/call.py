@@ -1,4 +1,4 @@
-"""What reads one call: the port between a stream's parser and the forms in which models write calls; and the
+"""The reader of one call: the port between a stream's parser and the forms in which models write calls; and the
 end of a JSON object found as it comes, in pieces of any size, without reading what is inside.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 MAX_NAME = 128
-"""The most characters that stand where a name is expected; a longer one is none, and nobody waits for its end."""
+"""The most characters of a name; a longer text is none, and the parser doesn't wait for its end."""
 
 _OUTSIDE_SIGNS = r'{}\[\]"'
 _OUTSIDE = re.compile(f"[{_OUTSIDE_SIGNS}]")
@@ -45,21 +45,21 @@ class Call(Protocol):
 
     state: State
     awaited: frozenset[str]
-    """The marks that mean something where it stands."""
+    """The marks that mean something at this point."""
 
     @property
     def signs(self) -> str | None:
-        """The characters that mean something where it stands in its arguments, as in a regex's brackets: text without
+        """The characters that mean something at this point of its arguments, as in a regex's brackets: text without
         them goes out as it is, and the call needn't be told of it. None where it must be.
         """
         ...
 
     def text(self, text: str, emit: Emit) -> int:
-        """Take text that has none of the awaited marks; how much was taken: what is left is no part of the call."""
+        """Takes text without awaited marks; returns how much it took: the rest is no part of the call."""
         ...
 
     def mark(self, mark: str, emit: Emit) -> bool:
-        """Take one of the awaited marks, or say that it is text where it stands."""
+        """Takes one of the awaited marks, or says that it is text at this point."""
         ...
 
     def end(self, emit: Emit) -> None:
@@ -84,7 +84,7 @@ class ObjectScan:
 
     @property
     def quoting(self) -> bool:
-        """Whether it stands inside a string that JSON allows so far, so that whatever comes may be quoted."""
+        """Whether it stands inside a string that JSON allows so far, so that any text may be quoted."""
         return self._in_string and self._legal
 
     @property
@@ -131,7 +131,7 @@ def is_object(text: str) -> bool:
 
 
 def decoded(text: str) -> tuple[Any] | None:
-    """What a JSON text says, or None if it is none."""
+    """The value of a JSON text, in a tuple; None if the text is no JSON."""
     try:
         return (msgspec.json.decode(text),)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

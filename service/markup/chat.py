@@ -1,9 +1,9 @@
-"""What a response has to know of a model that speaks by a chat template, and how its words become segments.
+"""The facts that a response needs of a model that speaks by a chat template, and how its words become segments.
 
     messages ─▶ Transcript ─▶ the engine's template ─▶ ids of a prompt
     sampled ids and their text ─▶ a parser of the model's family ─▶ segments, as Harmony's
 
-Segments say whom a message is addressed to as Harmony does, so nothing behind them knows what a model's markup was.
+Segments name a message's recipient as Harmony does, so nothing behind them knows the model's markup.
 Pure.
 """
 
@@ -28,11 +28,11 @@ THINK_WITHIN = 4
 
 
 class Chat(msgspec.Struct, frozen=True, dict=True):
-    """How one response is asked for and read. Queued jobs hold it.
+    """How to ask for and read one response. Queued jobs hold it.
 
     `family`, `marks` and `ends` are those of the model's `Speech`. `names` are the tools' names by the recipient of
     their calls, `schemas` the JSON schemas of their arguments by name. `opening` and `history` are the messages of the
-    prompt, JSON as in a Transcript: what the request instructs, and the conversation so far. `thinking` is whether the
+    prompt, JSON as in a Transcript: the request's instructions, and the conversation so far. `thinking` is whether the
     prompt ends inside of reasoning.
     """
 
@@ -49,15 +49,15 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     turns: tuple[tuple[int, int], ...] = ()
     """Where turns stand in the prompt as they were sampled."""
     noted: bool = True
-    """Whether what was sampled is noted for later prompts: not where the prompt leaves messages out."""
+    """Whether the sampled ids are noted for later prompts: not where the prompt leaves messages out."""
     salt: bytes = b""
     """Of chance, for its note."""
     key: bytes = b""
     """Made of this salt and those of the conversation's notes, for digests."""
     shown: Shown = SHOWN
-    """What the template shows of tools."""
+    """The parts of tools that the template shows."""
     own: str = ""
-    """What stands in marks of ours; see Transcript."""
+    """The secret text in our own marks; see Transcript."""
     about: int = 0
     """About how many tokens the prompt has, where only the server makes it."""
 
@@ -78,7 +78,7 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _recipients(self) -> dict[str, str]:
-        """Whom a call of a tool is addressed to, by the tool's name."""
+        """The recipients of calls, by the tool's name."""
         return {name: recipient for recipient, name in self.names.items()}
 
     @cached_property
@@ -86,7 +86,7 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
         return msgspec.json.decode(self.schemas, type=dict[str, dict[str, Any]])
 
     def parser(self, *, thinking: bool) -> Parser:
-        """What reads a generation; whether its prompt ends inside of reasoning."""
+        """The parser of a generation; `thinking` is whether its prompt ends inside of reasoning."""
         return make(
             self.family, marks=self.marks, schemas=self._schemas, thinking=thinking, recipients=self._recipients
         )
@@ -120,8 +120,8 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True):
-    """So many sampled ids at once, and their text; or, where it has the length of one, that a prompt was made, which
-    ends inside of reasoning or not. Event logs hold it as this array, as events depend on how the text was cut.
+    """So many sampled ids at once, and their text; or, where it has the length of one, the note that a prompt was made,
+    which ends inside of reasoning or not. Event logs hold it as this array, as events depend on how the text was cut.
     """
 
     ids: int

@@ -1,7 +1,7 @@
-"""The families of models: which markup they write, and what their templates want of earlier reasoning.
+"""The families of models: their markups, and how their templates treat earlier reasoning.
 
-The one table of it; docs/models.md shows it, with what was tried. A model is recognised by its name, and where that
-says nothing by the marks that are single tokens of its vocabulary. What is none of these is read as plain text, or
+The one table of it; docs/models.md shows it, with the models that were tried. A model is recognised by its name, and
+where that says nothing by the marks that are single tokens of its vocabulary. Any other model is read as plain text, or
 with its reasoning taken out where it has marks for that.
 """
 
@@ -15,7 +15,7 @@ from service.markup.speech import SERVER
 
 
 class Reasoning(Enum):
-    """What becomes of a turn's reasoning in the prompts of later turns."""
+    """The place of a turn's reasoning in the prompts of later turns."""
 
     NONE = "none"
     """The family doesn't reason."""
@@ -29,7 +29,7 @@ class Reasoning(Enum):
 
 class Family(msgspec.Struct, frozen=True):
     """One row: how it is recognised (`names`, a regex searched in the model's name in any case; `marks`, of which each
-    is one token), what it writes and where that is said.
+    is one token), its markup, and the source that says so.
     """
 
     name: str
@@ -191,11 +191,11 @@ FAMILIES = {
         Family("plain", "plain", Reasoning.NONE, "", (), "anything else: its text is the answer"),
     )
 }
-"""Every family by its name, those first that are to be looked for first."""
+"""Every family by its name, in the order in which they are tried."""
 
 
 def family_of(model: str, marks: Collection[str]) -> str:
-    """The name of the family that a model is of, by its name, or by those of MARKS that are one token of it."""
+    """The name of a model's family, by the model's name, or by those of MARKS that are one token of it."""
     for family in FAMILIES.values():
         if family.names and re.search(family.names, model, re.IGNORECASE):
             return family.name

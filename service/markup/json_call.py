@@ -25,10 +25,10 @@ from service.markup.call import MAX_NAME, Emit, Named, ObjectScan, State, decode
 
 ARGUMENTS = ("arguments", "parameters")
 IGNORED = ("id", "type")
-"""Members that say nothing that isn't said elsewhere: a call gets an id of our own."""
+"""Members without new information: a call gets an id of our own."""
 
 MAX_FRAME = 4 * MAX_NAME
-"""The most characters around a name and its arguments that are waited for in one piece, white space included."""
+"""The most characters around a name and its arguments that wait in one piece, white space included."""
 
 _OPENS = re.compile(r'\s*(?=[{"])')
 _WORD = re.compile(r'\s*(?:([{}:,])|("(?:[^"\\]|\\.)*"))', re.DOTALL)
@@ -36,7 +36,7 @@ _UNFINISHED = re.compile(r'\s*(?:"(?:[^"\\]|\\.)*\\?)?', re.DOTALL)
 
 
 class Expects(Enum):
-    """What comes next in the object; see the table above."""
+    """The next part of the object; see the table above."""
 
     OBJECT = "{"
     KEY = "key"
@@ -59,7 +59,7 @@ class JsonCall:
         self._name: str | None = None
         self._named = False
         self._scan: ObjectScan | None = None
-        """What finds the arguments' end, once they have begun."""
+        """The scan for the arguments' end, once they have begun."""
         self._quoted = False
         """Whether the arguments are a string, which is decoded as a whole."""
         self._waiting: list[str] = []
@@ -112,7 +112,7 @@ class JsonCall:
         return end
 
     def _decode(self) -> bool:
-        """Put what a string of arguments says in its place; whether it says something."""
+        """Puts the decoded value of a string of arguments in its place; returns whether it could be decoded."""
         value = decoded("".join(self._waiting))
         self._waiting = [value[0]] if value else self._waiting
         return value is not None
@@ -126,7 +126,7 @@ class JsonCall:
             emit(part)
 
     def _frame(self, text: str, at: int, emit: Emit) -> int:
-        """Take a word of what is around the arguments; where it ends."""
+        """Takes a word around the arguments; returns its end."""
         arguing = self._expects is Expects.VALUE and self._key in ARGUMENTS
         opens = _OPENS.match(text, at) if arguing else None
         if opens and opens.end() < len(text):
@@ -179,7 +179,7 @@ class JsonCall:
         return True
 
     def _finish(self, emit: Emit) -> None:
-        """The object ends: whatever waited goes out."""
+        """The object ends: all held arguments go out."""
         if self._name is None:
             self.state = State.BROKEN
             return

@@ -20,7 +20,7 @@ LOOKS_LIKE_A_MARK = (
 
 
 LONGEST_MARK = 64
-"""How many characters what looks like a mark has at most."""
+"""The most characters of a text that looks like a mark."""
 
 SEARCHED_CHARS = 65_536
 """How much of a text is searched at once. Meanwhile no other thread goes on: for 15 ms at most, where each of the
@@ -29,8 +29,8 @@ characters may begin a mark.
 
 
 def like_marks(pattern: re.Pattern[str], text: str, most: int = SEARCHED_CHARS) -> Iterator[re.Match[str]]:
-    """What one of the patterns finds in a text, however long that is, of which `most` characters are searched at once
-    and a mark more. In `]~b]~b]` it finds two, which have a bracket in common.
+    """The matches of one of the patterns in a text of any length, of which `most` characters are searched at once and a
+    mark more. In `]~b]~b]` it finds two, which have a bracket in common.
     """
     at = 0
     for end in range(most, len(text) + most, most):

@@ -1,7 +1,7 @@
-"""Kept messages as Chat Completions has them, for a model with a chat template of its own.
+"""Stored messages as Chat Completions has them, for a model with a chat template of its own.
 
-Conversations are kept as Harmony's messages whatever their model is, so another model reads them out of these: what the
-assistant thinks, says and calls between two words of others is one message of it. Pure.
+Conversations are stored as Harmony's messages whatever their model is, so another model reads them out of these: an
+assistant's thoughts, words and calls between two messages of others become one message. Pure.
 """
 
 import re
@@ -13,13 +13,13 @@ from service.harmony.messages import text_of
 from store.turn import StoredMessage
 
 INSTRUCTIONS = "# Instructions\n\n"
-"""How Harmony begins a developer's words, which no other model is to read."""
+"""The beginning of a developer message in Harmony, which no other model is to read."""
 
 NEVER_NAMED = "call_{}"
 """The id of a call of a history that the client keeps itself, by its number: Harmony has none."""
 
 _ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
-"""Escapes in JSON, those of a backslash too, so that what stands behind one of these isn't taken for one."""
+"""Escapes in JSON, also those of a backslash, so that the text behind one isn't taken for an escape."""
 
 
 def chat_messages(
@@ -59,7 +59,7 @@ def _add(
     *,
     thoughts: bool,
 ) -> None:
-    """Add what an assistant's message says to what it said before."""
+    """Adds the parts of an assistant's message to those before it."""
     text = text_of(message)
     if message.recipient is not None:
         id = message.call_id or NEVER_NAMED.format(number)
@@ -75,8 +75,8 @@ def _add(
 
 
 def spelled_out(arguments: str) -> str:
-    """Arguments without escapes of characters that JSON has as they are: templates may decode them, and what forms a
-    mark then has to be seen before that.
+    """Arguments without escapes of characters that JSON has as they are: templates may decode them, and characters that
+    form a mark have to be seen before that.
     """
     return _ESCAPES.sub(_spelled_out, arguments) if arguments.lstrip().startswith("{") else arguments
 
@@ -90,7 +90,7 @@ def _spelled_out(escape: re.Match[str]) -> str:
 
 
 def _answered(message: StoredMessage, waiting: list[str]) -> str:
-    """The id of the call that an output answers: its own, or that of the call that has waited longest."""
+    """The id of the call that an output answers: its own, or that of the oldest unanswered call."""
     if message.call_id is not None:
         if message.call_id in waiting:
             waiting.remove(message.call_id)
@@ -104,7 +104,7 @@ def name_of(recipient: str, names: Mapping[str, str]) -> str:
 
 
 def tool_names(recipients: Sequence[str]) -> dict[str, str]:
-    """A name for each recipient, none twice: the bare one where that is nobody else's, else with its namespace."""
+    """A name for each recipient, none twice: the bare one where no other has it, else with its namespace."""
     bare = Counter(recipient.rpartition(".")[2] for recipient in recipients)
     named: dict[str, str] = {}
     taken = {name for name, times in bare.items() if times == 1}

@@ -25,7 +25,7 @@ MAX_FENCE = 64
 
 
 FUNCTION = "function"
-"""The only type of tool that a model was told of."""
+"""The only type of tool that models are told of."""
 
 
 class Stands(Enum):
@@ -41,8 +41,8 @@ class Stands(Enum):
 class NamedCall:
     """Reads such a call up to one of `last`, its closing marks; `separator` stands between the name and the arguments.
 
-    With `typed`, what stands before the separator is the type of the tool, and the name is the line behind it. `name`
-    finds the name in what is written in its place.
+    With `typed`, the text before the separator is the type of the tool, and the name is the line behind it. `name`
+    finds the name in the text that is written in its place.
     """
 
     def __init__(self, separator: str, last: frozenset[str], *, typed: bool, name: re.Pattern[str]) -> None:
@@ -106,7 +106,7 @@ class NamedCall:
         emit(Named(name))
 
     def _around(self, text: str, emit: Emit) -> int:
-        """Take text of the name, or of what stands before or behind the arguments."""
+        """Takes text of the name, or text before or behind the arguments."""
         if self._stands in (Stands.TYPE, Stands.NAME):
             self._held += text
             if len(self._held) > 2 * MAX_NAME:
@@ -121,7 +121,7 @@ class NamedCall:
         return len(text)
 
     def _before(self, text: str, emit: Emit) -> int:
-        """Take what stands before the arguments, up to their first brace."""
+        """Takes the text before the arguments, up to their first brace."""
         brace = text.find("{")
         part = text if brace < 0 else text[:brace]
         self._held = (self._held + part).lstrip()

@@ -1,4 +1,4 @@
-"""The markups that are read here, by name; what makes a parser of one.
+"""The markups that we can read, by name; and how to make a parser of one.
 
 Sources of the forms are the models' own chat templates and cards; docs/models.md names them for each family.
 """
@@ -24,13 +24,13 @@ class Parser(Protocol):
 
     @property
     def part(self) -> Part:
-        """What is being written."""
+        """The part being written."""
         ...
 
     def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
-        """Take some sampled ids and the text that the engine decoded of them, special tokens spelled out; return what
-        they complete. The ids of all segments in order are those that were sampled, save those behind the last call; a
-        segment may have none, where one token ends a segment and begins the next.
+        """Takes some sampled ids and the text that the engine decoded of them, special tokens spelled out; returns the
+        segments that they complete. The ids of all segments in order are the sampled ones, save those behind the last
+        call; a segment may have none, where one token ends a segment and begins the next.
         """
         ...
 
@@ -189,7 +189,7 @@ MARKUPS: Mapping[str, Markup] = {
     "minimax": _MINIMAX,
     "seed": _SEED,
 }
-"""Every markup that is read here by the name that a setting gives it; what a server has read is no markup."""
+"""Every markup that we can read, by its name in settings; a server that reads its model itself has none."""
 
 
 def make(
@@ -204,7 +204,7 @@ def make(
 
     `marks` are the special tokens of the vocabulary by their spelling: those of the markup, of which then only the id
     counts, and those of ENDS, which end the model's turn. `schemas` are the schemas of the tools' arguments by the
-    names that the model knows, and `recipients` whom a call of each is addressed to, where that isn't its name as a
+    names that the model knows, and `recipients` the recipients of their calls, where that isn't the name as a
     function. `thinking` is whether the prompt ends inside of reasoning.
     """
     if family == SERVER:

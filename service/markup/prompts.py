@@ -1,11 +1,11 @@
 """The ids of a prompt that a chat template makes: beginning, wherever it can, with those that the engine has read.
 
-A template writes the whole conversation anew each time. What it writes for an answer needn't be what was sampled: a
-text can be cut into ids in several ways, and a call be written with other blanks. The engine's prefix cache knows the
-ids that it read and sampled, so these stand where the template says the same. Templates that leave something out later,
-such as reasoning, break the prefix there, as their models expect: their marks are then missing. Pure.
+A template writes the whole conversation anew each time. Its text of an answer needn't be the sampled one: a text can be
+cut into ids in several ways, and a call be written with other blanks. The engine's prefix cache knows the ids that it
+read and sampled, so these stand where the template says the same. Templates that leave something out later, such as
+reasoning, break the prefix there, as their models expect: their marks are then missing. Pure.
 
-What the template wrote needn't be remembered for that, as it writes it again: of the ids between two turns their number
+The template's own text needn't be stored for that, as it writes it again: of the ids between two turns their number
 and a digest are enough. A conversation has tens of thousands of ids at each of its turns. They are in arrays, which are
 compared and copied without a look at each id.
 """
@@ -37,7 +37,7 @@ class Sampled(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """The turns that a model has sampled of a conversation, the oldest first. `key` is for what comes behind them."""
+    """The turns that a model has sampled of a conversation, the oldest first. `key` is for the turn behind them."""
 
     turns: tuple[Sampled, ...] = ()
     key: bytes = b""
@@ -79,7 +79,7 @@ class Templated(msgspec.Struct, frozen=True):
 
 
 def digest_of(ids: Ids, key: bytes) -> bytes:
-    """What tells some ids from others, to whoever has the key. 100,000 of them take 1 ms."""
+    """A digest that tells some ids from others, for holders of the key. 100,000 ids take 1 ms."""
     return blake2b(tokens.pack(ids), digest_size=DIGEST_BYTES, key=key).digest()
 
 
@@ -114,7 +114,7 @@ def with_known(written: Ids, known: Known, ends: Collection[int], marks: Collect
 
 
 def _end_of(sampled: Ids, written: Ids, start: int, ends: Collection[int], marks: Collection[int]) -> int | None:
-    """Where the turn ends that is written from `start` on, if it says what was sampled; None if it doesn't."""
+    """The end of the turn that is written from `start` on, if it gives the sampled text; None if it doesn't."""
     if not sampled or sampled[-1] not in ends:
         return None
     behind = start + len(sampled)

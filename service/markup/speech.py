@@ -1,9 +1,9 @@
-"""What is said of a model that doesn't speak Harmony, and what its chat template is given."""
+"""The facts about a model that doesn't speak Harmony, and the input of its chat template."""
 
 import msgspec
 
 AUTO, HARMONY = "auto", "harmony"
-"""What a model may be said to write besides the markup of a family: whatever its server shows it does, or Harmony."""
+"""Settings for a model's markup besides the families: the one that its server shows, or Harmony."""
 
 
 SERVER = "server"
@@ -11,7 +11,7 @@ SERVER = "server"
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """What a chat template shows of tools: which there are, what was called, and what came of that."""
+    """The parts of tools that a chat template shows: the tools, the calls, and their outputs."""
 
     tools: bool = True
     calls: bool = True
@@ -19,15 +19,15 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 SHOWN = Shown()
-"""All of it, as templates of models do that were trained with tools."""
+"""All parts, as in templates of models that were trained with tools."""
 
 
 class Speech(msgspec.Struct, frozen=True):
     """How a model speaks that doesn't speak Harmony: by its own chat template, and with the markup of its family.
 
     `marks` are the marks that are one id in its vocabulary, with their ids, and `ends` the ids that end its turn.
-    Where nothing is said to it first, its prompt has an `empty_system` message, as its template would add a worse one.
-    `shown` is what its template shows of tools.
+    A conversation without a system message gets an empty one if `empty_system`, as its template would add a worse one.
+    `shown` are the parts of tools that its template shows.
     """
 
     family: str
@@ -38,9 +38,9 @@ class Speech(msgspec.Struct, frozen=True):
 
 
 class Transcript(msgspec.Struct, frozen=True):
-    """What a model's chat template makes a prompt of, all of it JSON in the form of Chat Completions: messages, tools,
-    and the template's own options. The assistant speaks next. Where `own` stands in a text, in JSON too, it stands in a
-    mark that is meant as one: nobody else can know it. It is no part of what the template gets.
+    """The input from which a model's chat template makes a prompt, all of it JSON in the form of Chat Completions:
+    messages, tools, and the template's own options. The assistant speaks next. Where `own` stands in a text, in JSON
+    too, it stands in one of our marks: nobody else can know it. The template never gets it.
     """
 
     messages: bytes
@@ -50,7 +50,7 @@ class Transcript(msgspec.Struct, frozen=True):
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """What a server is asked that makes its prompts itself, and reads its model by a parser of its own.
+    """A request to a server that makes its prompts itself, and reads its model by a parser of its own.
 
     `choice` is whether a tool of the transcript's has to be called (`auto`, `none`, `required`), `parallel` whether
     several may be. `form` is the format of the answer, JSON as Chat Completions has it; empty is any.
@@ -63,5 +63,5 @@ class ChatRequest(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How many bytes what is said and shown takes: no fewer than it has tokens, but for what stands around it."""
+        """The bytes of its messages and tools: no fewer than their tokens, but for the template's own text."""
         return len(self.transcript.messages) + len(self.transcript.tools)

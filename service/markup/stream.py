@@ -1,8 +1,8 @@
-"""The parser of all markups: marks and text to segments, the same as Harmony's. Tolerant of whatever a model samples.
+"""The parser of all markups: marks and text to segments, the same as Harmony's. Tolerant of any output of a model.
 
 It keeps four promises on any input: it never raises, it takes time linear in the text, however the text is cut into
 chunks the joined result is the same, and all text comes out again, as reasoning, as the answer or as the arguments of
-a call. What doesn't come out are marks that were understood, what is written around a call's name and arguments, and
+a call. The rest is left out: marks that were understood, the text around a call's name and arguments, and
 white space at the seams, as the models' templates strip and write it anew:
 
 - before a mark, where nothing else stands between it and the mark before;
@@ -22,8 +22,8 @@ white space at the seams, as the models' templates strip and write it anew:
               marks                        as BEFORE
 
 A call that breaks before it has a name was none: all of it is text, there where it began. One that breaks behind its
-name stays unfinished, and whatever comes up to a mark that ends it is a part of its arguments, as written. The model's
-end of turn closes what is open; where nothing is and nothing was called, it opens and closes an empty answer.
+name stays unfinished, and all text up to a mark that ends it is a part of its arguments, as written. The model's
+end of turn closes an open segment; where nothing is open and nothing was called, it makes an empty answer.
 """
 
 import re
@@ -40,13 +40,13 @@ from service.markup.call import Call, Read, State, is_object
 from service.markup.marks import Marks, Piece
 
 MAX_SPACE = 64
-"""The most line breaks in a row that wait for a mark behind them; whoever writes more means them."""
+"""The most line breaks in a row that wait for a mark behind them; a model that writes more means them."""
 
 READ_CHARS = 1024
-"""How much text is read at once: after each mark, whichever mark comes next is looked for in no more than that."""
+"""The most text that is read at once: after each mark, the next one is looked for in no more than that."""
 
 FUNCTIONS = "functions."
-"""What stands before the name of a tool where a call is addressed, unless somebody else is named for it."""
+"""The prefix of a tool's name where a call is addressed, unless another recipient is named for it."""
 
 
 Schemas = Mapping[str, Mapping[str, object]]
@@ -54,7 +54,7 @@ Schemas = Mapping[str, Mapping[str, object]]
 
 
 class Part(Enum):
-    """What is being written; see the table above."""
+    """The part being written; see the table above."""
 
     BEFORE = "before"
     THINKING = "thinking"
@@ -68,7 +68,7 @@ _CALL = Part.CALL
 
 
 def no_call(schemas: Schemas) -> Call:
-    """What reads the calls of a markup that has none."""
+    """Refuses: the reader of calls for a markup that has none."""
     raise ValueError("this markup has no calls")
 
 
@@ -85,12 +85,12 @@ class Markup(msgspec.Struct, frozen=True):
     think: str = ""
     think_end: str = ""
     sections: tuple[str, ...] = ()
-    """What opens a section of calls, in each way that models write it."""
+    """The openings of a section of calls, in each way that models write it."""
     section_end: str = ""
     call: str = ""
     call_end: str = ""
     reader: Callable[[Schemas], Call] = no_call
-    """Makes what reads a call, given the schemas of the tools' arguments."""
+    """Makes the reader of a call, given the schemas of the tools' arguments."""
     inner: tuple[str, ...] = ()
     """Marks inside of a call that may be one token each."""
     seams: Seams = Seams()
@@ -128,7 +128,7 @@ class _Spelled:
         return len(text)
 
     def stops(self, signs: str) -> "Finds":
-        """What finds one of these signs (as in a regex's brackets), or what may begin a mark."""
+        """A search for one of these signs (as in a regex's brackets), or the possible beginning of a mark."""
         return _any_of(signs + self._signs).search
 
 
@@ -147,7 +147,7 @@ _spelled = lru_cache(maxsize=256)(_Spelled)
 
 
 class _Finders(dict[frozenset[str], _Spelled]):
-    """What finds each set of marks, but for those that are one token."""
+    """The finders of sets of marks, but for the marks that are one token."""
 
     def __init__(self, tokens: frozenset[str]) -> None:
         self._tokens = tokens
@@ -182,15 +182,15 @@ class StreamParser:
         self._last = frozenset({markup.call, markup.call_end, markup.section_end} - {""})
         """The marks that end a call that broke behind its name."""
         self._stops: Finds | None = None
-        """Finds in a text that it can't go out as it comes; None where no text can."""
+        """Finds the first place in a text where it can't go out as it comes; None where no text can."""
         self.part = Part.THINKING if thinking else Part.BEFORE
-        """What is being written."""
+        """The part being written."""
         self._segment = False
         """Whether a segment is open."""
         self._ids: list[int] = []
         """The open segment's ids, or those of the next one."""
         self._held: str = ""
-        """What may be the beginning of a mark that is spelled."""
+        """Text that may be the beginning of a spelled mark."""
         self._space: str = ""
         """White space that may stand at a seam."""
         self._seam = markup.seams.thinking if thinking else ""
@@ -199,13 +199,13 @@ class StreamParser:
         """Whether a mark came since the last segment, or before the first one."""
         self._in_section = False
         self._call: Call | None = None
-        """What reads the open call; None once it broke."""
+        """The reader of the open call; None once it broke."""
         self._arguments: list[str] = []
         self._raw: list[str] | None = None
-        """All that was written since a call, or a section of calls, seemed to begin, until there is one."""
+        """All text since a call, or a section of calls, seemed to begin, until there is one."""
         self._raw_ids: list[int] = []
         self._back = self.part
-        """Where it stands again if there is none."""
+        """The part to return to if there is none."""
         self._called = False
         """Whether something was called in this turn."""
         self._out: list[Segment] = []
@@ -246,7 +246,7 @@ class StreamParser:
 
     @property
     def _edge(self) -> str:
-        """The characters that wait at the end of a text for what comes behind them."""
+        """The characters at the end of a text that wait for the next text."""
         return self._markup.seams.thinking if self.part is Part.THINKING else self._markup.seams.call
 
     # --- marks and text -----------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class StreamParser:
                 self._literal(found[0])
 
     def _flush(self) -> None:
-        """What seemed to be the beginning of a mark is none."""
+        """Takes the held text as ordinary text, as it didn't become a mark."""
         held, self._held = self._held, ""
         self._literal(held)
 
@@ -386,7 +386,7 @@ class StreamParser:
             self._ids, self._segment = [], False
 
     def _think(self, token: bool) -> bool:
-        """Thinking begins. Spelled in ordinary tokens in the middle of an answer, the mark is but spoken of."""
+        """Thinking begins. Spelled in ordinary tokens in the middle of an answer, the mark is only quoted."""
         if self._segment and self.part is Part.TEXT and not token:
             return False
         self._leave()
@@ -407,7 +407,7 @@ class StreamParser:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def _maybe(self, mark: str) -> None:
-        """A call seems to begin; until it has a name, nobody knows."""
+        """A call seems to begin; it isn't certain until it has a name."""
         if self._raw is None:
             self._raw, self._space, self._back = [self._space], "", self.part
         self._raw.append(mark)
@@ -425,7 +425,7 @@ class StreamParser:
         self._write(text)
 
     def _own_raw_ids(self) -> None:
-        """The ids of what seemed to be a call belong to the segment that is open, or the next one."""
+        """Gives the ids of the supposed call to the segment that is open, or the next one."""
         self._ids += self._raw_ids
         self._raw_ids = []
 
@@ -461,7 +461,7 @@ class StreamParser:
         return True
 
     def _called_with(self, read: Read) -> None:
-        """Take what the reader of the call has read."""
+        """Takes the output of the call's reader."""
         if isinstance(read, str):
             if read:
                 self._arguments.append(read)
@@ -474,7 +474,7 @@ class StreamParser:
         self._out.append(Opened(_call_header(self._recipients.get(read.name, FUNCTIONS + read.name))))
 
     def _settle(self) -> None:
-        """See what became of the call: still open, whole, or broken, before or behind its name."""
+        """Handles the call's state: still open, whole, or broken, before or behind its name."""
         if self._call is None or self._call.state is State.OPEN:
             return
         if self._call.state is State.WHOLE:

@@ -1,12 +1,12 @@
-"""What constrains a model that writes a markup of its own: structural tags, in the notation of grammar/tags.py.
+"""Constraints of a model that writes a markup of its own: structural tags, in the notation of grammar/tags.py.
 
 A tag lets the model reason first, and then asks for calls of some tools, for an answer in a format, or for either. It
 names marks by their tokens where they are one, so that no text spells one. Where a mark is spelled in ordinary tokens,
 free text is `any_text` without that spelling, which xgrammar has and llama.cpp's grammars have not.
 
 Calls are written as the models' templates write them, so a tag allows less than what the parsers read. A model with
-nothing asked of it gets no tag. A server that reads its model itself is told of tools and formats as Chat Completions
-has it: there it is the server's to see that they hold, and the check at the end sees whether it did.
+nothing asked of it gets no tag. A server that reads its model itself gets tools and formats as Chat Completions has
+them: that server has to enforce them, and the check at the end sees whether it did.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,8 +35,8 @@ class Callable(msgspec.Struct, frozen=True):
 
 
 class TurnConstraint(msgspec.Struct, frozen=True):
-    """What is asked of a model: which tools it may call, whether it has to, whether several times, and the format of
-    its answer (grammar/tags.py), None for any text.
+    """A request's demands on a model: which tools it may call, whether it has to, whether several times, and the format
+    of its answer (grammar/tags.py), None for any text.
     """
 
     tools: tuple[Callable, ...] = ()
@@ -46,7 +46,7 @@ class TurnConstraint(msgspec.Struct, frozen=True):
 
 
 class Form(msgspec.Struct, frozen=True):
-    """How calls are written: what stands around a section of them, between two, and around the arguments of one.
+    """The form of calls: the text around a section of them, between two, and around the arguments of one.
 
     `before` and `behind` have the name in the place of `{}`; `style` is xgrammar's name for arguments in XML.
     """
@@ -127,7 +127,7 @@ def _made(markup: str, marks: tuple[tuple[str, int], ...], asked: TurnConstraint
 
 
 def tag(markup: str, *, marks: Mapping[str, int], asked: TurnConstraint, part: Part) -> str | None:
-    """The structural tag of what is asked, where a generation goes on in a part of the answer; None where nothing is.
+    """The structural tag of a request, where a generation goes on in a part of the answer; None if it demands nothing.
 
     `marks` are as `make` has them. Behind a call, another one may follow, or the end. Raises LookupError for tools of a
     markup whose calls can't be constrained.
@@ -163,7 +163,7 @@ class _Writer:
         return _json(_sequence(*self._thinking(part), _either(last)))
 
     def _thinking(self, part: Part) -> list[Format]:
-        """What lets the model reason before all else."""
+        """The formats that let the model reason before all else."""
         markup = self._markup
         if not markup.think or part is Part.TEXT:
             return []
@@ -178,7 +178,7 @@ class _Writer:
         return [_optional(_sequence(*self._spelled(markup.think), *ended))]
 
     def _calls(self, asked: TurnConstraint) -> Format:
-        """One call or several, with what stands around all of them."""
+        """One call or several, with the text around all of them."""
         form = FORMS[self._name]
         several = asked.parallel
         each = _either([self._call(form, tool) for tool in asked.tools])
@@ -220,7 +220,7 @@ class _Writer:
 
 
 def _content(content: str) -> Format:
-    """The format that a content says, as an engine is told."""
+    """The format of a content, as an engine gets it."""
     return msgspec.json.decode(content_tag(content))["format"]
 
 
@@ -254,8 +254,8 @@ def _json(form: Any) -> str:
 
 
 def tools_asked(tools: bytes, able: Mapping[str, str | None]) -> bytes:
-    """Of tools in JSON those that may be called. `able` has the format of the arguments of each (grammar/tags.py) by
-    name, None for any object.
+    """The callable ones of tools in JSON. `able` has the format of the arguments of each (grammar/tags.py) by name,
+    None for any object.
     """
     listed = msgspec.json.decode(tools, type=list[dict[str, Any]])
     kept = [each for each in listed if each["function"]["name"] in able]
@@ -266,7 +266,7 @@ def tools_asked(tools: bytes, able: Mapping[str, str | None]) -> bytes:
 
 
 def response_format(content: str) -> bytes:
-    """The format of an answer (grammar/tags.py); empty where it is none of JSON."""
+    """The format of an answer (grammar/tags.py); empty where it isn't JSON."""
     form = msgspec.json.decode(content_tag(content))["format"]
     if form["type"] != "json_schema":
         return b""
@@ -284,7 +284,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 def written_by(speech: Speech | None) -> Written:
-    """What a model writes; None speaks Harmony."""
+    """The markup that a model writes; None speaks Harmony."""
     if speech is None:
         return Written(HARMONY)
     if speech.family == SERVER:

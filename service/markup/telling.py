@@ -1,8 +1,8 @@
-"""What a model is told of tools whose chat template shows none: which there are, how to call them, what was called.
+"""Messages about tools for a model whose chat template shows none: the tools, how to call them, the calls and outputs.
 
-It is told in the messages, in the form that its family writes, which its parser reads. Only forms with arguments in
-JSON are told: the templates of those that write XML show tools. Our marks have to reach the model as such, and nobody
-else's may: so each has an `own` text within, which is taken out where the others have been broken. Pure.
+The messages use the form of calls that the family writes and its parser reads. Only forms with arguments in JSON are
+told: the templates of those that write XML show tools. Our marks have to reach the model as such, and no one else's
+may: so each has an `own` text within, which is taken out where the others have been broken. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,13 +39,13 @@ def form_of(markup: str, shown: Shown) -> Form | None:
 
 
 def tools_told(form: Form, tools: Sequence[Mapping[str, Any]], own: str) -> str:
-    """What says that there are these tools."""
+    """The text that lists these tools."""
     listed = b"\n".join(msgspec.json.encode(each["function"]) for each in tools).decode()
     return _TOOLS.format(_ours("<tools>", own), listed, _ours("</tools>", own), _written(form, [_EXAMPLE], own))
 
 
 def messages_told(messages: Sequence[Mapping[str, Any]], form: Form, shown: Shown, own: str) -> list[dict[str, Any]]:
-    """Messages in which calls, and what came of them, are texts where the template shows none."""
+    """Messages in which calls and their outputs are texts where the template shows none."""
     out: list[dict[str, Any]] = []
     answering = False
     for each in messages:

@@ -17,9 +17,9 @@ tool's schema types it. A parameter whose end is missing ends where the next one
     GAP       the mark of a value           VALUE
     VALUE     text, and a mark              BETWEEN, or KEY, or the call is whole
 
-Whoever writes arguments as XML writes texts without quotes, so `5` may be a number or a text: the schema says which.
-Nothing is invented: what no type of the schema reads as is a text, or JSON as it was written, and the rules of the
-response say what is wrong with it.
+Models that write arguments as XML write texts without quotes, so `5` may be a number or a text: the schema says
+which. Nothing is invented: a value that no type of the schema reads is a text, or JSON as it was written, and the
+rules of the response say what is wrong with it.
 """
 
 import json
@@ -33,17 +33,17 @@ import msgspec
 from service.markup.call import IN_STRINGS, MAX_NAME, Emit, Named, State, decoded, legal_name
 
 MAX_LOOKED_AT = 256
-"""In so many schemas of a parameter types are looked for: one may refer to others many times, and to itself."""
+"""The most schemas of a parameter that are searched for types: one may refer to others many times, and to itself."""
 
 TEXT = frozenset({"string"})
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 MAX_KEY = 256
-"""The most characters of a parameter's key, with what else stands in its tag."""
+"""The most characters of a parameter's key, with the rest of its tag."""
 
 _TAG = re.compile(r"""\s*(?:name\s*=\s*)?(?:"([^"]*)"|'([^']*)'|([^\s"']+))(?:\s+string="(true|false)")?\s*""")
-"""What stands in a tag: a name, quoted or not, and DeepSeek's word whether the value is a text."""
+"""Matches the inside of a tag: a name, quoted or not, and DeepSeek's word whether the value is a text."""
 _TAG_BEGUN = re.compile(r"""\s*(?:name\s*=\s*)?["']?""")
 
 
@@ -104,7 +104,7 @@ def _type_of(value: Any) -> str:
 
 
 def _referred(reference: str, root: Mapping[str, Any]) -> Any:
-    """What a reference within the schema refers to."""
+    """The target of a reference within the schema."""
     place: Any = root
     for step in reference.removeprefix("#").split("/")[1:]:
         if not isinstance(place, Mapping):
@@ -141,7 +141,7 @@ def written(value: str, types: frozenset[str]) -> str:
 class Shape(msgspec.Struct, frozen=True):
     """The marks of one form.
 
-    What stands between `parameter` and `key_end` is the key, in an attribute where `tagged`; `value` begins a value,
+    The key stands between `parameter` and `key_end`, in an attribute where `tagged`; `value` begins a value,
     where that needs a mark of its own. With `line`, a value stands on lines of its own. `last` are other marks that
     end a call.
     """
@@ -314,7 +314,7 @@ class XmlCall:
             emit(written(value, self._types))
 
     def _break(self, emit: Emit) -> None:
-        """The call will never be whole: what is held goes out, as the beginning of what it would have been."""
+        """The call will never be whole: the held text goes out, as the beginning of an argument."""
         self.state = State.BROKEN
         if self._stands is Stands.KEY:
             key = _TAG_BEGUN.sub("", self._held, count=1) if self._shape.tagged else self._held.strip()

@@ -1,4 +1,4 @@
-"""What the service counts: every metric of a process, declared once, with its labels and what it tells.
+"""The metrics of a process, each declared once, with its labels and its meaning.
 
 docs/metrics.md is this file as a table, which a test holds to it. A label is never a tenant, an id, a path as it was
 asked for or anything else that a client can make up: each of its values is a time series that Prometheus keeps. Count
@@ -364,7 +364,7 @@ def make_metrics(workers: int = 1) -> Metrics:
 
 @asynccontextmanager
 async def lag_counted(metrics: Metrics) -> AsyncGenerator[None]:
-    """Until the end of the block it is counted how late this loop wakes a task: everybody on it waits for that."""
+    """Count, until the end of the block, how late this loop wakes a task: everybody on it waits for that."""
     looking = asyncio.create_task(_look(metrics))
     try:
         yield

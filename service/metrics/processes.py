@@ -27,7 +27,7 @@ MAX_SLOTS = 1024
 """Far more than WORKERS may be: a replacement may begin before its predecessor has ended."""
 
 FILE_BYTES = 256 * 1024
-"""What a file has from the start. All that is counted fits in; it grows beyond only if that was misjudged."""
+"""The initial size of a file. All metrics fit in; it grows only if that was misjudged."""
 
 KINDS = ("counter", "histogram", "gauge_livesum")
 """The sets of values that have a file each, by the names that prometheus_client gives them."""
@@ -76,7 +76,7 @@ def take_slot(workers: int) -> ProcessSlot | None:
 
 
 class Together:
-    """What all processes counted, as prometheus_client wants to collect it."""
+    """The collector of all processes' metrics, as prometheus_client wants it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

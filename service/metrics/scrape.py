@@ -1,6 +1,6 @@
 """The answer to a scrape: what the processes counted, and what the shards hold now.
 
-What the store holds is read for each scrape, never kept: every replica shows the same. Without the store only those
+The store's figures are read for each scrape, never kept: every replica shows the same. Without the store only those
 gauges are missing. Never read or sum anything here that takes longer with more conversations.
 """
 
@@ -90,7 +90,7 @@ SHARD_GAUGES = {
     "bytes": Description("store_bytes", "Bytes that the server holds for conversations.", shard=()),
     "pending": Description("webhooks_pending", "Webhooks that nobody has accepted yet.", shard=()),
 }
-"""By the fields of Queue."""
+"""The gauges of a shard, by the fields of Queue."""
 
 SCRAPED = (
     BUILD,
@@ -103,11 +103,11 @@ SCRAPED = (
     QUEUED,
     *SHARD_GAUGES.values(),
 )
-"""What only a scrape knows."""
+"""The metrics that only a scrape knows."""
 
 
 class Holdings(NamedTuple):
-    """What a person wants to see of a scrape.
+    """The part of a scrape that a person wants to see.
 
     The limits that aren't off; what each shard holds, None where that can't be read now; which of the engine's servers
     are up, how much they have to do for this process, and how many generations wait for room there; and how many turns
@@ -159,7 +159,7 @@ class Exposition:
             return await asyncio.to_thread(self._encoded, shards, OPENMETRICS in accept)
 
     async def holdings(self) -> Holdings:
-        """What there is now. Raises ApiError 503 as a scrape does."""
+        """The present holdings. Raises ApiError 503 as a scrape does."""
         with self._one_more():
             shards = await self._shards()
             removed = await asyncio.to_thread(self._removed)
@@ -213,7 +213,7 @@ class Exposition:
             yield from _of_shards(shards)
 
     async def _shards(self) -> Mapping[int, Queue] | None:
-        """What the shards hold, or None if that can't be learned now."""
+        """The shards' queues, or None if they can't be read now."""
         try:
             async with asyncio.timeout(self._store_seconds):
                 return await self._read_shards()
@@ -261,7 +261,7 @@ def _family(gauge: Description, rows: Mapping[tuple[str, ...], float]) -> Metric
 
 
 LEVELS = ("resumed", *(priority.name.lower() for priority in Priority))
-"""What the levels of the queue are called."""
+"""The names of the queue's levels."""
 
 
 SHARDS_AT_ONCE = 16
@@ -269,7 +269,7 @@ SHARDS_AT_ONCE = 16
 
 
 async def read_shards(jobs: Jobs) -> dict[int, Queue]:
-    """What each shard holds, for metrics. Raises StoreError."""
+    """Each shard's queue, for metrics. Raises StoreError."""
     numbers = range(jobs.shards)
     left, found = iter(numbers), dict[int, Queue]()
 

@@ -1,7 +1,7 @@
-"""What a response is added to: a conversation that is held until then, so that nothing is sampled for nothing.
+"""A hold on the conversation that a response will be added to, so that nothing is sampled for nothing.
 
-A hold is a lease in the store. It is renewed as long as its holder lives, and over by itself where that dies. Never
-keep one beyond the terminal event: whoever has seen that may send what comes next.
+A hold is a lease in the store. Its holder renews it as long as it lives, and it lapses if the holder dies. Never keep
+one beyond the terminal event: a client that has seen this event may send its next request.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class ConversationHold:
 
     @asynccontextmanager
     async def handing_over(self) -> AsyncGenerator[str]:
-        """The name of the hold, for whoever takes it over in the block; where that raises, it stays here."""
+        """The name of the hold, for the next holder to take over in the block; where that raises, it stays here."""
         async with self._turns:
             yield self._hold
             self._end()

@@ -172,7 +172,7 @@ def _refuse_items_of(turns: Sequence[str], sent: msgspec.Raw, omitted: Collectio
         try:
             item_id = decode(raw, _ID).id
         except InvalidRequest:
-            continue  # whoever reads it, refuses it in better words
+            continue  # its reader refuses it in better words
         if item_id is not None and item_id not in omitted and ids.response_of(item_id) in turns:
             raise InvalidRequest(
                 f"Item '{item_id}' at items[{place}] is in the conversation already.",

@@ -22,12 +22,12 @@ SERVER = "mcp_server"
 class Parent:
     """The response that a request continues, if it does, and the pin that keeps its history until the end of a run.
 
-    A pin is released once: by whoever stores the next turn, together with that, or else where it was taken.
+    A pin is released once: with the store of the next turn, or else where it was taken.
     """
 
     def __init__(self, chain: Chain, standing: Configuration = NOTHING_SET, *, remembers: bool = False) -> None:
-        """`standing` is what is in effect in the conversation that a request continues; `remembers` is whether its
-        history stays in memory for whoever continues the next response.
+        """`standing` is the configuration in effect in the conversation that a request continues; `remembers` is
+        whether its history stays in memory for the request after this one.
         """
         self.id = chain.tip
         self.pin = chain.pin

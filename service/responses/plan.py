@@ -5,8 +5,8 @@
 
 In the background it waits in the queue as bytes: version | packing | msgpack. A prompt holds the day on which it was
 asked for, and a worker may be of another day or have other settings, so nothing of a plan is made twice. Never put
-what a key opens anything with, or a tenant's name, into a plan: whose it is, says where it is kept. From 0.1.0 on never
-change what a version means: add the next.
+a plain secret, or a tenant's name, into a plan: its place in the store says whose it is. From 0.1.0 on never change the
+meaning of a version: add the next.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ CONTAINER = "container"
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a response is made of, in the foreground as in the background.
+    """The plan of a response, in the foreground as in the background.
 
-    `base` is the response as it is created, and `generation` what the engine is asked at its beginning; its
+    `base` is the response as it is created, and `generation` the first request to the engine; its
     `sampling.max_tokens` counts from the prompt's end. `messages` are the new ones and `items` the input as listed,
-    JSON as in a Turn. `stored` says whether the response can be continued later, and `rules` what holds for the answer.
+    JSON as in a Turn. `stored` says whether the response can be continued later, and `rules` hold for the answer.
     """
 
     base: Response
@@ -49,8 +49,8 @@ class Plan(msgspec.Struct, frozen=True):
     items: bytes
     rules: Rules
     settings: bytes = b""
-    """What a response that goes on from it has of its request (`steer.settings_of`), where it can be steered in the
-    background; else empty."""
+    """The settings of its request for a response that goes on from it (`steer.settings_of`), where it can be steered in
+    the background; else empty."""
     connections: str = ""
     """How to reach the servers of tools that its request named, sealed, as that holds secrets; empty where it named
     none."""
@@ -59,7 +59,7 @@ class Plan(msgspec.Struct, frozen=True):
     key: str = ""
     """The id of the key that asked for it; empty where that is none of the registry's, or where nobody said it."""
     reserved: bool = False
-    """Whether something is reserved for it of limits, which whoever ends it settles."""
+    """Whether something is reserved for it of limits, which the process that ends it settles."""
 
     @property
     def id(self) -> str:
@@ -94,7 +94,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def expense_of(plan: Plan, response: Response) -> Expense | None:
-    """What a response took, once it has ended. Models have the names of engines, and those are of bounded length."""
+    """The expense of a response, once it has ended. Models have the names of engines, of bounded length."""
     usage, model = response.usage, plan.generation.model or response.model
     if usage is None:
         return None
@@ -109,7 +109,7 @@ def expense_of(plan: Plan, response: Response) -> Expense | None:
 
 
 def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
-    """The turn of a planned response as it stands: with what its machine sampled, and as it is served."""
+    """The turn of a planned response as it stands: with the messages of its machine, and as it is served."""
     return Turn(
         id=plan.id,
         parent=plan.parent,
@@ -122,8 +122,8 @@ def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
 
 
 def messages_of(plan: Plan, machine: Machine) -> Messages:
-    """What a response adds to its conversation. The first of the plan's are notes that lists of tools were shown, which
-    is so once anything was; the last one is a note of the container in which code ran, if any did.
+    """The messages that a response adds to its conversation. The plan's first ones note that lists of tools were shown:
+    without any output they are left out. The last one notes the container in which code ran, if any did.
     """
     notes = 0 if machine.output else len(plan.rules.listed)
     ran = [item.container_id for item in machine.output if isinstance(item, CodeInterpreterCall) and item.container_id]

@@ -1,9 +1,9 @@
-"""From a checked create request to its plan, with what it continues pinned meanwhile. Knows no HTTP and no queue.
+"""From a checked create request to its plan, with its parent pinned meanwhile. Knows no HTTP and no queue.
 
     model, stored prompt ─▶ parent, pinned ─▶ items, tools, formats ─▶ prompt ─▶ Plan
 
-What a request holds that is large (its JSON, the history that it continues) goes when its plan is made: a run may take
-minutes, and needn't hold on to megabytes meanwhile.
+The large parts of a request (its JSON, the history that it continues) are let go of when its plan is made: a run may
+take minutes, and needn't hold megabytes meanwhile.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ ENGINE_PRIORITY = {"priority": -1, "default": 0, "flex": 1}
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A plan, and what else is known of its request by then."""
+    """A plan, and other facts of its request."""
 
     plan: Plan
     parent: Parent
@@ -105,7 +105,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 Recall = Callable[[str], Remembered | None]
-"""What is remembered under an id."""
+"""The look-up of a remembered response by its id."""
 
 
 @asynccontextmanager
@@ -114,7 +114,7 @@ async def prepared(
 ) -> AsyncGenerator[Prepared, None]:
     """The plan of a request, whose parent stays pinned, or its conversation held, until the end of the block.
 
-    `recall` is given where its connection remembers what it made; the parent then keeps its chain for the next one.
+    `recall` is given where its connection remembers its responses; the parent then keeps its chain for the next one.
     Raises ApiError, StoreError, and EngineUnavailable where no model is known yet.
     """
     if request.conversation is not None:
@@ -134,7 +134,7 @@ async def prepared(
                 )
                 made = [await _traced(service, caller, request, model, parent)]
         del request
-        yield made.pop()  # the block may take minutes, and nothing here refers to what is large
+        yield made.pop()  # the block may take minutes, and nothing here refers to large values
 
 
 async def _traced(
@@ -186,7 +186,7 @@ def _no_model(service: Service, caller: Caller, name: str) -> ApiError:
 async def _continued(
     service: Service, tenant: str, request: CreateRequest, resources: AsyncExitStack, recall: Recall | None
 ) -> tuple[Parent, ConversationHold | None]:
-    """What a request continues, kept as long as its `resources`; and the conversation that it will be added to.
+    """The parent of a request, kept as long as its `resources`; and the conversation that it will be added to.
 
     A response that isn't stored reads its conversation, and is not added. Raises StoreError.
     """
@@ -226,7 +226,7 @@ def _in_turn(keys: Keys, tenant: str, request: CreateRequest) -> CreateRequest:
 
 @dataclass(frozen=True)
 class _Preparation:
-    """One request on its way to a plan: whose it is, what it asks which model for, and what it continues."""
+    """One request on its way to a plan: its caller, its model, and the parent that it continues."""
 
     service: Service
     caller: Caller
@@ -270,7 +270,7 @@ class _Preparation:
         return Prepared(plan, parent, prompt.items, read.tools.left_out, tuple(dict.fromkeys(unseen)))
 
     async def _looked(self) -> ToolCatalog:
-        """What the servers of its tools offer, and where its tools are run. Raises ApiError."""
+        """The catalog of the tools that its servers offer, and of where its tools run. Raises ApiError."""
         toolbox, tools, most = self.service.toolbox, self.request.tools, self.service.limits.tools
         routes = declared_types(tools, toolbox.routes, most)
         if not toolbox.asks and not routes:
@@ -365,14 +365,14 @@ class _Preparation:
         return prompt, made.ids, msgspec.structs.replace(chat, noted=noted and chat.shows_reasoning)
 
     async def _known(self) -> Known:
-        """What the model has sampled of the conversation."""
+        """The part of the conversation that the model has sampled."""
         notes = self.parent.notes(READ)
         if sum(note.size for note in notes) > THREAD_FROM_BYTES:
             return await asyncio.to_thread(known_of, notes, self.model.id)
         return known_of(notes, self.model.id)
 
     def _generation(self, id: str, prompt: "array[int]", sampling: Sampling, chat: Chat | None) -> Generation:
-        """What the engine is asked for."""
+        """The request to the engine."""
         request, caller, parent = self.request, self.caller, self.parent
         return Generation(
             id=f"{id}-{request.request_id}" if request.request_id else id,
@@ -401,7 +401,7 @@ def _refuse_repeated(parent: Parent, items: Sequence[InputItem]) -> None:
 
 
 async def _refuse_used(service: Service, caller: Caller, answers: Answers) -> None:
-    """Raise InvalidRequest for an approval that can't be used any more: whoever comes first has it, when its call
+    """Raise InvalidRequest for an approval that can't be used any more: the first run has it, when its call
     begins. One that an earlier run of this very response has used up is no error: its run tells what became of that.
     Raises StoreUnavailable.
     """
@@ -449,10 +449,10 @@ def _listed_first(
 
 
 def _settings(request: CreateRequest, instructions: str | None, prompt: Prompt) -> bytes:
-    """What goes on from a response in the background has of its request, where that can be steered."""
+    """The settings of its request for the successors of a background response; empty where it can't be steered."""
     if not (request.background and request.store and is_steerable(request)) or prompt.rules.compacting:
         return b""
-    if prompt.rules.hosts:  # its request holds what signs in to servers
+    if prompt.rules.hosts:  # its request holds the credentials for servers
         return b""
     return settings_of(request, instructions, standing_in(prompt.items))
 

@@ -80,8 +80,8 @@ async def omitted_items(store: ConversationHistoryStore, tenant: str, turns: Seq
 
 
 def without_item(response: bytes, items: bytes, id: str) -> tuple[bytes, bytes]:
-    """The JSON of a response and of its input items, without the item with this id. What the response shows of
-    its messages in Harmony's form goes whole, as nothing says which of them are of the item.
+    """The JSON of a response and of its input items, without the item with this id. The response's messages in
+    Harmony's form are all removed, as nothing says which of them are of the item.
     """
     members = _members.decode(response)
     if "output" in members:

@@ -94,7 +94,7 @@ def refusal_of(error: Exception) -> ApiError:
 
 
 def _store_refusal(error: StoreError) -> ApiError:
-    """What a refusal of the store is over HTTP."""
+    """The HTTP error of a refusal by the store."""
     if isinstance(error, ParentNotFound):
         return previous_response_not_found(error.id)
     if isinstance(error, ConversationNotFound):
@@ -157,7 +157,7 @@ def _store_refusal(error: StoreError) -> ApiError:
 
 
 def _archive_refusal(error: StoreError) -> ApiError:
-    """Why nothing is told of what has left memory."""
+    """The HTTP error where turns that left memory can't be read."""
     if isinstance(error, ArchiveDamaged):
         return ApiError(
             500,
@@ -215,7 +215,7 @@ def fork_refusal(error: NotFound | NotContinuable | TurnTooLarge) -> ApiError:
 
 
 def _not_continuable(error: NotContinuable) -> str:
-    """Why a response can't be continued, and what to do."""
+    """Why a response can't be continued, and the way out."""
     if error.status in MOVES:
         return f"The response '{error.id}' is {error.status} and can't be continued yet. Wait for its end."
     if error.status == Status.FAILED:
@@ -235,7 +235,7 @@ def _not_cancellable(error: NotCancellable) -> str:
 
 
 def nothing_said(message: str, failure: EngineError | None, *, timed_out: bool) -> ApiError:
-    """What a plain response is that failed without output: an HTTP error with the reason, so that SDKs raise.
+    """The HTTP error of a plain response that failed without output, with the reason, so that SDKs raise.
 
     `failure` is the engine's, if it raised one; else the time was up, or the engine ended without a reason. A retry is
     worth it unless the time was up: that would cost as much again.
@@ -258,7 +258,7 @@ def not_compacted(response: Response) -> ApiError:
 
 
 def _engine_refusal(failure: EngineError, message: str = "") -> ApiError:
-    """What an error of the engine is over HTTP. `message` replaces its own."""
+    """The HTTP error of an engine's error. `message` replaces its own."""
     if isinstance(failure, PassedRefusal):
         return ApiError(failure.status, str(failure), code=failure.code or "engine_refused", param=failure.param)
     message = message or f"The engine can't serve this: {failure}"

@@ -1,8 +1,8 @@
-"""What a process remembers of the responses that its WebSockets made last, so that they go on without the store.
+"""The memory of a process of the last responses of its WebSockets, so that they go on without the store.
 
-A lane of a connection remembers its newest response, with the chain that it ends. One that is stored can be read again
-where this was let go of; one that isn't can then no longer be continued. What all remember together is bounded: beyond
-it the tenant that has most lets go of what it used least. Never remember anything beyond its connection.
+A lane of a connection remembers its newest response, with the chain that it ends. A stored one can be read again
+after it was dropped here; one that isn't stored can then no longer be continued. The memory of all is bounded: beyond
+the bound, the tenant that has most drops its least used responses. Never remember anything beyond its connection.
 """
 
 from collections import OrderedDict, defaultdict
@@ -37,13 +37,13 @@ def remembered(before: Chain, id: str, messages: Messages, *, stored: bool) -> R
 
 
 class Memory:
-    """What is remembered, each under a key of its own: of which lane it is."""
+    """The remembered responses, each under the key of its lane."""
 
     def __init__(self, limit: int) -> None:
         """So many bytes at most."""
         self._limit = limit
         self._by_tenant: defaultdict[str, OrderedDict[Hashable, Remembered]] = defaultdict(OrderedDict)
-        """Of each tenant, what it used least first."""
+        """The responses of each tenant, the least recently used first."""
         self._sizes: defaultdict[str, int] = defaultdict(int)
 
     @property
@@ -61,7 +61,7 @@ class Memory:
             self.drop(most, next(iter(self._by_tenant[most])))
 
     def get(self, tenant: str, key: Hashable) -> Remembered | None:
-        """What is remembered under a key, if anything still is; it was used."""
+        """The response remembered under a key, if any still is. This counts as a use."""
         found = self._by_tenant[tenant].get(key) if tenant in self._by_tenant else None
         if found is not None:
             self._by_tenant[tenant].move_to_end(key)

@@ -2,8 +2,8 @@
 
     begin ─▶ sample ─▶ end ─▶ sink.finish ─▶ terminal
 
-In the foreground and in the background it is the same; what differs is the sink. It stores the turn before the terminal
-event is handed over, so that whoever has seen `response.completed` can continue from it. Knows nothing of HTTP or
+In the foreground and in the background it is the same; only the sink differs. It stores the turn before the terminal
+event is handed over, so that a client that has seen `response.completed` can continue from it. Knows nothing of HTTP or
 Redis.
 """
 
@@ -61,7 +61,7 @@ class Sink(Protocol):
         ...
 
     async def write(self, step: Step, cached: Cached) -> None:
-        """Keep what came of a chunk, and how much of the prompt was cached, where that is known.
+        """Keep the step of a chunk, and how much of the prompt was cached, where that is known.
 
         Waits while there is no room, so that nothing is sampled that can't be kept.
         """
@@ -146,7 +146,7 @@ class AppendSink:
         return machine.terminal(response)
 
     async def _count(self, plan: Plan, response: Response, *, answered: bool) -> None:
-        """Count what was spent on a response that isn't stored, unless an error is all that came of it."""
+        """Count the usage of a response that isn't stored, unless it came to nothing but an error."""
         expense = expense_of(plan, response)
         if self._tally is not None and expense is not None and (answered or expense.output_tokens):
             await self._tally.count(self._tenant, plan.id, expense)
@@ -163,7 +163,7 @@ class AppendSink:
 
 
 async def again_while_away(work: Callable[[], Awaitable[T]], patience: float) -> T:
-    """Do what is harmless to repeat, again and again while the store is away. Raises what `work` raises."""
+    """Do `work`, which is safe to repeat, again while the store is away. Raises its errors."""
     clock = asyncio.get_running_loop().time
     deadline, failures = clock() + patience, 0
     while True:
@@ -213,7 +213,7 @@ def machine_of(plan: Plan, seal: Seal | None = None) -> Machine:
 
 
 class Run:
-    """A planned response under way. Iterate `events` once; or what they consist of, `sample` and then `end`."""
+    """A planned response under way. Iterate `events` once; or its parts, `sample` and then `end`."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class Run:
         `seconds`; a run that never `samples` ends at once, without an answer. `tools` run the calls that aren't the
         caller's to run; `use_up` is for those that were approved, `begin_call` for those that may have an effect.
 
-        One that is `remade` for whoever asks again is not stored where it is aborted. `mode` and `since`, when it was
+        One that is `remade` for a repeated request is not stored where it is aborted. `mode` and `since`, when it was
         asked for by the monotonic clock, are for metrics.
         """
         self.plan = plan
@@ -272,7 +272,7 @@ class Run:
         )
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
-        """End the response now: the engine's work is aborted, and what was said so far is kept. Never blocks."""
+        """End the response now: the engine's work is aborted, and its output so far is kept. Never blocks."""
         self._sampler.stop(ending)
 
     def steer(self) -> None:
@@ -283,7 +283,7 @@ class Run:
 
     @property
     def spent(self) -> Spent | Unspent:
-        """What it took of its tenant's limits; nobody knows as long as it hasn't ended."""
+        """The amount that it took of its tenant's limits; unknown as long as it hasn't ended."""
         return Unspent.UNKNOWN if self.response is None else spent_in(self.response)
 
     @property
@@ -304,7 +304,7 @@ class Run:
 
     @property
     def failure(self) -> EngineError | None:
-        """What the engine failed with, once it has."""
+        """The error of the engine, once it failed."""
         return self._sampler.failure
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
@@ -326,7 +326,7 @@ class Run:
             raise asyncio.CancelledError
 
     async def sample(self) -> AsyncGenerator[list[Event], None]:
-        """Sample what is left; the events as they come. `ending` says how that went."""
+        """Sample the rest; the events as they come. `ending` says how that went."""
         self._sink.begin(snapshot=self.machine.snapshot, stop=self.stop)
         called = 0.0
         try:
@@ -351,7 +351,7 @@ class Run:
 
     @property
     def error(self) -> ResponseError | None:
-        """What the response says of how its generation ended, if that failed."""
+        """The response's error for the end of its generation, if that failed."""
         return error_of(self.ending, self.failure, self._seconds)
 
     async def end(self, ending: Ending, error: ResponseError | None) -> AsyncGenerator[list[Event], None]:
@@ -371,7 +371,7 @@ class Run:
         yield terminal
 
     def _tell(self, response: Response) -> None:
-        """Tell whoever traces it how the response has ended; of an error its code, as its words may quote somebody."""
+        """Trace how the response has ended; of an error only its code, as its words may quote somebody."""
         self._span.note(ended(response))
         if response.error is not None:
             self._span.fail(response.error.code)
@@ -425,7 +425,7 @@ async def foreground(
 
 
 async def tools_of(service: Service, tenant: str, plan: Plan) -> ToolRun | None:
-    """Whoever runs the calls of a plan's response; None where the service runs none. Raises StoreUnavailable."""
+    """The runner of the tool calls of a plan's response; None where the service runs none. Raises StoreUnavailable."""
     if not plan.rules.hosts:
         return None
     if not plan.connections:
@@ -435,8 +435,8 @@ async def tools_of(service: Service, tenant: str, plan: Plan) -> ToolRun | None:
 
 
 def use_up_for(service: Service, tenant: str, plan: Plan, run: str) -> UseUp | None:
-    """What uses up the approvals with which a plan's response begins, for the run of this name; None where there are
-    none.
+    """The function that uses up the approvals with which a plan's response begins, for the run of this name; None where
+    there are none.
     """
     if plan.rules.answers is None:
         return None

@@ -1,4 +1,4 @@
-"""What is sampled of one response: the engine's tokens, into its machine. Never ends the machine or stores anything."""
+"""Samples one response: feeds the engine's tokens to its machine. Never ends the machine or stores anything."""
 
 import asyncio
 import logging
@@ -28,10 +28,10 @@ CACHED_TOKENS_SECONDS = 0.25
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What came of one chunk, or of a call: the sampled ids or the outcome, and the events of them, which may be none.
+    """The result of one chunk, or of a call: the sampled ids or the outcome, and their events, which may be none.
 
-    One that is `due` has to be kept, with all before it, before the next one: a tool is called then. `piece` is what
-    the tokens say, from a model that doesn't speak Harmony, or that a prompt of it was made.
+    One that is `due` has to be kept, with all before it, before the next one: a tool is called then. `piece` is the
+    text of a model that doesn't speak Harmony, or notes that its template made a prompt.
     """
 
     tokens: list[int]
@@ -52,11 +52,11 @@ for a call of which an approval says whether it was begun. Raises StoreUnavailab
 
 
 class Sampler:
-    """What is sampled of a response, into a machine that has begun. Iterate `steps` once; `ending` says how it went.
+    """Samples a response into a machine that has begun. Iterate `steps` once; `ending` says how it went.
 
-    `initial` is what the engine would be asked at the response's beginning; it is asked from where the machine stands,
-    as often as `next_step` says. It never ends the machine: a response may go on elsewhere. `tools` run the calls that
-    aren't the caller's to run, of which `use_up` and `begin_call` make sure that one is made once.
+    `initial` is the request to the engine at the response's beginning; the engine is asked from where the machine
+    stands, as often as `next_step` says. It never ends the machine: a response may go on elsewhere. `tools` run the
+    calls that aren't the caller's to run; `use_up` and `begin_call` make sure that each is made once.
     """
 
     def __init__(
@@ -86,16 +86,16 @@ class Sampler:
         """How many generations the engine was asked for."""
         self._next: Next = End(Ending.ERROR)
         self.stopped: Ending | None = None
-        """What it was stopped with, if it was."""
+        """The ending with which it was stopped, if it was."""
         self.interrupted = False
         """Whether that was because its task was cancelled, which is then the caller's to raise again."""
         self.ending = Ending.ERROR
         """How the generation ended, once it has."""
         self.failure: EngineError | None = None
-        """What the engine failed with, once it has."""
+        """The error of the engine, once it failed."""
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
-        """End the generation now: the engine's work is aborted, and what was sampled so far stays. Never blocks."""
+        """End the generation now: the engine's work is aborted, and the tokens sampled so far stay. Never blocks."""
         if self.stopped is None:
             self.stopped = ending
             if self._waiting is not None:
@@ -108,7 +108,7 @@ class Sampler:
             self.stop(boundary)
 
     async def steps(self) -> AsyncGenerator[Step, None]:
-        """What is sampled, as it comes. Close it to abort; an EngineError is kept as `failure`, and not raised."""
+        """The steps of the sampling, as made. Close it to abort; an EngineError is kept as `failure`, not raised."""
         machine = self._machine
         timer = asyncio.get_running_loop().call_later(self._seconds, self.stop, Ending.TIMEOUT)
         try:
@@ -141,7 +141,7 @@ class Sampler:
             timer.cancel()
 
     async def _rendered(self) -> Piece | None:
-        """Have the template make the prompt; what is to be kept of it, if nobody made it before. Raises EngineError."""
+        """Have the template make the prompt; the piece to keep of it, if nobody made it before. Raises EngineError."""
         machine, first = self._machine, self._machine.stretches.waits
         self._waiting = asyncio.current_task()
         try:
@@ -156,7 +156,7 @@ class Sampler:
         return Piece(0, "", len(prompt.ids), thinking) if first else None
 
     async def _outcome(self) -> Outcome | None:
-        """What became of the call that the machine waits for; None where it was stopped. One that may have been made
+        """The outcome of the call that the machine waits for; None where it was stopped. A call that may have been made
         already is made again only where that does no harm.
         """
         call = self._machine.pending
@@ -200,7 +200,7 @@ class Sampler:
         return msgspec.structs.replace(generation, id=f"{generation.id}-{number}", begun=True) if number else generation
 
     async def _generated(self, generation: Generation) -> AsyncGenerator[Step, None]:
-        """One generation, up to where it is broken off or ends. `_next` then says what comes next."""
+        """One generation, up to where it is broken off or ends. `_next` is then the next step."""
         machine, stretches, chunks = self._machine, self._machine.stretches, self._generate(generation)
         start = before = stretches.sampled
         begins = stretches.begins  # the prompt of any later one is cached because that of the first was read
@@ -253,7 +253,7 @@ class Sampler:
             self._waiting = None
 
     def _cancelled(self) -> None:
-        """A cancelled task is a stop too: the process is going down, and what was sampled until then is kept."""
+        """A cancelled task is a stop too: the process is going down, and the tokens sampled until then are kept."""
         if self.stopped is None:
             self.stopped = Ending.ABORT
             self.interrupted = True
@@ -270,7 +270,7 @@ class Sampler:
 
 
 def error_of(ending: Ending, failure: EngineError | None, seconds: float) -> ResponseError | None:
-    """What the response says of an ending that fails: `failure` is the engine's, `seconds` how long it might take."""
+    """The response's error for an ending that fails: `failure` is the engine's, `seconds` how long it might take."""
     if ending is Ending.TIMEOUT:
         return ResponseError("server_error", f"The response took longer than {seconds:g} s. Ask for less output.")
     if ending is Ending.ERROR:

@@ -1,8 +1,8 @@
-"""Sealing: what a client keeps for us and gives back, which it can neither read nor make.
+"""Sealing: payloads that a client keeps for us and gives back, and can neither read nor make.
 
 A reasoning item's encrypted content and a compaction item are sealed for their tenant: another tenant's seal can't be
 opened, nor one that was changed. The same payload always gives the same text (AES-SIV, RFC 5297, which needs no nonce),
-so that a worker that does a dead one's work again serves what was served before.
+so that a worker that does a dead one's work again serves the same bytes as before.
 
     text      TAG | base64url, without padding, of version | key mark | sealed
     sealed    AES-SIV under the tenant's key of kind | 0 | payload; version and mark are authenticated with it
@@ -32,7 +32,7 @@ from store.errors import ArchiveUnavailable, StoreUnavailable
 __all__ = ["MAX_PAYLOAD_BYTES", "Sealer", "Seals", "Unsealable"]
 
 TAG = "hs_"
-"""What every seal begins with, for people and for whoever looks into a log of theirs."""
+"""The beginning of every seal, so that people recognise one in a log."""
 
 FORMAT = 1
 _VERSION = bytes([FORMAT])
@@ -63,7 +63,7 @@ class _Key(NamedTuple):
 
 
 class Sealer:
-    """Seals for one tenant and opens what was sealed for it. It has no state, and may be used by all tasks at once."""
+    """Seals for one tenant and opens the seals made for it. It has no state, and may be used by all tasks at once."""
 
     def __init__(self, tenant: str, keys: Sequence[bytes]) -> None:
         """The first of `keys` seals for `tenant`, all open. Without keys each use raises StoreUnavailable."""
@@ -118,7 +118,7 @@ class Seals:
     async def of(self, tenant: str) -> Sealer:
         """The tenant's sealer. If the store has the key and doesn't answer, or the archive that may have it, it is one
         that raises StoreUnavailable when it is used, and the next call asks again: a request without anything sealed
-        needs no key. Who comes while it is asked for waits for the same answer.
+        needs no key. Calls that come while the key is asked for wait for the same answer.
         """
         if not self._keys:
             if self._fetching is None:
@@ -136,14 +136,14 @@ class Seals:
 
 
 def _derived(tenant: str, key: bytes) -> _Key:
-    """What a seal key is for a tenant. The mark tells nothing of the key."""
+    """The key of a tenant, derived from a seal key. The mark tells nothing of the key."""
     mark = HKDF(SHA256(), MARK_BYTES, None, b"harmonium seal mark %d " % FORMAT + tenant.encode()).derive(key)
     siv = HKDF(SHA256(), KEY_BYTES, None, b"harmonium seal key %d " % FORMAT + tenant.encode()).derive(key)
     return _Key(mark, AESSIV(siv))
 
 
 def _decoded(text: str) -> bytes:
-    """The bytes of a seal's text. Raises Unsealable for what can't be one."""
+    """The bytes of a seal's text. Raises Unsealable for a text that can't be one."""
     if not text.startswith(TAG) or len(text) > MAX_TEXT_CHARS or not text.isascii():
         raise Unsealable("it is no sealed content of this service")
     body = text[len(TAG) :].encode()
@@ -164,7 +164,7 @@ def _last_group(blob: bytes) -> int:
 
 
 async def seal_for(seals: Seals, tenant: str, rules: Rules) -> Seal | None:
-    """What closes the parts of a response that are sealed; None where it has none. Raises StoreUnavailable."""
+    """The function that seals parts of a response; None where none are sealed. Raises StoreUnavailable."""
     if not rules.sealed and not rules.compacting and rules.after_compaction is None:
         return None
     seal = (await seals.of(tenant)).seal

@@ -36,22 +36,22 @@ from store.registry.spending import Spending
 
 
 class Service(msgspec.Struct, frozen=True):
-    """What every request needs: the settings, the store with its jobs, the engine, and the limits of a prompt."""
+    """The parts that every request needs: settings, the store with its jobs, the engine, the limits of a prompt."""
 
     settings: Settings
     keys: Keys
-    """Who may enter: what of the settings may change meanwhile."""
+    """The API keys: the part of the settings that may change meanwhile."""
     store: ConversationHistoryStore
     layout: Layout
     loans: Loans
-    """What gives back what tasks take of the store."""
+    """Gives back what tasks take of the store."""
     limiter: Limiter
     directory: Directory
     """The projects, accounts and keys in the store."""
     spending: Spending
-    """What was spent, by whom and when."""
+    """The usage: how much was spent, by whom and when."""
     tally: Tally
-    """What counts that for answers that aren't stored."""
+    """Counts the usage of answers that aren't stored."""
     key_ring: KeyRing | None
     """The keys in the store as far as they were presented; None where they open nothing."""
     conversations: Conversations
@@ -73,9 +73,9 @@ class Service(msgspec.Struct, frozen=True):
     pacing: Pacing
     """When a tenant's requests and jobs begin in this process."""
     tracer: Tracer
-    """What is told of requests and jobs; by default nothing."""
+    """Traces requests and jobs; off by default."""
     archive: StoreArchive | None = None
-    """What keeps the turns that leave memory; None where they are gone then."""
+    """Keeps the turns that leave memory; None where they are gone then."""
     clock: Callable[[], float] = time
 
 
@@ -93,7 +93,7 @@ class Caller(msgspec.Struct, frozen=True):
     scopes: tuple[str, ...] = ()
     """The scopes of its key; none is all of them."""
     response_id: str = ""
-    """What the response is to be called, where that was chosen before; else anything."""
+    """The id of the response, where it was chosen before; empty where any will do."""
 
     def may_use(self, names: Sequence[str]) -> bool:
         """Whether it may use the model of these names."""

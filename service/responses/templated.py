@@ -2,8 +2,8 @@
 
 The ids that such a model has sampled of a conversation are noted with each turn.
 
-So the next prompt can begin with the very ids that the engine has read and sampled. A note has what its own turn
-sampled, and of all other ids only digests: whoever erases a turn erases all ids of it. Pure.
+So the next prompt can begin with the very ids that the engine has read and sampled. A note has the ids that its own
+turn sampled, and of all other ids only digests: erasing a turn erases all ids of it. Pure.
 
 Each note has a salt, and its digests are keyed with those of all notes so far. Where one of them is erased, nobody can
 try by a later digest what the turn said.
@@ -50,7 +50,7 @@ class _Turn(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
 
 
 class _Note(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """`model` still had `stay` of the turns before, and behind them `turns`. What is bytes is base64."""
+    """`model` still had `stay` of the turns before, and behind them `turns`. Bytes are base64."""
 
     model: str
     stay: _Count
@@ -62,8 +62,8 @@ _NOTE = msgspec.json.Decoder(_Note)
 
 
 def known_of(notes: Iterable[StoredMessage], model: str) -> Known:
-    """What a model has sampled, by the notes of a conversation, the oldest first; nothing where another one was asked
-    last, or behind a note that can't be read.
+    """The turns that a model has sampled, by the notes of a conversation, the oldest first; none where another model
+    was asked last, or behind a note that can't be read.
     """
     turns: list[Sampled] = []
     key = b""
@@ -95,7 +95,7 @@ def _read(message: StoredMessage) -> _Note | None:
 
 
 def read_before(initial: Generation, machine: Machine) -> Known:
-    """What was sampled before the present stretch, where that is known here."""
+    """The turns sampled before the present stretch, where they are known here."""
     before, chat = machine.stretches.before, machine.rules.chat
     if before is None or chat is None:
         return NOTHING
@@ -107,8 +107,8 @@ def read_before(initial: Generation, machine: Machine) -> Known:
 
 
 def note_of_read(initial: Generation, machine: Machine) -> list[StoredMessage]:
-    """The note of what a response sampled that its last prompt has or that stands behind it, where that is known here.
-    What was sampled and stands in no message is no part of it.
+    """The note of a response's sampled tokens that its last prompt has or that stand behind it, where they are known
+    here. Tokens that stand in no message are no part of it.
     """
     chat, stretches = machine.rules.chat, machine.stretches
     if chat is None or not chat.noted or machine.unprompted:
@@ -119,7 +119,7 @@ def note_of_read(initial: Generation, machine: Machine) -> list[StoredMessage]:
 
 
 def note_of(model: str, chat: Chat, first: Templated, last: Templated, sampled: Ids) -> StoredMessage:
-    """The note of a response: of its first and its last prompt, which may be the same, and what it sampled behind."""
+    """The note of a response: of its first and its last prompt, which may be the same, and the tokens behind."""
     same = len(first.ids) if last is first else common(first.ids, last.ids)
     stay = [end for _, end in first.turns if end <= same]
     own = last.heard(sampled).sampled(chat.key, behind=stay[-1] if stay else 0)
@@ -138,7 +138,7 @@ def _packed(ids: Sequence[int]) -> "array[int]":
 
 
 OWN_BYTES = 16
-"""Of chance in what nobody else can put into a mark."""
+"""How many random bytes `own` has, so that nobody else can write it."""
 
 SALT_BYTES = 16
 """Of chance in the salt of a note."""
@@ -223,8 +223,8 @@ def _functions(declared: Sequence[tuple[Callee, Function]], names: Mapping[str, 
 
 
 def _opening(request: CreateRequest, read: Read, speech: Speech, told: str | None) -> list[dict[str, str]]:
-    """What comes before the conversation: one message of instructions, where there are any; last what is `told` of
-    tools.
+    """The opening before the conversation: one message of instructions, where there are any; `told`, the text about
+    tools, comes last.
     """
     words = [] if request.instructions is None else [request.instructions]
     if request.verbosity != "medium":
@@ -239,7 +239,7 @@ def _opening(request: CreateRequest, read: Read, speech: Speech, told: str | Non
 
 
 def _options(read: Read) -> dict[str, object]:
-    """What templates may be told of reasoning; each takes what it knows."""
+    """The options of templates for reasoning; each takes those that it knows."""
     return {
         "enable_thinking": read.effort != "none",
         "thinking": read.effort != "none",

@@ -1,6 +1,6 @@
-"""Stored prompts: what a request names by `prompt`, and the text that its variables give.
+"""Stored prompts: a request names one by `prompt`, and gives its variables.
 
-They are files that whoever runs the service writes into HARMONIUM_PROMPTS_DIR, the same for all tenants:
+They are files that the operator writes into HARMONIUM_PROMPTS_DIR, the same for all tenants:
 
     ID.toml            what `prompt: {"id": "ID"}` means
     ID@VERSION.toml    what it means with that `version`; ID.toml too may say which `version` it is
@@ -71,8 +71,8 @@ class Template(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """What a stored prompt gives a request: instructions where the request has none of its own, and input items that
-    come before its own.
+    """The parts that a stored prompt gives a request: instructions where the request has none of its own, and input
+    items that come before its own.
     """
 
     instructions: str | None = None
@@ -179,7 +179,7 @@ class Templates:
 
 
 def _decoded(path: Path) -> Template:
-    """What a file says. Raises OSError and ValueError."""
+    """The template in a file. Raises OSError and ValueError."""
     with path.open("rb") as file:
         text = file.read(MAX_TEMPLATE_BYTES + 1)
     if len(text) > MAX_TEMPLATE_BYTES:
@@ -188,7 +188,7 @@ def _decoded(path: Path) -> Template:
 
 
 def _values(variables: Mapping[str, msgspec.Raw]) -> dict[str, str]:
-    """The text of each variable. Raises InvalidRequest for what is no text."""
+    """The text of each variable. Raises InvalidRequest for a value that is no text."""
     if len(variables) > MAX_VARIABLES:
         raise invalid_value("prompt.variables", f"{len(variables)} variables", f"At most {MAX_VARIABLES} are allowed.")
     values: dict[str, str] = {}

@@ -25,8 +25,8 @@ PROVIDER = "harmonium"
 
 
 def planned(plan: Plan) -> dict[str, Fact]:
-    """What is said of everything that is done for a response: which one it is, and of which conversation. Not its
-    model: Phoenix takes a span that names one for a call of it.
+    """The facts of every span of a response: its id and its conversation. Its model isn't one: Phoenix takes a span
+    that names a model for a call of it.
     """
     return {
         "gen_ai.response.id": plan.id,
@@ -36,12 +36,12 @@ def planned(plan: Plan) -> dict[str, Fact]:
 
 
 def ended(response: Response) -> dict[str, Fact]:
-    """What is said of a response that has ended."""
+    """The facts of a response that has ended."""
     return {"gen_ai.response.status": response.status.value}
 
 
 def asked(plan: Plan, generation: Generation, mode: Mode) -> dict[str, Fact]:
-    """What is said of one request to an engine."""
+    """The facts of one request to an engine."""
     sampling, base = generation.sampling, plan.base
     return {
         "gen_ai.operation.name": "chat",
@@ -103,7 +103,7 @@ class Generating:
     """The generations of one response, as parts of its `span`."""
 
     def __init__(self, generate: Generate, span: Span, plan: Plan, machine: Machine, mode: Mode) -> None:
-        """`generate` is the engine's, and `machine` takes what is sampled."""
+        """`generate` is the engine's, and `machine` takes the sampled tokens."""
         self._generate = generate
         self._span = span
         self._plan = plan
@@ -111,7 +111,7 @@ class Generating:
         self._mode: Mode = mode
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        """What the engine samples. Raises EngineError."""
+        """The engine's chunks, traced. Raises EngineError."""
         answered, cached, finish = False, None, None
         machine, stretches = self._machine, self._machine.stretches
         items, sampled, reasoning = len(machine.output), stretches.sampled, stretches.reasoning

@@ -1,6 +1,6 @@
-"""The application of `harmonium sandbox`: the port's verbs over HTTP, for whoever has the key.
+"""The application of `harmonium sandbox`: the port's verbs over HTTP, for clients with the key.
 
-A client that goes away ends nothing: who takes over asks for the same call again. No word of a session's is logged.
+A client that goes away ends nothing: its successor asks for the same call again. No word of a session's is logged.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class BadRequest(Exception):
-    """What was sent is no request of this wire."""
+    """A body that is no request of this wire."""
 
 
 class SandboxApp:

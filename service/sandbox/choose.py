@@ -35,7 +35,7 @@ def own_sandbox(settings: Settings) -> "LocalSandbox":
 
 
 def limits_of(settings: Settings) -> Limits:
-    """What a session may take."""
+    """The limits of a session."""
     return Limits(
         memory_bytes=settings.sandbox_memory_bytes,
         disk_bytes=settings.sandbox_disk_bytes,

@@ -1,7 +1,7 @@
-"""A session's folder from outside: what is in it, how much it takes, and its files one by one.
+"""A session's folder from outside: its content, how much it takes, and its files one by one.
 
-Whoever reads here may be root, and a session may change its folder at any moment. So no name is followed that could
-lead out: a path is walked part by part, and none may be a link. Everything blocks: call it in a thread.
+The reader may be root, and a session may change its folder at any moment. So no name is followed that could lead out: a
+path is walked part by part, and none may be a link. Everything blocks: call it in a thread.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ MAX_DEPTH = 32
 MAX_PATH_CHARS = 1024
 MAX_NAME_BYTES = 255
 BLOCK = 512
-"""What stat counts blocks in."""
+"""The bytes of a block, as stat counts them."""
 
 ENTRY_BYTES = 1 << 12
 """The most of a disk that a new folder takes, and the last part of a file beyond what it has."""
@@ -50,8 +50,8 @@ class Seen(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a look found: files by path, the disk that they take, and how many files and folders there are. `over` says
-    what there is more of than anybody wants to count.
+    """The result of a look: files by path, the disk that they take, and how many files and folders there are. `over`
+    names anything that there was too much of to count.
     """
 
     files: dict[str, Seen]
@@ -97,7 +97,7 @@ def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def stopped(pid: int) -> bool:
-    """Whether no thread of a process runs, which was told to stop."""
+    """Whether no thread of a process that was told to stop runs any more."""
     return all(_state(f"/proc/{pid}/task/{thread}/stat") in b"tTZX" for thread in _listed(f"/proc/{pid}/task"))
 
 
@@ -110,10 +110,10 @@ def _state(status: str) -> bytes:
 
 
 def nameless(pid: int, uid: int | None, home: Path, most_of_one: int) -> Content:
-    """What a process has of files that have no name any more and are open, or only mapped into its memory.
+    """The files of a process that have no name any more and are open, or only mapped into its memory.
 
-    Of the latter nobody can tell the size: each counts as the largest file that there may be. `uid` is its user, where
-    that is its own, and `home` has all that it may write.
+    The size of a mapped file is unknown: each counts as the largest file that there may be. `uid` is the user of the
+    process, where it has one of its own, and `home` has all that it may write.
     """
     with _as_user(uid):
         files, mapped, lines = _held(pid, b"/%b/" % os.fsencode(home.name))
@@ -191,7 +191,7 @@ def listed(folder: Path, most_files: int) -> list[File]:
 
 
 def file_of(path: str, seen: Seen) -> File:
-    """A file as the port tells of it."""
+    """The port's form of a file."""
     return File(f"{FOLDER}/{path}", seen.bytes, seen.modified_ns / 1e9)
 
 
@@ -280,7 +280,7 @@ def parts_of(path: str) -> list[str]:
 
 
 def remove_tree(folder: Path) -> None:
-    """Delete a folder of a session that has ended, however deep it is. What can't be deleted raises OSError."""
+    """Delete a folder of a session that has ended, however deep it is. Raises OSError where it can't."""
     if not folder.exists():
         return
     token, made = secrets.token_hex(8), 0

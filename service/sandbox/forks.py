@@ -1,7 +1,7 @@
 """The zygote from outside: it is started, asked for sessions, and asked to signal them.
 
-It is one process beside this one, which has imported what sessions have in common. If it dies, all sessions die with
-it, and the next one that is opened finds a new one.
+It is one process beside this one, which has imported the modules that sessions share. If it dies, all sessions die with
+it, and the next session that is opened gets a new one.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ END_SECONDS = 5.0
 
 
 class ForkReport(msgspec.Struct, frozen=True):
-    """What the zygote says: one of these, with the session's number."""
+    """A report of the zygote: one of these, with the session's number."""
 
     started: bool = False
     linked: bool = False
@@ -142,7 +142,7 @@ class Zygote:
         self._over()
 
     def _heard(self) -> None:
-        """Take what it says, until there is no more."""
+        """Take its reports, until there are no more."""
         while self.alive:
             try:
                 text, files, _, _ = socket.recv_fds(self._control, MAX_MESSAGE_BYTES, 1)
@@ -168,7 +168,7 @@ class Zygote:
             os.close(file)
 
     def _over(self) -> None:
-        """It is no more, and neither are its sessions."""
+        """Note that it has ended, and its sessions with it."""
         if not self.alive:
             return
         self.alive = False

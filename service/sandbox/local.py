@@ -1,7 +1,7 @@
 """The adapter that forks sessions beside this process: their places, their folders, and their end.
 
-All folders lie below one that this process has alone while it lives; what a process that died has left is deleted at
-the next start. As root each session has a user of its own. Else all have this process's user, and Landlock and the
+All folders lie below one that this process has alone while it lives; the next start deletes the folders of a process
+that died. As root each session has a user of its own. Else all have this process's user, and Landlock and the
 filter keep them apart. Sandboxes of one machine never have the same users, whatever their folders are: each takes a
 range of them for as long as its process lives, by a lock that the kernel lets go of.
 """
@@ -28,16 +28,16 @@ from service.sandbox.session import Session, looking
 
 CHUNK_BYTES = 1 << 18
 LOOKS = 20
-"""How often it is looked for idle sessions within the time for which one may be idle."""
+"""The looks for idle sessions within the time for which one may be idle."""
 
 LOOK_SECONDS = 0.1
-"""How often it is looked what a cell has written, where that is not too dear."""
+"""The pause between two looks at the files of a cell, where they are not too dear."""
 
 LOOK_SHARE = 0.2
 """The most of a processor that all looks at cells take together: where they take longer, there are fewer of them."""
 
 SHARED = "matplotlib"
-"""What lies beside the folders of those who have sessions."""
+"""The folder beside those of the tenants that have sessions."""
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -121,7 +121,7 @@ class LocalSandbox:
         self._zygote: Zygote | None = None
         self._starting = asyncio.Lock()
         self._placing = asyncio.Lock()
-        """One place is made free at a time: who waits for one has none yet, and would each end another's session."""
+        """One place is made free at a time: else each of those that wait would end another's session."""
         self._run: Path | None = None
         self._lock = -1
         self._users: Users | None = None
@@ -256,7 +256,7 @@ class LocalSandbox:
         return session
 
     async def _begin(self, name: str, tenant: str, limits: Limits, lasting: bool) -> list[tuple[str, str]]:
-        """Take a place, and fork: the sessions that gave theirs up, with their tenants. Raises Full and Unusable."""
+        """Take a place, and fork. Returns the sessions that gave theirs up, with tenants. Raises Full, Unusable."""
         instead_of: list[tuple[str, str]] = []
         async with self._placing:
             while reason := self._lacking(tenant):
@@ -289,7 +289,7 @@ class LocalSandbox:
         return instead_of
 
     def _lacking(self, tenant: str) -> str:
-        """Why a tenant can't have a place as things are, if it can't."""
+        """The reason why a tenant can't have a place now; empty where it can."""
         if not self._free:
             return f"all {self._places.sessions} sessions of Python that there may be are taken"
         if self._tenants[tenant] >= self._places.tenant_sessions:
@@ -309,7 +309,7 @@ class LocalSandbox:
         return min(order, key=order.__getitem__, default="")
 
     async def _forking(self) -> tuple[Zygote, Users]:
-        """The zygote, a new one if there is none, and whom its sessions may be. Raises Unusable."""
+        """The zygote, a new one if there is none, and the users of its sessions. Raises Unusable."""
         async with self._starting:
             if not (self._run and self._users):
                 raise Unusable("the sandbox is closed")
@@ -318,7 +318,7 @@ class LocalSandbox:
             return self._zygote, self._users
 
     async def _bury(self, name: str, session: Session, place: int) -> None:
-        """When a session's process has ended, delete what it leaves, and give its place to others."""
+        """When a session's process has ended, delete its folders, and give its place to others."""
         try:
             await session.buried()
             del self._sessions[name]

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 import msgspec
 
 FOLDER = "/mnt/data"
-"""How the port names a session's folder. What its code calls it is told by `open`."""
+"""The port's name of a session's folder. `open` says what the session's code calls it."""
 
 Ended = Literal["ok", "raised", "timeout", "lost", "stopped"]
 """How a cell ended: at its last line; with an exception; interrupted when its time was up; with its session, whose
@@ -19,7 +19,7 @@ variables and files are gone; interrupted because nobody wants it any more.
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a session may take. A sandbox has limits of its own, and gives the less of both."""
+    """The limits of a session. A sandbox has limits of its own, and gives the less of both."""
 
     memory_bytes: int = 1 << 30
     """Beside what every session begins with."""
@@ -48,17 +48,17 @@ class Image(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What became of a cell."""
+    """The result of a cell."""
 
     ended: Ended
     logs: str = ""
-    """What it printed, the value of its last expression, and of an exception the traceback from the cell on; of a lost
+    """The printed text, the value of the last expression, and of an exception the traceback from the cell on; of a lost
     session, the reason.
     """
     images: tuple[Image, ...] = ()
     files: tuple[str, ...] = ()
-    """What it wrote, as paths below FOLDER, of many those that were written last; files that whoever uses the sandbox
-    wrote meanwhile are among them.
+    """The files that it wrote, as paths below FOLDER, of many those that were written last; files that the sandbox's
+    user wrote meanwhile are among them.
     """
 
 
@@ -80,7 +80,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class SandboxError(Exception):
-    """What a sandbox refuses. The message says why, without anything of a session's code."""
+    """A refusal of a sandbox. The message says why, without anything of a session's code."""
 
 
 class Full(SandboxError):
@@ -98,7 +98,7 @@ class NoFile(SandboxError):
 
 
 class Unusable(SandboxError):
-    """There is no sandbox: it can't be reached, or what it promises doesn't hold on this machine."""
+    """There is no sandbox: it can't be reached, or its promises don't hold on this machine."""
 
 
 class Sandbox(Protocol):
@@ -141,7 +141,7 @@ class Sandbox(Protocol):
         ...
 
     def read(self, session: str, path: str) -> AsyncIterator[bytes]:
-        """What a file has. Raises NoFile."""
+        """The content of a file. Raises NoFile."""
         ...
 
     async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:

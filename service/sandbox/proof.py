@@ -1,8 +1,8 @@
-"""Whether sessions are confined, as sessions find: one tries all that it must not be able to do to another.
+"""The proof that sessions are confined: one session tries all that it must not be able to do to another.
 
-It runs before anybody gets a session. Around the two stands what they could reach if something of the confinement were
-missing: a file that everybody may write, a socket that everybody may send to. Whatever comes through, or leaves a
-trace, is a reason not to have a sandbox at all.
+It runs before anybody gets a session. Around the two are things that they could reach if the confinement had a hole: a
+file that everybody may write, a socket that everybody may send to. Any attempt that comes through, or leaves a trace,
+is a reason not to have a sandbox at all.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Processes(Sandbox, Protocol):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What the session says: how much it tried, what came through, and what it needs and can't do."""
+    """The session's report: how much it tried, what came through, and what it needs and can't do."""
 
     tried: int
     through: list[str]
@@ -85,7 +85,7 @@ async def _reasons(sandbox: Processes, folder: str) -> list[str]:
 
 
 class _Around:
-    """What a session could reach that isn't confined: a file, a folder and a socket for everybody, and a process."""
+    """The targets of a session that isn't confined: a file, a folder and a socket for everybody, and a process."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -109,7 +109,7 @@ class _Around:
         self._made.cleanup()
 
     def _state(self) -> tuple[object, ...]:
-        """What others could change of the process and of the file; nothing, where one is gone."""
+        """The state of the process and of the file that others could change; empty where one is gone."""
         if not (self._file.exists() and Path(f"/proc/{self._pid}").exists()):
             return ()
         limits = Path(f"/proc/{self._pid}/limits").read_text()
@@ -118,7 +118,7 @@ class _Around:
         return *process, self._file.read_bytes(), found.st_mode, found.st_mtime_ns, found.st_nlink
 
     def traces(self) -> list[str]:
-        """What a session has left outside of its folder."""
+        """The traces of a session outside of its folder."""
         found: list[str] = []
         if self._state() != self._before:
             found.append("another process or file was changed")
@@ -131,7 +131,7 @@ class _Around:
 
 
 def _judged(cell: Cell) -> list[str]:
-    """What is wrong by a session's own account."""
+    """The faults by a session's own account."""
     if cell.ended != "ok":
         last = cell.logs.strip().splitlines()[-1:] or [""]
         return [f"the attempts ended early ({cell.ended}): {last[0][:200]}"]

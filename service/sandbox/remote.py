@@ -29,7 +29,7 @@ MAX_ANSWER_BYTES = 64 << 20
 """The largest answer but for files: a cell with all that it may print and show."""
 
 CONNECTIONS = 600
-"""A cell that is waited for has one; there are at most 512 sessions."""
+"""Each waiting request for a cell has a connection; there are at most 512 sessions."""
 
 UNIX = "unix://"
 TRIES = 3
@@ -48,7 +48,7 @@ class RemoteSandbox:
         self._place, self._key = place, key
         self._client: ClientSession | None = None
         self._stops: dict[asyncio.Task[None], str] = {}
-        """Those under way on behalf of who was cancelled, each with its session."""
+        """The stops under way on behalf of cancelled callers, each with its session."""
 
     async def start(self) -> None:
         """As the port has it: the other side has proved it before it listens."""
@@ -125,17 +125,17 @@ class RemoteSandbox:
             await self._client.close()
 
     async def _stopped(self, session: str, call: str) -> None:
-        """Stop a call on behalf of who was cancelled: if that can't be told, its time ends it."""
+        """Stop a call on behalf of a cancelled caller: if the sandbox can't be told, the call's time ends it."""
         with suppress(Exception):
             await self.stop(session, call)
 
     async def _ask(self, verb: str, asked: msgspec.Struct) -> bytes:
-        """What a verb answers. Raises what the port has."""
+        """The answer to a verb. Raises the port's errors."""
         async with self._answer(verb, msgspec.json.encode(asked)) as answer:
             return await self._checked(answer)
 
     async def _asked_to_run(self, asked: Run) -> bytes | None:
-        """What became of a cell, None where it still runs. Raises what the port has."""
+        """The result of a cell, None where it still runs. Raises the port's errors."""
         async with self._answer("run", msgspec.json.encode(asked)) as answer:
             return None if answer.status == 202 else await self._checked(answer)
 
@@ -173,7 +173,7 @@ class RemoteSandbox:
         return self._client
 
     async def _checked(self, answer: ClientResponse) -> bytes:
-        """The body of a good answer. Raises what the port has."""
+        """The body of a good answer. Raises the port's errors."""
         body = bytearray()
         async for part in answer.content.iter_chunked(CHUNK_BYTES):
             body += part
@@ -185,7 +185,7 @@ class RemoteSandbox:
         raise _REFUSALS.get(answer.status, Unusable)(message)
 
     def _decoded(self, answer: bytes, kind: type[Answer]) -> Answer:
-        """What an answer says. Raises Unusable where it says nothing that a sandbox would."""
+        """The decoded answer. Raises Unusable where no sandbox would answer so."""
         try:
             return msgspec.json.decode(answer, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,8 +1,8 @@
-"""One session from outside: its channel, its cells one after the other, what interrupts and what kills it.
+"""One session from outside: its channel, its cells one after the other, its interrupts and its end.
 
-A cell waits for those before it and runs. It is interrupted when its time is up or nobody wants it any more, and killed
-with its session when it doesn't heed that, or a look finds more on the disk than it may take. What comes over the
-channel is of a stranger's making: a frame has a bound, and what isn't one ends the session.
+A cell waits for those before it and runs. It is interrupted when its time is up or nobody wants it any more. It is
+killed with its session when it doesn't heed that, or a look finds more on the disk than it may take. A stranger makes
+the bytes on the channel: a frame has a bound, and bytes that are no frame end the session.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ READY_SECONDS = 10.0
 """How long a new session may take to say that it is confined."""
 
 SILENCE_SECONDS = 0.5
-"""How long after the end of what it says a session's process may take to end by itself."""
+"""How long a session's process may take to end by itself after the end of its channel."""
 
 STOP_SECONDS = 5.0
 """How long the kernel may take to stop a session's threads."""
@@ -56,7 +56,7 @@ STOP_SECONDS = 5.0
 STOP_POLL_SECONDS = 0.0005
 
 LOOKING = ThreadPoolExecutor(2, "sandbox-look")
-"""Threads of this process that look at sessions, which choose how long that takes: nothing else waits for them."""
+"""Threads of this process that look at sessions. Sessions decide how long that takes: nothing else waits for them."""
 
 Found = TypeVar("Found")
 
@@ -78,11 +78,11 @@ SIGNALS = {
     signal.SIGSEGV: "Python crashed",
     signal.SIGABRT: "Python crashed",
 }
-"""What a session most likely died of."""
+"""The likely causes of a session's death."""
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What a session says of a cell."""
+    """The reply of a session to a cell."""
 
     raised: bool
     logs: str
@@ -91,7 +91,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What it says first, and when it has forgotten an interrupt."""
+    """The session's first message, also sent when it has forgotten an interrupt."""
 
     ready: bool = False
     failed: str = ""
@@ -116,7 +116,7 @@ class Session:
         self._cells: deque[tuple[str, Cell]] = deque(maxlen=CELLS_KEPT)
         self._known: dict[str, Seen] = {}
         self.outside_bytes = 0
-        """What was ever written to its files by others, of which several may write at once."""
+        """The bytes that others ever wrote to its files; several may write at once."""
         self.why = ""
         """Why it was killed, where that was our doing."""
         self.gone = asyncio.Event()
@@ -141,7 +141,7 @@ class Session:
             self._send(signal.SIGKILL)
 
     def die(self, status: int | None) -> None:
-        """Its process has ended."""
+        """Note that its process has ended."""
         if self._process >= 0:
             os.close(self._process)
             self._process = -1
@@ -184,7 +184,7 @@ class Session:
             raise
 
     def stop(self, call: str) -> None:
-        """Nobody wants this call any more. It may be asked for only later: nobody keeps the two in order."""
+        """Stop a call that nobody wants any more. Its `run` may come only later: nobody keeps the two in order."""
         if call in self._running:
             self._running[call][1].set()
         elif not any(known == call for known, _ in self._cells):
@@ -201,7 +201,7 @@ class Session:
                 signal.pidfd_send_signal(self._process, number)
 
     def touch(self) -> None:
-        """Somebody uses it."""
+        """Note that somebody uses it."""
         self.used_at = asyncio.get_running_loop().time()
 
     async def buried(self) -> None:
@@ -212,13 +212,13 @@ class Session:
         self._writer.close()
 
     def learn(self, path: str, seen: Seen | None) -> None:
-        """A file that is there by somebody else's doing, or is gone."""
+        """Note a file that somebody else has written, or removed."""
         self._known.pop(path, None)
         if seen is not None:
             self._known[path] = seen
 
     async def look(self) -> float:
-        """Kill it where it takes more of the disk than it may: the processor time, in seconds, that it took to look."""
+        """Kill it where it takes more of the disk than it may. Returns the processor time of the look, in seconds."""
         try:
             content, took = await looking(self._timed)
         except (OSError, ValueError):
@@ -235,7 +235,7 @@ class Session:
         return self.used(), time.thread_time() - begun
 
     def used(self) -> Content:
-        """What its folder has, with the bytes of the disk that it takes altogether. Blocks."""
+        """The content of its folder, with the bytes of the disk that it takes altogether. Blocks."""
         content, *others = (look(self.home / name, self.limits.files) for name in ("data", "tmp"))
         others.append(nameless(self.pid, self.uid, self.home, self.limits.disk_bytes))
         return content._replace(
@@ -253,7 +253,7 @@ class Session:
         return await looking(self.used)
 
     async def _in_turn(self, call: str, code: str, unwanted: asyncio.Event) -> Cell:
-        """Wait, run, and note what became of it."""
+        """Wait, run, and note the result."""
         try:
             cell = Cell("stopped")
             if await self._has_turn(unwanted):
@@ -310,7 +310,7 @@ class Session:
             answer.cancel()
 
     async def _watch(self, answer: asyncio.Task[tuple[Reply, tuple[Image, ...]]], unwanted: asyncio.Event) -> Ended:
-        """Hold the cell to its time until there is an answer, or the session ended: how the cell ended."""
+        """Hold the cell to its time until there is an answer, or the session ended. Returns how the cell ended."""
         loop = asyncio.get_running_loop()
         deadline, ended = loop.time() + self.limits.seconds, "ok"
         stopping = asyncio.create_task(unwanted.wait())
@@ -360,7 +360,7 @@ class Session:
         return Cell(ended, logs[: 2 * self.limits.output_chars], images, files)
 
     def _excess(self, content: Content) -> str:
-        """What it has too much of, if anything."""
+        """The limit that its files exceed, in words; empty where there is none."""
         if content.over:
             return f"it had {content.over}"
         if content.disk_bytes > self.limits.disk_bytes:
@@ -378,7 +378,7 @@ class Session:
         return Cell("lost", f"The session is lost, with its variables and files: {self.why or died_of}.\n")
 
     async def _answer(self) -> tuple[Reply, tuple[Image, ...]]:
-        """What the session says of a cell, with its figures. Raises as `_frame` does, and RecursionError."""
+        """The session's reply to a cell, with its figures. Raises as `_frame` does, and RecursionError."""
         said = await _decoded(await self._frame())
         if len(said.images) > MAX_IMAGES or not all(0 <= count <= MAX_IMAGE_BYTES for count in said.images):
             raise ValueError("there are too many figures, or one is too large")
@@ -396,12 +396,12 @@ class Session:
 
 
 async def looking(look: Callable[..., Found], *given: object) -> Found:
-    """What a look at a session finds."""
+    """The result of a look at a session, taken in a thread."""
     return await asyncio.get_running_loop().run_in_executor(LOOKING, look, *given)
 
 
 async def _decoded(frame: bytes) -> Reply:
-    """What a frame says. Raises ValueError (msgspec's errors are some), and RecursionError."""
+    """The reply in a frame. Raises ValueError (msgspec's errors are some), and RecursionError."""
     if len(frame) < OFF_LOOP_BYTES:
         return msgspec.json.decode(frame, type=Reply)
     return await asyncio.to_thread(msgspec.json.decode, frame, type=Reply)

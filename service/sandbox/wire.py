@@ -1,7 +1,7 @@
-"""What `harmonium sandbox` and those who use it say to each other: the port's verbs over HTTP, as JSON.
+"""The wire between `harmonium sandbox` and its users: the port's verbs over HTTP, as JSON.
 
-Each verb is a POST of one object to /v1/VERB; files come and go as bodies. A cell may run for longer than anybody
-should wait for an answer: then the answer is 202, and it is asked for again, by the name of its call.
+Each verb is a POST of one object to /v1/VERB; files come and go as bodies. A cell may run for longer than a client
+should wait: then the answer is 202, and the client asks again, by the name of its call.
 """
 
 import msgspec
@@ -9,7 +9,7 @@ import msgspec
 from service.sandbox.port import Full, Gone, Limits, NoFile, SandboxError, Unusable
 
 WAIT_SECONDS = 20.0
-"""How long the answer to a cell that runs is waited for at a time."""
+"""How long one request waits for a cell that runs."""
 
 MAX_BODY_BYTES = 2 << 20
 """The largest object of a request: a cell's code as JSON, and a little more."""
@@ -56,6 +56,6 @@ class OfFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why not."""
+    """The reason of a refusal."""
 
     message: str

@@ -16,7 +16,7 @@ SECONDS = 15.0
 """How long an answer may take."""
 
 MAX_BYTES = 1 << 20
-"""How large an answer may be: 20 results have some 50 KB, and what reads it keeps the event loop."""
+"""The largest answer: 20 results have some 50 KB, and reading it keeps the event loop."""
 
 BROKEN = (aiohttp.ClientError, OSError, ValueError)
 _UNLIMITED = aiohttp.ClientTimeout(total=None, sock_connect=None)

@@ -21,7 +21,7 @@ from service.browser.page import SOURCE, Page, Result, host_of, text_page
 from service.search.port import RESULTS, Query, SearchFailure, is_within, kept, rest
 
 ADDRESS = "https://docs.invalid/"
-"""Where documents are said to be, as long as nobody says where they really are: no host can have this name."""
+"""The address of documents, unless the operator names the real one: no host can have this name."""
 
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 5 << 20
@@ -45,7 +45,7 @@ _HEADING = re.compile(r"^#{1,3}\s+(.+)$", re.MULTILINE)
 
 
 class _Known(NamedTuple):
-    """The files that were there when somebody looked, and the index of them."""
+    """The files at the last look, and the index of them."""
 
     files: dict[str, tuple[int, int]]
     words: sqlite3.Connection
@@ -64,7 +64,7 @@ class Folder:
         self._turn = asyncio.Lock()  # else all threads that others need wait while one makes the index
 
     async def search(self, query: Query) -> list[Result]:
-        """The documents in which words of the query stand, best first. Raises SearchFailure."""
+        """The documents that contain words of the query, best first. Raises SearchFailure."""
         async with self._turn:
             return await asyncio.to_thread(self._search, query)
 

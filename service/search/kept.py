@@ -1,4 +1,4 @@
-"""Pages that were opened lately, of each tenant its own: who goes back to one needn't fetch it again."""
+"""Pages that were opened lately, each tenant's apart: a second visit needn't fetch one again."""
 
 from collections import OrderedDict
 from time import monotonic
@@ -13,11 +13,11 @@ MAX_CHARS = 32 << 20
 """How much a process keeps, of all tenants together."""
 
 OWN_CHARS = 1_000
-"""What a page without any text counts for."""
+"""The size that any page counts for besides its text."""
 
 
 class Opened(NamedTuple):
-    """Who opened a page: a tenant that may see these domains, at an address."""
+    """The key of an opened page: a tenant that may see these domains, and an address."""
 
     tenant: str
     domains: tuple[str, ...]
@@ -39,7 +39,7 @@ class KeptPages:
         self._pages: OrderedDict[Opened, _Kept] = OrderedDict()
 
     def get(self, opened: Opened) -> Page | None:
-        """The page that somebody opened so."""
+        """The page that was opened so, if it is still kept."""
         found = self._pages.get(opened)
         if found is None or found.until < monotonic():
             return None
@@ -47,7 +47,7 @@ class KeptPages:
         return found.page
 
     def put(self, opened: Opened, page: Page) -> None:
-        """Keep a page; those that nobody came back to for longest make room."""
+        """Keeps a page; those unused for longest make room."""
         self._drop(opened)
         chars = OWN_CHARS + page.size + sum(map(len, opened.domains))
         self._pages[opened] = _Kept(monotonic() + self._seconds, page, chars)

@@ -1,4 +1,4 @@
-"""The port of what the browser searches and opens: the bounds, what is asked, and how it fails.
+"""The port of the browser's searches and pages: the bounds, the query, and the failures.
 
 A conformance suite (tests/support/search) defines what a back end must do.
 """
@@ -16,7 +16,7 @@ import msgspec
 from service.browser.page import MAX_URL_CHARS, Page, Result, host_of
 
 RESULTS = 20
-"""How many results a search asks for: as many as the reference browser of gpt-oss."""
+"""The results that a search asks for: as many as the reference browser of gpt-oss."""
 
 MAX_CONSIDERED = 200
 """How many results of an answer are looked at."""
@@ -35,11 +35,11 @@ EACH_AT_ONCE = 4
 
 
 class SearchFailure(Exception):
-    """Nothing is known of what was asked, and why: the model and the client may read it."""
+    """The search or page failed, and why: the model and the client may read it."""
 
 
 class Query(msgspec.Struct, frozen=True):
-    """What is searched for: only among `domains`, where there are any, for somebody in a `country` (ISO 3166, two
+    """A query: only among `domains`, where there are any, for a user in a `country` (ISO 3166, two
     letters).
     """
 
@@ -49,15 +49,15 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Searcher(Protocol):
-    """What finds pages."""
+    """Finds pages."""
 
     async def search(self, query: Query) -> list[Result]:
-        """What it finds, best first. Raises SearchFailure."""
+        """Its results, best first. Raises SearchFailure."""
         ...
 
 
 class Pages(Protocol):
-    """What has pages."""
+    """Gives pages."""
 
     async def page(self, url: str, domains: tuple[str, ...] = ()) -> Page:
         """The page at an address, on these domains alone where there are any; behind `view-source:` as it was sent.
@@ -79,7 +79,7 @@ def is_within(host: str, domains: tuple[str, ...]) -> bool:
 
 
 def kept(results: Iterable[Result], query: Query) -> list[Result]:
-    """Of what a service answers, the results that may be shown, no more and no longer than they may be."""
+    """The results of a service's answer that may be shown, bounded in number and length."""
     found = (
         Result(result.url, result.title[:MAX_TITLE_CHARS], result.snippet[:MAX_SNIPPET_CHARS])
         for result in islice(results, MAX_CONSIDERED)

@@ -1,6 +1,6 @@
-"""Services that search the web: SearXNG, which people host themselves, and Brave, Exa and Tavily, by a key.
+"""Services that search the web: SearXNG, which anyone can host, and Brave, Exa and Tavily, by a key.
 
-Each knows its own parameters, and none gets more of a request than what is searched for.
+Each knows its own parameters, and none gets more of a request than the query.
 https://docs.searxng.org/dev/search_api.html (its settings.yml has to allow JSON, `search: formats: [html, json]`, else
 it answers with 403), https://api-dashboard.search.brave.com/app/documentation/web-search,
 https://docs.exa.ai/reference/search, https://docs.tavily.com/documentation/api-reference/endpoint/search
@@ -37,7 +37,7 @@ class _Found(msgspec.Struct):
 
     @property
     def result(self) -> Result:
-        """What may be shown of it."""
+        """The result as it may be shown."""
         return Result(self.url or "", self.title or "", self.content or self.description or self.text or "")
 
 
@@ -63,7 +63,7 @@ class SearXng:
         self._url = f"{url.rstrip('/')}/search"
 
     async def search(self, query: Query) -> list[Result]:
-        """What its engines find. Raises SearchFailure."""
+        """The results of its engines. Raises SearchFailure."""
         given = {"q": _within_domains(query), "format": "json", "pageno": "1", "categories": "general"}
         found = await answer(_Answer, "GET", self._url, params=given)
         return kept((each.result for each in found.results), query)
@@ -77,7 +77,7 @@ class Brave:
         self._headers = {"x-subscription-token": key}
 
     async def search(self, query: Query) -> list[Result]:
-        """What it finds. Raises SearchFailure."""
+        """Its results. Raises SearchFailure."""
         text = _within_domains(query)[:MAX_BRAVE_CHARS]
         given = {"q": text, "count": str(RESULTS), "text_decorations": "false"}
         if query.country:
@@ -99,7 +99,7 @@ class Exa:
         self._headers = {"x-api-key": key}
 
     async def search(self, query: Query) -> list[Result]:
-        """What it finds. Raises SearchFailure."""
+        """Its results. Raises SearchFailure."""
         contents = {"text": {"maxCharacters": MAX_SNIPPET_CHARS}}
         asked: dict[str, Any] = {"query": query.text, "numResults": RESULTS, "contents": contents}
         if query.domains:
@@ -118,7 +118,7 @@ class Tavily:
         self._headers = {"authorization": f"Bearer {key}"}
 
     async def search(self, query: Query) -> list[Result]:
-        """What it finds. Raises SearchFailure."""
+        """Its results. Raises SearchFailure."""
         asked: dict[str, Any] = {"query": query.text, "max_results": RESULTS}
         if query.domains:
             asked["include_domains"] = list(query.domains)

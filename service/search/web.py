@@ -1,4 +1,4 @@
-"""Pages of the web: where they may be, and how much of one is read.
+"""Pages of the web: which addresses are allowed, and how much of one is read.
 
 The model names addresses, and pages do by their links and redirects, so any of them may want to lead into the
 operator's network. Each is judged anew: its host is resolved once, all its addresses have to be public, and the
@@ -33,16 +33,16 @@ PARSED_AT_ONCE = 2
 """How many pages a process makes texts of at the same time, each in a thread."""
 
 PORTS = (80, 443)
-"""Where pages are. By others an address could have the service speak to what is no web server."""
+"""The ports of pages. By others an address could have the service speak to something that is no web server."""
 
 SOCKET_BYTES = 32 << 10
-"""How much the system holds of what a page sends: it is parsed at once, on the event loop, and that takes long where it
-comes in pieces of a byte.
+"""The kernel's buffer for a page: it is parsed at once, on the event loop, and that takes long where it comes in
+pieces of a byte.
 """
 
 HTML = ("text/html", "application/xhtml+xml")
 TEXTS = ("application/json", "application/xml", "application/atom+xml", "application/rss+xml", "application/ld+json")
-"""What is text beside `text/*`."""
+"""Types that count as text beside `text/*`."""
 
 _UNLIMITED = aiohttp.ClientTimeout(total=None, sock_connect=None)
 
@@ -74,7 +74,7 @@ _WINDOWS = tuple((f"cp{page}", f"windows-{page} cp{page}") for page in (1250, 12
 CODECS: Mapping[str, str] = MappingProxyType(
     {label: codec for codec, labels in (*_ALIKE, *_NUMBERED, *_WINDOWS) for label in labels.split()}
 )
-"""Python's codecs, by what an encoding is called, in small letters."""
+"""Python's codecs, by the name of an encoding, in small letters."""
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _META = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
@@ -85,7 +85,7 @@ DECODED_BYTES = 64 << 10
 
 
 class PageLimits(msgspec.Struct, frozen=True):
-    """The bounds of opening a page: in seconds, redirects, bytes, and the pieces in which these come. What comes behind
+    """The bounds of opening a page: in seconds, redirects, bytes, and the pieces in which these come. Anything beyond
     the bytes or pieces isn't read.
     """
 
@@ -96,7 +96,7 @@ class PageLimits(msgspec.Struct, frozen=True):
 
 
 class _Sent(NamedTuple):
-    """What a server sent: from which address, of which type, in which encoding."""
+    """A server's answer: its address, its type, its encoding."""
 
     url: str
     kind: str
@@ -105,7 +105,7 @@ class _Sent(NamedTuple):
 
 
 class Web:
-    """Pages at public addresses, and at those hosts that the operator named."""
+    """Pages at public addresses, and at the hosts that the operator named."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Web:
         look_up: LookUp = look_up,
         may_reach: Judge | None = None,
     ) -> None:
-        """`hosts` may have any address and port: each a host, or a host and a port. `may_reach` judges addresses of
+        """`hosts` may have any address and port: each a host, or a host and a port. `may_reach` judges the addresses of
         others.
         """
         self._hosts = frozenset(hosts)
@@ -141,7 +141,7 @@ class Web:
             return await asyncio.to_thread(_page, sent, source=url.startswith(SOURCE))
 
     async def _sent(self, url: str, domains: tuple[str, ...]) -> _Sent:
-        """What is at an address, or where that redirects to."""
+        """The answer at an address, or where that redirects to."""
         for _ in range(self._limits.redirects + 1):
             target = _target(url, domains)
             connector = aiohttp.TCPConnector(
@@ -222,7 +222,7 @@ def _target(url: str, domains: tuple[str, ...]) -> URL:
 
 
 def _page(sent: _Sent, *, source: bool) -> Page:
-    """What was sent as a page. It takes milliseconds, and some of them seconds: never on the event loop."""
+    """The page made of an answer. It takes milliseconds, and for some pages seconds: never on the event loop."""
     text = decoded(sent.body, sent.charset, html=sent.kind in HTML)
     if source:
         return text_page(f"{SOURCE}{sent.url}", "", text)
@@ -231,7 +231,7 @@ def _page(sent: _Sent, *, source: bool) -> Page:
 
 def decoded(body: bytes, said: str | None, *, html: bool) -> str:
     """The text of a body: by the mark at its beginning, by what was `said` of it, by what some HTML says of itself, or
-    else as UTF-8. What can't be decoded is replaced.
+    else as UTF-8. Bytes that can't be decoded are replaced.
     """
     for mark, codec in _MARKS:
         if body.startswith(mark):

@@ -25,7 +25,7 @@ LEAST_SECRET_BYTES = 24
 
 
 class BackgroundSettings(BaseSettings):
-    """What background responses need. The text below each setting is its help and its documentation."""
+    """The settings of background responses. The text below each setting is its help and its documentation."""
 
     model_config = SettingsConfigDict(defer_build=True)
 

@@ -31,7 +31,7 @@ LEAST_KEY_CHARS = 20
 """Shorter API keys are warned of, and no administrator's key is."""
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.01, 1000
-"""What a tenant's weight may be."""
+"""The bounds of a tenant's weight."""
 
 MAX_SERVERS = 64
 LEAST_CONTEXT_TOKENS = 1024
@@ -58,16 +58,16 @@ ENGINE_NAMES = {
     "llama": "llama.cpp",
     "chat": "Chat Completions",
 }
-"""What such an engine is called."""
+"""The names of the engines, as a person writes them."""
 
 LIMITS = (
     *(f"max_{what}_per_1_{window}" for window in ("minute", "month") for what in ("requests", "tokens")),
     "max_parallel_responses",
 )
-"""What may be limited of a tenant: OpenAI's names of rate limits, and others like them."""
+"""The limits that a tenant may have: OpenAI's names of rate limits, and others like them."""
 
 MAX_LIMIT = 1_000_000_000
-"""The most that a limit may say: who should have more needs none."""
+"""The largest limit: a tenant that should have more needs none."""
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -75,7 +75,7 @@ MIB = 1024 * KIB
 SQLITE = "sqlite"
 NO_ARCHIVE = "none"
 ARCHIVE_KINDS = (SQLITE, "s3", "gs", "az", "postgresql", "postgres")
-"""What an archive's URL begins with."""
+"""The schemes of an archive's URL."""
 
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY_CHARS}}}")
@@ -142,7 +142,7 @@ def _default_data_dir() -> Path:
 
 
 class CoreSettings(BaseSettings):
-    """What serving and storing need. The text below each setting is its help and its documentation (`description`)."""
+    """The settings of serving and storing. The text below each is its help and its documentation (`description`)."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -355,7 +355,7 @@ class CoreSettings(BaseSettings):
 
 
 class ArchiveSettings(BaseSettings):
-    """What an archive needs. The text below each setting is its help and its documentation."""
+    """The settings of the archive. The text below each setting is its help and its documentation."""
 
     model_config = SettingsConfigDict(defer_build=True)
 
@@ -376,7 +376,7 @@ class ArchiveSettings(BaseSettings):
     @field_validator("archive_url")
     @classmethod
     def _check_archive_url(cls, value: str) -> str:
-        """What can be told without the backend: it isn't shown, as it may have a password in it."""
+        """Check the URL as far as that needs no backend. No error shows it, as it may have a password in it."""
         if value in ("", NO_ARCHIVE, SQLITE):
             return value
         try:
@@ -394,7 +394,7 @@ class ArchiveSettings(BaseSettings):
 
     @property
     def archive_kind(self) -> str:
-        """What kind of archive that is, or none."""
+        """The kind of the archive, or none."""
         return self.archive_url.partition(":")[0] if self.has_archive else NO_ARCHIVE
 
 

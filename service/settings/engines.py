@@ -1,4 +1,4 @@
-"""The engines that an operator lists in a file: which models there are, and what samples each of them.
+"""The engines that an operator lists in a file: the models, and the engine that samples each of them.
 
 The file is TOML, or JSON where its name ends with .json; the first engine is that of requests that name no model:
 
@@ -18,7 +18,7 @@ The file is TOML, or JSON where its name ends with .json; the first engine is th
     context_tokens = 65536
     max_output_tokens = 8192
 
-It is read as a whole before anything of it counts. What is wrong is told with its line, and never a key.
+The whole file is read before any of it counts. An error names its line, and never shows a key.
 """
 
 import json
@@ -51,7 +51,7 @@ MAX_NAMES = 64
 MAX_WEIGHT = 1000
 
 MARKUPS = (AUTO, HARMONY, *FAMILIES)
-"""How a model's turns may be written as tokens."""
+"""The ways to write a model's turns as tokens."""
 
 DEMO = "demo"
 """The kind of engine that has no servers."""
@@ -77,9 +77,8 @@ Count = Annotated[int, Meta(ge=0, le=16_777_216)]
 
 
 class EngineEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An engine as the file has it. `model` is what its servers call the model, where that isn't `name`; `weights` has
-    a number for each of `urls`. Of `connections`, `kv_tokens`, `context_tokens` and `max_output_tokens` 0 is nothing
-    said.
+    """An engine as the file has it. `model` is its servers' name of the model, where that isn't `name`; `weights` has a
+    number for each of `urls`. 0 for `connections`, `kv_tokens`, `context_tokens` and `max_output_tokens` means unset.
     """
 
     name: Name
@@ -106,12 +105,12 @@ class ListedEngine(msgspec.Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """What its servers call the model."""
+        """The servers' name of the model."""
         return self.listed.model or self.listed.name
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes it another engine where it changes: all but where its servers are, and how much they get."""
+        """The identity of the engine: all but the addresses of its servers, and their weights."""
         listed, secret = self.listed, sha256(self.api_key.get_secret_value().encode()).hexdigest()
         return listed.name, listed.kind, self.model, listed.markup, str(listed.context_tokens), secret
 
@@ -121,7 +120,7 @@ class BadEngines(ValueError):
 
 
 class _Wrong(Exception):
-    """What is wrong with a field of an engine."""
+    """A fault in a field of an engine."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(reason)
@@ -208,7 +207,7 @@ def _place(text: str, places: list[int], number: int, field: str) -> str:
 
 
 def _check_names(each: EngineEntry, names: dict[str, str]) -> None:
-    """Note the names of an engine, of which nobody else may have one. Raises _Wrong."""
+    """Note the names of an engine; no other engine may have one of them. Raises _Wrong."""
     for field, name in (("name", each.name), *(("aliases", alias) for alias in each.aliases)):
         if not _NAME.fullmatch(name):
             raise _Wrong(field, f"{name[:60]!r} is no name of a model: 1 to 256 of A-Z a-z 0-9 . _ : / -")
@@ -242,7 +241,7 @@ def _checked(each: EngineEntry) -> ListedEngine:
 
 
 def _urls(each: EngineEntry) -> tuple[str, ...]:
-    """Where its servers are. Raises _Wrong."""
+    """The addresses of its servers. Raises _Wrong."""
     if each.kind == DEMO:
         return ()
     try:

@@ -1,8 +1,8 @@
 """The keys that open the service, as they are now: they and the list of engines alone may change while it runs.
 
-An operator adds a key to its file, sends SIGHUP, moves the clients, and takes the old key out the same way. What is
-wrong in one of the files changes nothing at all. Keys are compared as digests in a dictionary, so that the time taken
-tells neither their bytes nor their number.
+An operator adds a key to its file, sends SIGHUP, moves the clients, and takes the old key out the same way. An error in
+one of the files changes nothing at all. Keys are compared as digests in a dictionary, so that the time taken tells
+neither their bytes nor their number.
 """
 
 import logging
@@ -61,7 +61,7 @@ class Keys:
         return self._several
 
     def tenant(self, key: bytes) -> str | None:
-        """Whose key this is; None for nobody's."""
+        """The tenant of a key; None for a key that nobody has."""
         return self._tenants.get(_digest(key))
 
     def opens_metrics(self, key: bytes) -> bool:
@@ -73,12 +73,12 @@ class Keys:
         return _digest(key) in self._administrators
 
     def may_go_first(self, tenant: str) -> bool:
-        """Whether a tenant's requests may go before those of others: where there are no others, it may."""
+        """Whether a tenant's requests may go before those of others. The only tenant may."""
         return tenant in self._settings.priority_tenants or not self.several
 
     def read_again(self) -> bool:
-        """Take the keys and the engines that the files have now, if nothing is wrong with them; whether they were."""
-        leads = parent_process() is None  # those that a supervisor told leave it to that to say so
+        """Take the keys and the engines that the files have now, if they are right. Returns whether they were taken."""
+        leads = parent_process() is None  # under a supervisor only that one logs it
         what = "the keys and engines" if self._settings.engines else "the keys"
         with self._reading:  # the last that was asked for is the last that is taken
             try:

@@ -20,8 +20,8 @@ The file is TOML, a table for each server, by its label:
     type = "file_search"
     tool = "search"
 
-A request names it by its `server_label` alone. What it says of tools and approval besides can only be stricter. One
-with a `type` stands for that hosted type of tool, by one of its tools, and is named by that type alone.
+A request names a server by its `server_label` alone; its own rules for tools and approval can only be stricter. A
+server with a `type` stands for that hosted type of tool, by one of its tools, and is named by that type alone.
 """
 
 import re
@@ -63,7 +63,7 @@ INSTEAD = {
     "code_interpreter": "HARMONIUM_SANDBOX runs code_interpreter",
     "mcp": "a server without a type is one of type mcp",
 }
-"""What to do where a server can't stand for a type."""
+"""The remedies where a server can't stand for a type."""
 
 Text = Annotated[str, Meta(max_length=4_096)]
 Word = Annotated[str, Meta(max_length=8_192)]
@@ -91,7 +91,7 @@ class OperatorServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def address(self) -> str:
-        """Where it is: its URL, or its folder and command."""
+        """Its address: its URL, or its folder and command."""
         return self.url or "\0".join((self.cwd or "", *(self.command or ())))
 
     def among(self, variables: dict[str, str]) -> "OperatorServer":
@@ -108,8 +108,8 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """How to reach a server: its label in a response, its URL, and the headers of each request; or the program that it
-    is. It holds secrets.
+    """The way to reach a server: its label in a response, its URL, and the headers of each request; or the program that
+    it is. It holds secrets.
     """
 
     label: str
@@ -212,8 +212,8 @@ def is_url(url: str) -> bool:
 
 
 def _climbs(path: str) -> bool:
-    """Whether some server may take the path for one that leads elsewhere: it is unquoted as often as there is a quote,
-    and what is not UTF-8 then, or has a NUL, may be read in any way.
+    """Whether some server may take the path for one that leads elsewhere. It is unquoted as often as there is a quote;
+    a result that is not UTF-8, or has a NUL, may be read in any way.
     """
     before = ""
     try:
@@ -251,7 +251,7 @@ def _lowered(url: str) -> str:
 
 
 def trusted(label: str, server: OperatorServer) -> Connection:
-    """How to reach a server of the operator's."""
+    """The connection to a server of the operator's."""
     if server.url is not None:
         return Connection(label, server.url, tuple(server.headers.items()), trusted=True)
     program = Program(tuple(server.command or ()), tuple(server.env.items()), server.cwd)
@@ -259,12 +259,12 @@ def trusted(label: str, server: OperatorServer) -> Connection:
 
 
 def mark_of(connection: Connection) -> str:
-    """What a connection is known by without telling its secrets."""
+    """The mark of a connection, which doesn't tell its secrets."""
     return blake2b(
         msgspec.json.encode([connection.url, connection.headers, connection.program]), digest_size=16
     ).hexdigest()
 
 
 def address_mark(url: str) -> str:
-    """What a URL is known by, whatever is sent there, without telling it."""
+    """The mark of a URL, whatever is sent there, which doesn't tell the URL."""
     return blake2b(url.encode(), digest_size=16).hexdigest()

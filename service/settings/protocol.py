@@ -22,7 +22,7 @@ MAX_SERVERS_BYTES = 1 << 20
 """The largest file of MCP servers."""
 
 INHERITED = ("PATH", "HOME", "LANG")
-"""What an MCP server that is a program has of the service's own environment, which holds secrets."""
+"""The variables of the service's own environment, which holds secrets, that MCP servers which are programs get."""
 
 LEAST_SEAL_KEY_CHARS = 32
 """Twice what an attacker could ever guess, where it is `openssl rand`'s."""
@@ -32,7 +32,7 @@ _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-fA
 
 
 class ProtocolSettings(BaseSettings):
-    """What the protocol needs besides. The text below each setting is its help and its documentation."""
+    """The other settings of the protocol. The text below each setting is its help and its documentation."""
 
     model_config = SettingsConfigDict(defer_build=True)
 

@@ -17,7 +17,7 @@ LEAST_KEY_CHARS = 16
 
 
 class SandboxSettings(BaseSettings):
-    """What sessions of Python need. The text below each setting is its help and its documentation."""
+    """The settings of sessions of Python. The text below each setting is its help and its documentation."""
 
     model_config = SettingsConfigDict(defer_build=True)
 

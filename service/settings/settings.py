@@ -1,8 +1,8 @@
 """The settings of the service: read from where they are set, checked against each other, and shown.
 
-They come from the command line, then from `HARMONIUM_*` in the environment, then from `.env` in the working
-directory, and are read once, at start, into one frozen object that is passed to whoever needs it. Never look
-at the environment anywhere else, and never print an API key: keys are SecretStr, and `display` masks them.
+They come from the command line, then from `HARMONIUM_*` in the environment, then from `.env` in the working directory.
+They are read once, at start, into one frozen object that is passed on. Never look at the environment anywhere else, and
+never print an API key: keys are SecretStr, and `display` masks them.
 """
 
 import ast
@@ -63,7 +63,7 @@ CHAINS_KEPT = 4
 """How many of the largest conversations the memory has to have room for."""
 
 PREPARING_SECONDS = 60
-"""What a pin lasts beyond the run itself: for building the prompt, and for storing the turn."""
+"""The time of a pin beyond the run itself: for building the prompt, and for storing the turn."""
 
 STORE_LIMITS = (
     *("max_responses", "max_trees", "max_bytes", "idle_days", "conversation_idle_days"),
@@ -72,7 +72,7 @@ STORE_LIMITS = (
 """The limits by which one process deletes what all others keep: they have to be the same for all."""
 
 REPLACED = ("engine", "engine_url", "engine_api_key", "model", "model_aliases", "context_tokens")
-"""What the file of several engines says instead."""
+"""The settings that the file of several engines replaces."""
 
 LEASE_TIMEOUTS = 2 * RENEWALS / (RENEWALS - 1)
 """The times of the store's time limit that a lease is longer than, as follows from Settings.renewed_seconds."""
@@ -92,7 +92,7 @@ GROUPS = {
     "Sandbox": "sandbox",
     "Archive": "archive_url",
 }
-"""Headings, each with the first of its settings: the order is that in which they are defined."""
+"""Headings, each with the first of its settings, in the order of definition."""
 
 MAX_SHOWN_CHARS = 100
 """How much of a value an error shows."""
@@ -109,10 +109,10 @@ UNSHOWN = frozenset(
         "archive_url",
     }
 )
-"""What no error shows the value of, besides SecretStr: it might be a secret, or have one in it."""
+"""The settings, besides SecretStr, whose values no error shows: they might be secrets, or have one in them."""
 
 _SECRET = re.compile(r"token$|key|password|secret")
-"""What in an engine argument's name says that nobody should see its value."""
+"""The pattern of an engine argument's name whose value nobody should see."""
 
 
 class SettingsError(Exception):
@@ -134,7 +134,7 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What wins stands first."""
+        """The sources, the one that wins first."""
         return init_settings, Environment(settings_cls), DotEnv(settings_cls)
 
     @field_validator("*", mode="before")
@@ -213,7 +213,7 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
 
     @property
     def engine_urls(self) -> tuple[str, ...]:
-        """Where the engine's servers are."""
+        """The addresses of the engine's servers."""
         return self.engine_url or (ENGINE_URLS[self.engine],)
 
     @property
@@ -296,7 +296,7 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
 
     @property
     def tenants(self) -> set[str]:
-        """The tenants that there are."""
+        """The names of the tenants."""
         return {each.tenant for each in self.api_keys} or {DEFAULT_TENANT}
 
     @property
@@ -321,7 +321,7 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
 
     @property
     def has_limits(self) -> bool:
-        """Whether there may be limits of what tenants may do."""
+        """Whether tenants may have limits."""
         return self.has_projects or bool(self.tenant_limits)
 
     @property
@@ -349,14 +349,14 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
 
     @property
     def renewed_seconds(self) -> float:
-        """How much of a lease may pass until it is renewed: the answer to one renewal may take as long as the store may
-        take, the next comes a while after it, and takes as long again.
+        """The longest time until a lease is renewed: one renewal may take the store's whole time limit, the next comes
+        a while after it, and takes as long again.
         """
         return self.lease_seconds / RENEWALS + 2 * self.store_timeout_seconds
 
     @property
     def pin_seconds(self) -> float:
-        """For how long a run keeps what it continues: the longest that it may take from its first read to its end."""
+        """How long a run pins the turn that it continues: the longest time from its first read to its end."""
         given = self.request_seconds + self.send_seconds + self.shutdown_seconds + self.store_patience_seconds
         return given + 2 * CONFIRM_SECONDS + PREPARING_SECONDS
 
@@ -400,7 +400,7 @@ def variable(name: str) -> str:
 
 
 def description(name: str) -> str:
-    """What the setting `name` means, on one line: what is written below it."""
+    """The meaning of the setting `name`, on one line: the text below it."""
     return " ".join(_texts().get(name, "").split())
 
 
@@ -473,7 +473,7 @@ def is_number(name: str) -> bool:
 
 
 def allowed(name: str) -> str:
-    """What the setting `name` may be, as a table shows it; empty where its description says that."""
+    """The allowed values of the setting `name`, as a table shows them; empty where its description has them."""
     schema = _schemas()[name]
     least, above, most = (schema.get(each) for each in ("minimum", "exclusiveMinimum", "maximum"))
     if schema.get("type") == "boolean":
@@ -515,7 +515,7 @@ def _refuse_unknown(names: Iterable[str]) -> None:
 
 
 def _reasons(error: ValidationError, given: Given) -> Iterable[str]:
-    """One phrase for each thing that is wrong, beginning with what was given, by the name by which it was given."""
+    """One phrase for each fault. It begins with the setting, by the name by which it was given."""
     for each in error.errors(include_url=False, include_input=False):
         yield _about_one(each, given) if each["loc"] else _about_several(each, given)
 
@@ -529,7 +529,7 @@ def _about_one(error: ErrorDetails, given: Given) -> str:
 
 
 def _demand(name: str, error: ErrorDetails) -> str:
-    """What a setting should be, as its type says, or as a rule of ours says that refused it."""
+    """The demand on a setting that was refused, by its type, or by a rule of ours."""
     if error["type"] == "value_error":
         return error["msg"].removeprefix("Value error, ")
     kind = {"integer": "a whole number, ", "number": "a number, "}.get(_schemas()[name].get("type", ""), "")

@@ -1,12 +1,12 @@
-"""Where settings come from: the command line, the environment and a `.env` file, and what somebody else put there.
+"""The sources of settings: the command line, the environment and a `.env` file, and variables that others put there.
 
 Kubernetes puts variables for every Service of a namespace into its pods: those of one named `harmonium`, or
 `harmonium-worker`, look like ours. They are passed over, by their exact forms alone: a misspelt limit would be no
 limit.
 
-Secrets may be in files, as Docker and Kubernetes mount them: `HARMONIUM_X_FILE` names a file that has what
-`HARMONIUM_X` would have. Line breaks at its ends don't count, and where there may be several keys one between them
-counts as a comma. Never show what is in such a file: its path says enough.
+Secrets may be in files, as Docker and Kubernetes mount them: `HARMONIUM_X_FILE` names a file with the value of
+`HARMONIUM_X`. Line breaks at its ends don't count, and where there may be several keys one between them counts as a
+comma. Never show the content of such a file: its path says enough.
 
 Sizes and times may have a unit: `4GiB`, `512MB`, `15m`, `30d`. A bare number is in the unit of the setting's name, as
 every setting that ends with `_bytes`, `_seconds` or `_days` takes them.
@@ -27,7 +27,7 @@ from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
 from service.settings.core import ENV_FILE, PREFIX
 
 CLIENTS = (f"{PREFIX}URL", f"{PREFIX}CLIENT_KEY", f"{PREFIX}PROFILE")
-"""What the commands that talk to a service look up (commands/client/profile.py). A service is told nothing by them."""
+"""The variables of the commands that talk to a service (commands/client/profile.py). A service doesn't read them."""
 
 OTEL = {
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "TRACES_HEADERS",
@@ -68,7 +68,7 @@ class EnvFileError(Exception):
 
 
 def _read_env_file() -> dict[str, str | None]:
-    """What the `.env` file sets; nothing where there is none. Raises EnvFileError."""
+    """The variables that the `.env` file sets; empty where there is none. Raises EnvFileError."""
     place = Path(ENV_FILE).absolute()
     try:
         return {name.upper(): value for name, value in dotenv_values(ENV_FILE).items()}
@@ -79,7 +79,7 @@ def _read_env_file() -> dict[str, str | None]:
 
 
 def has_exporter() -> bool:
-    """Whether what sends traces is installed."""
+    """Whether the exporter of traces is installed."""
     try:
         distribution("opentelemetry-exporter-otlp-proto-http")
     except PackageNotFoundError:
@@ -88,11 +88,11 @@ def has_exporter() -> bool:
 
 
 def from_otel(values: Mapping[str, str | None]) -> dict[str, str]:
-    """What OpenTelemetry's own variables say of our settings of traces, by their names.
+    """Our settings of traces as OpenTelemetry's own variables have them, by name.
 
-    Nothing where they turn traces off, or ask for what this service can't do (gRPC), or can't do as it is installed:
-    clusters put them into every pod. Sources: OpenTelemetry's specification, configuration/sdk-environment-variables
-    and protocol/exporter.
+    Empty where they turn traces off, or ask for a protocol that this service can't do (gRPC), or can't do as it is
+    installed: clusters put them into every pod. Sources: OpenTelemetry's specification,
+    configuration/sdk-environment-variables and protocol/exporter.
     """
     given = {name.upper(): value for name, value in values.items() if value and name.upper().startswith("OTEL_")}
     url = given.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
@@ -109,14 +109,14 @@ def from_otel(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _with_otel(values: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The values, and what OpenTelemetry's say; the settings' own readers have names in lower case, Given in upper."""
+    """The values, and those of OpenTelemetry; the settings' own readers have names in lower case, Given in upper."""
     theirs = next((name for name in values if name.upper().startswith("OTEL_")), "")
     otel = {name.lower() if theirs.islower() else name: value for name, value in from_otel(values).items()}
     return {**otel, **values}
 
 
 class Environment(EnvSettingsSource):
-    """The environment without what Kubernetes has put there."""
+    """The environment without the variables that Kubernetes has put there."""
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
         return _with_otel(super()._load_env_vars())
@@ -146,12 +146,12 @@ class Given:
 
     @property
     def variables(self) -> Iterable[str]:
-        """The names of all that is set, ours and others."""
+        """The names of all variables that are set, ours and others."""
         linked = {name for name, value in self._environment.items() if is_service_link(name, value)}
         return {*self._environment.keys() - linked, *self._file}
 
     def value(self, name: str) -> object:
-        """What was given for the setting `name`, unread; None where nothing was."""
+        """The raw value of the setting `name`; None where none was given."""
         return self._overrides[name] if name in self._overrides else self._set_to(PREFIX + name.upper())
 
     def files(self) -> dict[str, Path]:
@@ -173,7 +173,7 @@ class Given:
         return self._environment.get(variable, self._file.get(variable))
 
     def place(self, name: str) -> str:
-        """By which name the setting `name` was given: what an error calls it."""
+        """The name by which the setting `name` was given, for errors."""
         variable = PREFIX + name.upper()
         if name in self._overrides:
             return f"--{name.replace('_', '-')}"
@@ -248,7 +248,7 @@ _SIZE = re.compile(r"\s*\d+(\.\d+)?\s*([kmgtp](ib|b)?|b)\s*", re.IGNORECASE)
 _BYTES: TypeAdapter[ByteSize] = TypeAdapter(ByteSize)
 
 EXAMPLES = {"_bytes": "4GiB", "_seconds": "15m", "_days": "30d"}
-"""What may be written for settings of such names."""
+"""Examples of values with a unit, by the ending of the setting's name."""
 
 
 def unit_of(name: str) -> str | None:
@@ -257,7 +257,7 @@ def unit_of(name: str) -> str | None:
 
 
 def measured(name: str, value: object) -> object:
-    """`value` in the unit of the setting `name`; what is no text with a unit stays as it is. Raises ValueError."""
+    """`value` in the unit of the setting `name`; a value that is no text with a unit stays. Raises ValueError."""
     unit = unit_of(name)
     if unit is None or not isinstance(value, str) or _BARE.fullmatch(value):
         return value

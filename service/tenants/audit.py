@@ -1,10 +1,9 @@
-"""The audit log: who did what to which key, account and project. Never what a key is, nor what anybody said.
+"""The audit log: who did what to which key, account and project. Never the value of a key, nor what anybody said.
 
-An entry is what OpenAI's audit log shows of an event, so its SDK reads it: the event's type, who did it, in which
-project, and under the name of the event the id of what it was done to. Each is a line of the logger `harmonium.audit`,
-too.
+An entry has the form of OpenAI's audit log, so its SDK reads it: the event's type, its actor, its project, and under
+the name of the event the id of its object. Each is a line of the logger `harmonium.audit`, too.
 
-Keys that open nothing are in it, too: so few of them that whoever tries many pushes nothing else out of it.
+Uses of wrong keys are in it, too, but so few that a caller who tries many pushes nothing else out of it.
 """
 
 import asyncio
@@ -33,19 +32,19 @@ MOST_LOOKED_AT = 2_000
 """The most entries that one request looks at."""
 
 COMMAND_LINE = "command-line"
-"""Who did it, where somebody did it on the machine."""
+"""The actor where somebody did it on the machine."""
 
 FROM_SETTINGS = "settings"
-"""Who did it, where that was whoever has the administrator's key of the settings."""
+"""The actor with the administrator's key of the settings."""
 
 
 NOBODY = "nobody"
-"""Who did it, where nobody knows who that was."""
+"""The actor where nobody knows who it was."""
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """Who does something: the id of a key, a tenant whose keys are in the settings, or one of the words above. Where
-    nobody knows more of them than their IP address, that.
+    """The actor of an event: the id of a key, a tenant whose keys are in the settings, or one of the words above. It
+    has the IP address of an actor of whom nothing else is known.
     """
 
     id: str
@@ -54,12 +53,12 @@ class Actor(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, key: Key | None) -> "Actor":
-        """Who has a key; None is the one in the settings."""
+        """The actor with a key; None is the key in the settings."""
         return cls(FROM_SETTINGS) if key is None else cls(key.id, key.account)
 
     @property
     def shown(self) -> dict[str, Any]:
-        """As an entry has it."""
+        """The actor as an entry has it."""
         if self.id == NOBODY:
             return {"type": "session", "session": {"ip_address": self.address}}
         key: dict[str, Any] = {"id": self.id, "type": "service_account"}
@@ -69,8 +68,8 @@ class Actor(msgspec.Struct, frozen=True):
 
 
 class AuditEvent(msgspec.Struct, frozen=True):
-    """Something that was done: its type, such as `api_key.created`, to what, in which project, what was wished, and
-    what else OpenAI's log says of such an event.
+    """An event: its type, such as `api_key.created`, its object, its project, the wish, and all else that OpenAI's log
+    says of such an event.
     """
 
     type: str
@@ -96,8 +95,8 @@ class AuditEvent(msgspec.Struct, frozen=True):
 
 
 async def note(registry: Registry, share: str, actor: Actor, happened: AuditEvent) -> None:
-    """Add what was done already to a share of the log (`Registry.note`), and say it. Where the store takes no entry,
-    that is said, and nothing else comes of it.
+    """Add an event that has happened to a share of the log (`Registry.note`), and log it. Where the store takes no
+    entry, that is logged, and nothing else happens.
     """
     happened.log(actor)
     try:
@@ -115,13 +114,13 @@ async def note(registry: Registry, share: str, actor: Actor, happened: AuditEven
 
 
 def done_by(entry: dict[str, Any]) -> str:
-    """Who did it, of an entry: the id of a key, or an IP address."""
+    """The actor of an entry: the id of a key, or an IP address."""
     actor = entry["actor"]
     return actor["api_key"]["id"] if "api_key" in actor else actor["session"]["ip_address"]
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which entries of the log somebody wants to see; empty is all. Times are in seconds, both of them included."""
+    """The filter of entries; empty is all. Times are in seconds, both of them included."""
 
     types: tuple[str, ...] = ()
     projects: tuple[str, ...] = ()
@@ -132,7 +131,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def everything(self) -> bool:
-        """Whether only the time says what is wanted."""
+        """Whether the filter has only times."""
         return not (self.types or self.projects or self.actors or self.resources)
 
     def has(self, entry: dict[str, Any]) -> bool:
@@ -218,7 +217,7 @@ def _shown(entry: Entry) -> dict[str, Any]:
 
 
 def _us_of(id: str, param: str) -> int:
-    """When an entry was made, in µs, by its id."""
+    """The time of an entry, in µs, by its id."""
     match = _ENTRY.fullmatch(id)
     if match is None:
         page = "before" if param == "after" else "after"
@@ -231,7 +230,7 @@ SECONDS = 60.0
 
 
 class FailedLogins:
-    """What a process notes of wrong keys: from where one came, and never what it was."""
+    """A process's notes of wrong keys: from where one came, and never the key."""
 
     def __init__(self, registry: Registry, now: Callable[[], float] = monotonic) -> None:
         """`now` gives seconds."""
@@ -240,7 +239,7 @@ class FailedLogins:
         self._noting: set[asyncio.Task[None]] = set()
 
     def note(self, request_id: str, address: str) -> None:
-        """Somebody presented a wrong key. Nobody waits for the entry."""
+        """Note that somebody presented a wrong key. Nobody waits for the entry."""
         others = self._ration.take()
         if others is None:
             return

@@ -1,7 +1,7 @@
 """The directory: projects, service accounts and keys, as an administrator makes, lists and ends them.
 
 Each change goes into the audit log in the same script, and all processes are told whose keys are to be looked up again.
-What isn't there, or is in another project, is a 404 in the same words.
+An object that isn't there, or is in another project, is a 404 in the same words.
 """
 
 import secrets
@@ -38,7 +38,7 @@ from store.registry.registry import MOST_A_PAGE, Change, RecordKey, Registry, re
 T = TypeVar("T", Project, Account, Key)
 
 ID_BYTES = 12
-"""Of chance in the ids of projects and accounts."""
+"""The bytes of chance in the ids of projects and accounts."""
 
 MOST_PASSED_OVER = 2_000
 """The most records that one request looks at to find those that it wants; the next page goes on behind them."""
@@ -47,7 +47,7 @@ MAX_PROJECT_KEYS = 1_000
 """The most keys, and the most service accounts, of a project: one that makes them without end is stopped here."""
 
 ADMIN = "admin"
-"""In the place of a project's id: whose keys are to be looked up again where they are administrators'."""
+"""Stands for a project's id where the keys to look up again are administrators'."""
 
 
 class Most(NamedTuple):
@@ -74,7 +74,7 @@ class Made(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """What a new key is to be."""
+    """The wish for a new key."""
 
     name: str
     scopes: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class Wish(NamedTuple):
 
 
 class ChangedProject(NamedTuple):
-    """What of a project is to change: what is None stays, as does `weight` where it is UNSET; with None it has none."""
+    """The wished changes of a project: a `name` of None and an UNSET `weight` stay; a `weight` of None removes it."""
 
     name: str | None = None
     weight: float | UnsetType | None = UNSET
@@ -96,7 +96,7 @@ class ChangedProject(NamedTuple):
 
 
 class ChangedKey(NamedTuple):
-    """What of a key is to change: what is None stays, as does `limit` where it is UNSET; with None it has none."""
+    """The wished changes of a key: fields of None and an UNSET `limit` stay; a `limit` of None removes it."""
 
     scopes: tuple[str, ...] | None = None
     seconds: int | None = None
@@ -104,7 +104,7 @@ class ChangedKey(NamedTuple):
 
 
 class Directory:
-    """What a store has of projects, accounts and keys."""
+    """The projects, accounts and keys of a store."""
 
     def __init__(
         self,
@@ -183,8 +183,8 @@ class Directory:
         return await self.change_project(actor, id, update, wished.wished)
 
     async def archive_project(self, actor: Actor, id: str) -> Project:
-        """End a project for good: none of its keys opens anything any more. What it stored stays until it goes by
-        itself. Raises ApiError.
+        """End a project for good: none of its keys opens anything any more. Its conversations stay until they go by
+        themselves. Raises ApiError.
         """
 
         def archive(project: Project) -> Project:
@@ -226,9 +226,8 @@ class Directory:
         type: str = "project.updated",
         about: str = "",
     ) -> Project:
-        """The project as `change` makes it of what it is; the audit log has it as an event of this type, `about`
-        something of the project or the project itself, with what was `wished`. Raises ApiError, also for one that is
-        archived.
+        """The project as `change` returns it. The audit log gets an event of this type, `about` a part of the project
+        or the project itself, with the wish (`wished`). Raises ApiError, also for an archived project.
         """
 
         async def again() -> Project:
@@ -315,7 +314,7 @@ class Directory:
             return project, account
 
         project, account = await repeated(delete)
-        await repeated(lambda: self._drop_keys(actor, project, account))  # that were made until it was gone
+        await repeated(lambda: self._drop_keys(actor, project, account))  # keys made until it was gone
 
     async def _drop_keys(self, actor: Actor, project: Project, account: Account) -> None:
         while keys := (await self._page(account.keys, Key, place_of_key, None, MOST_A_PAGE)).records:
@@ -386,7 +385,7 @@ class Directory:
         await repeated(delete)
 
     async def owners(self, keys: Sequence[Key]) -> Sequence[Account | None]:
-        """Whose these keys are, in their order."""
+        """The accounts of these keys, in their order."""
         return await self._records([each.account for each in keys], Account, account_place)
 
     async def last_used(self, keys: Sequence[Key]) -> list[int | None]:
@@ -519,7 +518,7 @@ class Directory:
 
 
 def _standing(record: Project | Account) -> Change:
-    """What keeps a change from happening where that isn't as it was read any more."""
+    """The guard that lets a change happen only where the record is still as it was read."""
     return put(record, msgspec.json.encode(record))
 
 
@@ -534,7 +533,7 @@ def _refuse_archived(project: Project) -> None:
 
 
 def _refuse_static(project: Project) -> None:
-    """Raise InvalidRequest for what only the settings change."""
+    """Raise InvalidRequest for a project that only the settings change."""
     if project.static:
         raise InvalidRequest(
             f"The project '{shown(project.id)}' is a tenant of {variable('api_keys')}: its name and its keys are "
@@ -549,7 +548,7 @@ def _limit_reached(name: str) -> ApiError:
 
 
 def not_found(what: str, id: str) -> ApiError:
-    """There is none of this id, or not in this project."""
+    """The error for an id that isn't there, or not in this project."""
     return ApiError(404, f"No {what} with id '{shown(id)}'. Check it, and the project that it is in.", code="not_found")
 
 

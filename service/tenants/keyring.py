@@ -1,15 +1,15 @@
-"""The key ring: whose the keys in the registry are, remembered so that a request asks nobody.
+"""The key ring: the holders of the registry's keys, remembered so that a request needs no look-up.
 
-What was looked up is believed for MEMORY_SECONDS at most, and given up at once when the registry's channel says that
-its project or its key was changed, or when messages may have been missed. While the store is away what is remembered
-holds for as long; then nobody enters.
+A look-up is believed for MEMORY_SECONDS at most. It is forgotten at once when the registry's channel says that its
+project or its key was changed, or when messages may have been missed. While the store is away it holds for as long;
+then nobody enters.
 
-A value whose checksum is wrong costs a stranger's own time only. One that is right, and of no key, is looked up each
-time, but no more than LOOKED_UP_AT_ONCE at a time, so that strangers don't take the store from others. Who was known
-before isn't among them, and all who present one key at the same time share one look-up.
+A value whose checksum is wrong costs a stranger's own time only. A value with the right checksum that is no key is
+looked up each time, but no more than LOOKED_UP_AT_ONCE at a time, so that strangers don't take the store from others.
+Known keys aren't among them, and all who present one key at the same time share one look-up.
 
-Requests that wait for their turn do so by their project's weight. So that is known without asking, and a project that
-was looked up before is looked up again as soon as it changes, whether or not it sends another request.
+Requests wait for their turn by their project's weight. So the weight is known without a look-up, and a project that was
+looked up before is looked up again as soon as it changes, whether or not it sends another request.
 """
 
 import asyncio
@@ -46,14 +46,14 @@ USED_SECONDS = 60.0
 
 
 class Holder(NamedTuple):
-    """Who presents a key: the key, and its project; None for an administrator."""
+    """The holder of a key: the key, and its project; None for an administrator."""
 
     key: Key
     project: Project | None
 
 
 class _Remembered(NamedTuple, Generic[T]):
-    """What was found under a name, which `project` it is of, and for how long that is believed."""
+    """A look-up by name: the record, its `project`, and until when it is believed."""
 
     found: T
     project: str
@@ -73,18 +73,18 @@ class KeyRing:
         self._remembered: OrderedDict[str, _Remembered[Holder]] = OrderedDict()
         self._projects: OrderedDict[str, _Remembered[Project | None]] = OrderedDict()
         self._weights: OrderedDict[str, float | None] = OrderedDict()
-        """Of projects, as it was last found: known for longer than what is believed."""
+        """The weights of projects, as they were last found: known for longer than a look-up is believed."""
         self._outdated: OrderedDict[str, None] = OrderedDict()
         """Projects that have changed and are to be looked up, in the order in which they did."""
         self._changed = asyncio.Event()
         self._strangers = asyncio.Semaphore(LOOKED_UP_AT_ONCE)
         self._looking: dict[str, asyncio.Task[Holder | None]] = {}
-        """What is being looked up, by its digest."""
+        """The look-ups under way, by the key's digest."""
         self._used: dict[str, int] = {}
         self.listens = False
-        """Whether it hears at once of what changes."""
+        """Whether it hears at once of changes."""
         self._forgotten = 0
-        """How often something was forgotten: what was read before may be of no use any more."""
+        """How often something was forgotten: an earlier read may be outdated."""
 
     @property
     def remembered(self) -> int:
@@ -92,7 +92,7 @@ class KeyRing:
         return len(self._remembered)
 
     async def holder(self, value: bytes) -> Holder | None:
-        """Whose key this is, None for nobody's, or one that has expired or whose project is archived.
+        """The holder of a key, None for a key that nobody has, that has expired or whose project is archived.
 
         Raises ApiError 503 where strangers' keys are looked up in great number, StoreUnavailable.
         """
@@ -107,8 +107,8 @@ class KeyRing:
         return holder
 
     async def project(self, id: str) -> Project | None:
-        """What the registry has of a project, whoever asks for it; None where that is nothing. What was known is
-        believed for longer where the store is away. Raises StoreUnavailable where nothing was.
+        """The registry's record of a project, whoever asks for it; None where there is none. A record that was known is
+        believed for longer where the store is away. Raises StoreUnavailable where none was.
         """
         known = self._projects.get(id)
         if known is not None and self._now() < known.until:
@@ -130,11 +130,11 @@ class KeyRing:
         return self._weights.get(id)
 
     async def run(self) -> None:
-        """Listen to what changes, and note what was used, until it is cancelled."""
+        """Listen for changes, and note the use of keys, until it is cancelled."""
         await asyncio.gather(self._listen(), self._renew_for_ever(), self._note_used_for_ever())
 
     async def _look_up(self, digest: str) -> Holder | None:
-        """Whose key has this digest. Raises as `holder`."""
+        """The holder of the key with this digest. Raises as `holder`."""
         looking = self._looking.get(digest)
         if looking is None:
             looking = self._looking[digest] = asyncio.create_task(self._read(digest))
@@ -175,13 +175,13 @@ class KeyRing:
         self._weights[id] = None if found is None else found.weight
 
     def _remember(self, memory: OrderedDict[str, _Remembered[T]], name: str, found: T, project: str) -> None:
-        """Believe what was found for as long as that may be."""
+        """Remember a look-up for MEMORY_SECONDS."""
         if len(memory) >= MOST_REMEMBERED:
             memory.popitem(last=False)
         memory[name] = _Remembered(found, project, self._now() + MEMORY_SECONDS)
 
     async def _registered(self, digest: str) -> Holder | None:
-        """Whose key the registry says it is; nobody's where its account is gone or its project archived."""
+        """The holder by the registry; None where its account is gone or its project archived."""
         (record,) = await self._registry.read(key_place(digest))
         key = decoded(record, Key)
         if key is None or key.digest != digest:
@@ -195,23 +195,23 @@ class KeyRing:
         return Holder(key, project)
 
     def forget(self, project: str | None = None) -> None:
-        """Look up again what is of a project, or of administrators; of None all."""
+        """Forget the look-ups of a project, or of administrators; of None all."""
         self._forgotten += 1
-        self._looking.clear()  # what was asked before this is no answer to who comes behind it
+        self._looking.clear()  # an earlier look-up is no answer for a later request
         for memory in (self._remembered, self._projects):
             for name, each in list(memory.items()):
                 if project in (None, each.project):
                     del memory[name]
 
     def _hear(self, project: str) -> None:
-        """Something of a project has changed, which is looked up again if it was before."""
+        """Forget a project that has changed; it is looked up again if it was before."""
         self.forget(project)
         if project in self._weights:
             self._outdated[project] = None
             self._changed.set()
 
     async def _renew_for_ever(self) -> None:
-        """Look up what has changed, beside whoever listens: nothing else is believed for longer meanwhile."""
+        """Look up changed projects, beside the listener: nothing else is believed for longer meanwhile."""
         while True:
             await self._changed.wait()
             while self._outdated:
@@ -224,7 +224,7 @@ class KeyRing:
 
     async def _listen(self) -> None:
         while True:
-            with suppress(StoreUnavailable):  # what is remembered goes by its time
+            with suppress(StoreUnavailable):  # memories expire by themselves
                 async with self._listening.channel(self._registry.news) as listener:
                     self.forget()
                     self.listens = True

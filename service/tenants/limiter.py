@@ -1,12 +1,12 @@
-"""Who lets work begin within its tenant's limits, and counts what it took.
+"""The limiter: lets work begin within its tenant's limits, and counts what it took.
 
     reserved ─▶ Reservation ─┬─▶ settle                    the work ended in this process, or never began
                              └─▶ handed_over ─▶ settle(…)   a worker ends it, in whichever process
 
-Where nothing limits a tenant nobody is asked. Settling happens beside the request, which never waits for it: with the
-next one that the tenant lets begin, or by itself SETTLE_SECONDS later. What a
-process can't settle, because it was killed, is due some time later, and whoever finds that
-settles it by the response that is stored (service/background/settling.py).
+A tenant without limits costs no call of the store. Settling happens beside the request, which never waits for it: with
+the tenant's next admission, or by itself SETTLE_SECONDS later. A reservation that a process can't settle, because it
+was killed, is due some time later: then another process settles it by the stored response
+(service/background/settling.py).
 """
 
 import asyncio
@@ -24,33 +24,33 @@ from store.errors import StoreError, StoreUnavailable
 from store.limits.limits import MOST_SETTLED, Check, Limits, Over, Spent, Unspent
 
 HELD_AT_ONCE = 500
-"""Of how many pieces of a tenant's work one command says that they are under way."""
+"""How many pieces of a tenant's work one command reports as under way."""
 
 SETTLE_SECONDS = 0.05
-"""For how long what is over waits to be settled together with what begins, unless it keeps others from beginning."""
+"""How long ended work waits to be settled together with work that begins, unless it keeps other work from beginning."""
 
 MOST_REMEMBERED = 20_000
-"""Of so many keys a process remembers the limits, some 2 KB each where there are four."""
+"""The keys whose limits a process remembers, some 2 KB each where there are four."""
 
 
 def spent_in(response: Response) -> Spent:
-    """What a response that has ended took."""
+    """The tokens that a response that has ended took."""
     usage = response.usage
     return Spent(0, 0) if usage is None else Spent(usage.input_tokens, usage.output_tokens)
 
 
 class Work(Protocol):
-    """What a reservation is for."""
+    """The work for which a reservation is made."""
 
     @property
     def spent(self) -> Spent | Unspent:
-        """What it has taken until now."""
+        """The tokens that it has taken until now."""
         ...
 
 
 class Reservation:
-    """What was reserved for a piece of work. It is settled at the end of the block that has it, unless it was before,
-    or is `handed_over`.
+    """The reservation for a piece of work. It is settled at the end of its block, unless it was before, or is
+    `handed_over`.
     """
 
     work: Work | None = None
@@ -61,13 +61,13 @@ class Reservation:
     ) -> None:
         """It is `over` as it is now, and settled `at_once` where it takes a place of others."""
         self.headers = headers
-        """What the answer says of what is left."""
+        """The headers of the answer: how much is left."""
         self._at_once = at_once
         self._limiter, self._tenant, self._never_began = limiter, tenant, over
         self._over = False
 
     def settle(self) -> None:
-        """The work is over, or never began: count what it took. A second time changes nothing. Never blocks."""
+        """Count the tokens of work that is over, or never began. A second time changes nothing. Never blocks."""
         if not self._over:
             self._over = True
             over = self._never_began if self.work is None else self._never_began._replace(spent=self.work.spent)
@@ -75,7 +75,7 @@ class Reservation:
 
     @contextmanager
     def handed_over(self, is_there: Callable[[], Awaitable[bool]]) -> Generator[None]:
-        """The work is handed over in the block to whoever settles it at its end; where that fails, it never began.
+        """Hand the work over in the block to the process that settles it at its end; where that fails, it never began.
         Where nobody knows whether it was accepted, `is_there` says so later.
         """
         doubtful = False
@@ -96,7 +96,7 @@ class Reservation:
 
 
 class _Known(NamedTuple):
-    """All limits of a key, what answers say of them, and what they were made of."""
+    """All limits of a key, the headers about them, and the limits that they were made of."""
 
     checks: list[Check]
     shown: Shown
@@ -117,7 +117,7 @@ class Limiter:
         clock: Callable[[], float],
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
-        """`default` is what limits a tenant that has no limit of its own; `clock` gives the seconds since 1970."""
+        """`default` has the limits of a tenant without its own; `clock` gives the seconds since 1970."""
         self.limits = limits
         self.default = default
         self._loans = loans
@@ -126,18 +126,18 @@ class Limiter:
         self._known: dict[tuple[str, str], _Known] = {}
         """By tenant and key."""
         self._held: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        """By tenant, the ids of what is under way by the tokens of their reservations."""
+        """By tenant, the ids of the work under way by the tokens of their reservations."""
         self._over: defaultdict[str, list[Over]] = defaultdict(list)
-        """By tenant, what is over and not settled yet, with a timer for each."""
+        """By tenant, the work that is over and not settled yet, with a timer for each."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     @asynccontextmanager
     async def reserved(
         self, allowance: Allowance, model: str, id: str, *, reads: int, writes: int, succeeds: bool = False
     ) -> AsyncGenerator[Reservation | None]:
-        """What a response may take that reads and writes so many tokens at most, reserved until the end of the block;
-        None where nothing limits it. One that `succeeds` another has the place of that, which ends as it begins. Raises
-        ApiError 429, StoreUnavailable.
+        """The reservation, until the block ends, for a response that reads and writes so many tokens at most; None
+        where it has no limits. A response that `succeeds` another takes the place of that one, which ends as it begins.
+        Raises ApiError 429, StoreUnavailable.
         """
         checks, shown, parallel, *_ = self._known_of(allowance)
         if not checks:
@@ -164,7 +164,7 @@ class Limiter:
             reservation.settle()
 
     def _known_of(self, allowance: Allowance) -> _Known:
-        """All limits of a key, remembered as long as what they are made of is."""
+        """All limits of a key, remembered as long as the limits that they are made of stay."""
         tenant, own, key, of_key = allowance
         known = self._known.get((tenant, key))
         if known is not None and known.own is own and known.of_key is of_key:
@@ -177,7 +177,7 @@ class Limiter:
         return known
 
     def settle(self, tenant: str, over: Over, *, at_once: bool = True) -> None:
-        """Count what work has taken, soon. Never blocks."""
+        """Count the tokens of some work, soon. Never blocks."""
         self.let_go(tenant, over.token)
         self._over[tenant].append(over)
         if at_once or len(self._over[tenant]) >= MOST_SETTLED:
@@ -197,19 +197,19 @@ class Limiter:
         self._loans.give_back(settle, later=True)
 
     def let_go(self, tenant: str, token: str) -> None:
-        """This process says no more that the work is under way."""
+        """Stop saying that the work is under way."""
         held = self._held.get(tenant, {})
         held.pop(token, None)
         if not held:
             self._held.pop(tenant, None)
 
     def _in_time(self, tenant: str) -> None:
-        """Settle what the tenant has let nothing begin with."""
+        """Settle the tenant's ended work that no admission has settled."""
         del self._timers[tenant]
         self._settle_now(tenant)
 
     def _take_over(self, tenant: str) -> list[Over]:
-        """All that is over, fewer than MOST_SETTLED, for whoever settles it now."""
+        """The work that is over, less than MOST_SETTLED, for the caller to settle now."""
         return self._over.pop(tenant, [])
 
     def _settle_now(self, tenant: str) -> None:
@@ -220,7 +220,7 @@ class Limiter:
         self._loans.give_back(partial(self.limits.settle_all, tenant, over), doubtful=doubtful)
 
     async def hold_for_ever(self) -> None:
-        """Say again and again what is under way here, until cancelled."""
+        """Report again and again the work under way here, until cancelled."""
         while True:
             await asyncio.sleep(self.limits.held_seconds / RENEWALS)
             for tenant, held in [(tenant, list(held.values())) for tenant, held in self._held.items()]:
@@ -231,7 +231,7 @@ class Limiter:
                         break
 
     def close(self) -> None:
-        """Settle what is over."""
+        """Settle the work that is over."""
         for timer in self._timers.values():
             timer.cancel()
         for tenant in tuple(self._over):

@@ -1,4 +1,4 @@
-"""What limits a project and its keys: requests and tokens in a minute and in a month, and how many at once.
+"""The limits of a project and its keys: requests and tokens in a minute and in a month, and how many at once.
 
 A limit is of a whole project or of one key. Fields have the names of OpenAI's rate limits; those that OpenAI doesn't
 have are named alike. Months are of the calendar, in UTC. Pure.
@@ -19,7 +19,7 @@ WHOLE_PROJECT = "all"
 """The scope in which a project's limits are counted."""
 
 PATIENCE_SECONDS = 60.0
-"""Who has to wait longer is told not to try again: it would only ask for more."""
+"""A client that has to wait longer is told not to try again: its retries would only ask for more."""
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,7 +39,7 @@ _WORDS: dict[tuple[What, Window], str] = {
     ("tokens", "month"): "tokens per month",
     ("parallel", ""): "responses at once",
 }
-"""What a refusal calls a limit."""
+"""The names of the limits in a refusal."""
 
 _HEADERS: dict[What, tuple[bytes, bytes, bytes]] = {
     "requests": (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-requests", b"x-ratelimit-reset-requests"),
@@ -51,7 +51,7 @@ _KINDS: dict[str, tuple[What, Window]] = dict(zip(LIMITS, _WORDS, strict=True))
 
 
 class Allowance(NamedTuple):
-    """What limits whoever enters: the tenant's own limits, and those of its key; None are none."""
+    """The limits of a caller: the tenant's own, and those of its key; None are none."""
 
     tenant: str
     limit: Limit | None = None
@@ -81,8 +81,8 @@ def filled(own: Limit | None, default: Limit) -> Limit:
 
 
 class Shown:
-    """What answers say of some limits: OpenAI's headers `x-ratelimit-*`, of requests and of tokens the limit of which
-    the smallest part is left, of a minute where there are such.
+    """The headers of some limits, OpenAI's `x-ratelimit-*`. They show one limit of requests and one of tokens: the one
+    with the smallest part left, among those of a minute where there are such.
     """
 
     def __init__(self, checks: Sequence[Check]) -> None:
@@ -119,7 +119,7 @@ def duration(seconds: float) -> str:
 
 
 def refusal_of(allowance: Allowance, model: str, checks: Sequence[Check], found: Admission, now: float) -> ApiError:
-    """Why nothing is begun, in words from which clients read the delay (`try again in 1.2s`)."""
+    """The error for a refused request, in words from which clients read the delay (`try again in 1.2s`)."""
     refused = found.refused
     assert refused is not None
     check, left = checks[refused.check], found.left[refused.check].amount
@@ -155,7 +155,7 @@ def spoken(seconds: float) -> str:
 
 
 def _quota_gone(what: str, now: float, refused: Refused) -> ApiError:
-    """A month's is used up. Who is told not to try again doesn't."""
+    """The error for a month's limit that is used up. Clients that are told so don't try again."""
     when = "" if refused.seconds is None else f"; it begins anew at {_utc(now + refused.seconds)}"
     return ApiError(
         429,

@@ -1,7 +1,6 @@
 """Which models a project may use: those of a list, or all but those of it. Pure.
 
-A model may have several names, and any of them means it. One that a project may not use is, for that project, not
-there.
+A model may have several names, and any of them means it. For a project, a model that it may not use is not there.
 """
 
 from collections.abc import Sequence
@@ -32,11 +31,11 @@ class ModelPermissions(msgspec.Struct, frozen=True):
 
 
 ALL = ModelPermissions("deny_list")
-"""What a project has that nobody gave a list."""
+"""The permissions of a project that nobody gave a list."""
 
 
 def read_permissions(mode: str, ids: Sequence[str]) -> ModelPermissions:
-    """The list that somebody wishes, with each name once; models that aren't served may be on it. Raises
+    """The wished list, with each name once; models that aren't served may be on it. Raises
     InvalidRequest.
     """
     if mode not in ("allow_list", "deny_list"):

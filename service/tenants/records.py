@@ -1,7 +1,7 @@
-"""What the registry keeps of projects, service accounts and keys. Pure.
+"""The registry's records of projects, service accounts and keys. Pure.
 
-Each is found under its name, which begins with what it is. Fields that a newer release adds are passed over by an older
-one, which then can't change the record: it isn't as that one would have written it.
+Each is found under its name, which begins with its kind. An older release passes over the fields that a newer one adds.
+It then can't change the record, as it would have written it otherwise.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ PROJECTS, ADMIN_KEYS = "projects", "admin-keys"
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tenant. The keys of a `static` one are in the settings, and of it the registry has only what was changed.
-    Without `models` it may use all; without `limit` or `weight` those are what the settings say. Times are in seconds.
+    """A tenant. The keys of a `static` one are in the settings, and the registry has only changes of it. Without
+    `models` it may use all; without `limit` or `weight` it has those of the settings. Times are in seconds.
     """
 
     id: str
@@ -58,19 +58,19 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 PROJECT_PREFIX = "proj_"
-"""What ids of projects begin with that were made here. A tenant of the settings that is called so is one of those."""
+"""The prefix of the ids of projects that were made here. A tenant of the settings whose name has it is one of those."""
 
 UNKNOWN_TIME = 0
 """When a static project was made: nobody noted it."""
 
 
 def static_project(tenant: str) -> Project:
-    """The project of a tenant that has keys in the settings, of which the registry has nothing yet."""
+    """The project of a tenant with keys in the settings that has no record in the registry yet."""
     return Project(id=tenant, name=tenant, created_at=UNKNOWN_TIME, static=True)
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """A service account: who has keys in a project."""
+    """A service account: the holder of keys in a project."""
 
     id: str
     project: str
@@ -151,7 +151,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_weight(weight: float) -> float:
-    """How much a project is served beside others. Raises InvalidRequest."""
+    """The weight itself. Raises InvalidRequest where it is out of bounds."""
     if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
         raise invalid_value(
             "weight", weight, f"It should be from {LEAST_WEIGHT:g} to {MOST_WEIGHT:,}; others have 1, and null is none."

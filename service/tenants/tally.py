@@ -1,6 +1,6 @@
-"""The tally: counts what was spent on answers that aren't stored; where the store is away, once that is back.
+"""The tally: counts the spending of answers that aren't stored; while the store is away they wait until it is back.
 
-What is stored is counted where it is stored (lua/spending.lua), and needs nothing here.
+Stored answers are counted as they are stored (lua/spending.lua), and need nothing here.
 """
 
 import logging
@@ -20,11 +20,11 @@ MOST_WAITING = 10_000
 """How many answers wait to be counted, while the store is away; the oldest go for new ones. Each takes half a KB."""
 
 WAIT_SECONDS = MARKED_MS / 2000
-"""For how long one waits: half as long as it is known whether it was counted."""
+"""How long an answer waits: half as long as the store knows whether it was counted."""
 
 
 SETTLED_AT_ONCE = 10
-"""How many of those that wait an answer counts beside its own."""
+"""How many waiting answers are counted beside each new one."""
 
 
 class _Waiting(NamedTuple):
@@ -35,7 +35,7 @@ class _Waiting(NamedTuple):
 
 
 class Tally:
-    """What this process counts."""
+    """The tally of this process."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Tally:
         self._waiting: deque[_Waiting] = deque()
 
     async def count(self, tenant: str, id: str, expense: Expense) -> None:
-        """Count what the response `id` has spent, now or once the store is back."""
+        """Count the spending of the response `id`, now or once the store is back."""
         waiting = _Waiting(self._clock(), tenant, id, expense)
         if self._away() or not await self._counted(waiting):
             self._waiting.append(waiting)

@@ -1,7 +1,7 @@
-"""Usage: what was spent, by buckets of time, and within each by project, key and model.
+"""Usage: tokens and requests spent, by buckets of time, and within each by project, key and model.
 
-Hours are what the store has, so buckets begin and end with an hour, and days are UTC's. What an hour had no place for
-is in no project, under no key and no model, and in the sum of all. Where there is too much for one answer, it has
+The store counts by the hour, so buckets begin and end with an hour, and days are UTC's. Spending that an hour had no
+place for is in no project, under no key and no model, and in the sum of all. An answer that would be too large has
 fewer buckets.
 """
 
@@ -21,7 +21,7 @@ NOBODY = Spender("", "", "")
 
 
 class UsageScope(msgspec.Struct, frozen=True):
-    """Which usage somebody asks for: hours since 1970, the last one not included, in at most `most` buckets of `width`
+    """The usage that is asked for: hours since 1970, the last one not included, in at most `most` buckets of `width`
     hours; only of these tenants, keys and models, unless they are empty; kept apart `by` fields of a Spender.
     """
 
@@ -35,7 +35,7 @@ class UsageScope(msgspec.Struct, frozen=True):
     by: tuple[str, ...] = ()
 
     def has(self, spender: Spender) -> bool:
-        """Whether what it spent is asked for."""
+        """Whether its spending is asked for."""
         return (
             (not self.tenants or spender.tenant in self.tenants)
             and (not self.keys or spender.key in self.keys)
@@ -43,12 +43,12 @@ class UsageScope(msgspec.Struct, frozen=True):
         )
 
     def group(self, spender: Spender) -> Spender:
-        """Those with whom it is counted together."""
+        """The group with which it is counted together."""
         return Spender(*(value if name in self.by else "" for name, value in spender._asdict().items()))
 
 
 class Bucket(NamedTuple):
-    """What was spent between two hours."""
+    """The spending between two hours."""
 
     first: int
     end: int
@@ -63,7 +63,7 @@ class Usage(NamedTuple):
 
 
 async def usage_of(spending: Spending, asked: UsageScope, most_results: int = MOST_RESULTS) -> Usage:
-    """What is asked for, or the first part of it. Raises StoreUnavailable."""
+    """The usage that is asked for, or the first part of it. Raises StoreUnavailable."""
     buckets = _buckets(asked)
     for shard in range(spending.shards):
         hour = asked.first

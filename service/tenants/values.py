@@ -3,9 +3,9 @@
     sk-hm-        43 letters and digits, 256 bits of chance · 6 of their CRC-32       a project's
     sk-hm-admin-  the same                                                            an administrator's
 
-The checksum lets a scanner for secrets know a key that was published, and turns a typing error away before anybody is
-asked. A value is shown once, when it is made; what is kept of it is a digest, which is of so much chance that a fast
-one will do. Pure, but for the chance.
+The checksum lets a scanner for secrets know a key that was published, and turns a typing error away before any look-up.
+A value is shown once, when it is made. Only its digest is stored: a fast one will do, as a value has so much chance.
+Pure, but for the chance.
 """
 
 import re
@@ -47,12 +47,12 @@ def is_admins(value: bytes) -> bool:
 
 
 def digest_of(value: bytes) -> str:
-    """What is kept of a value: SHA-256 in hex."""
+    """The digest of a value, which is stored in its place: SHA-256 in hex."""
     return sha256(value).hexdigest()
 
 
 def redacted(value: str) -> str:
-    """As much of a value as tells its owner which one it is."""
+    """The part of a value by which its owner knows it."""
     start = SHOWN_START if value.startswith(PREFIX) else 0
     return f"{value[:start]}...{value[-SHOWN_END:]}"
 

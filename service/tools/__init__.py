@@ -1,5 +1,5 @@
-"""Tools that the service runs: servers that speak MCP, with what they may reach and how much they may say.
+"""Tools that the service runs: servers that speak MCP, with bounds on their reach and on their answers.
 
-A tool is a stranger: nothing that it says is taken for more than text, every answer has its bounds, and a call ends
-when its response does. Never a word of a request, and nothing of the store: whose call it is, its caller knows.
+A tool is a stranger: its words are text and nothing more, every answer has its bounds, and a call ends when its
+response does. Never a word of a request, and nothing of the store: the caller knows whose call it is.
 """

@@ -1,9 +1,9 @@
-"""The browser as a back end: what a request may say of it, and its calls.
+"""The browser as a back end: its options in a request, and its calls.
 
-    call, displays before ─▶ asked ─▶ a search, a page ─▶ view ─▶ outcome: what is told, the item's action, the display
+    call, displays before ─▶ asked ─▶ a search, a page ─▶ view ─▶ outcome: the text, the item's action, the display
 
-All that it knows of a response comes with each call, and goes with its outcome: so whoever takes over knows as much.
-Every call only reads, and is made again where nobody knows whether it was.
+All that it knows of a response comes with each call, and goes with its outcome, so a worker that takes over knows as
+much. Every call only reads, and is made again where nobody knows whether it was made.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ from service.search.kept import KeptPages, Opened
 from service.search.port import Pages, Places, Query, Searcher, SearchFailure
 
 SOURCES = "web_search_call.action.sources"
-"""What a request includes to be shown which pages a search found."""
+"""A request includes this to be shown the pages that a search found."""
 
 MAX_DOMAINS = 100
 
 VIEW_TOKENS = {"low": 512, "medium": 1_024, "high": 2_048}
-"""How much of a page is shown at once, by `search_context_size`. gpt-oss was trained with 1,024."""
+"""The tokens of a page that are shown at once, by `search_context_size`. gpt-oss was trained with 1,024."""
 
 _DOMAIN = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*", re.ASCII)
 _COUNTRY = re.compile(r"[A-Za-z]{2}", re.ASCII)
@@ -76,7 +76,7 @@ class WebSearchTool(msgspec.Struct):
 
 
 class Options(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a request says of it: only these `domains`, where there are any; for somebody in a `country`; with so many
+    """The options of a request: only these `domains`, where there are any; for somebody in a `country`; with so many
     tokens a view; and whether pages may be fetched that nobody opened lately.
     """
 
@@ -91,7 +91,7 @@ _UNREAD: dict[str, dict[str, Any]] = {
     "open": {"type": "open_page", "url": None},
     "find": {"type": "find_in_page", "url": "", "pattern": ""},
 }
-"""The action of a call whose arguments can't be read, or mean nothing."""
+"""The actions of calls whose arguments can't be read, or mean nothing."""
 
 _TOOL = decoder_of(WebSearchTool)
 _OPTIONS = msgspec.json.Decoder(Options)
@@ -118,7 +118,7 @@ def read_options(sent: msgspec.Raw, where: str) -> str:
 
 
 class Browsing:
-    """The back end: what searches, what has pages, and the pages that tenants opened lately."""
+    """The back end: a searcher, a source of pages, and the pages that tenants opened lately."""
 
     def __init__(self, searcher: Searcher, pages: Pages) -> None:
         self._searcher = searcher
@@ -141,7 +141,7 @@ class Browsing:
         return tool.server
 
     def run(self, tenant: str) -> "BrowserRun":
-        """Whoever runs the calls of one response of a tenant."""
+        """The runner of one response's calls."""
         return BrowserRun(tenant, self._searcher, self._pages, self._kept, self._places)
 
 
@@ -159,7 +159,7 @@ class BrowserRun:
         self._places = places
 
     async def call(self, call: HostedCall) -> Outcome:
-        """Run a call once there is a place; what became of it, also where it failed."""
+        """Run a call once there is a place. Returns its outcome, also of a failed call."""
         async with self._places.taken(self._tenant):
             return await self._call(call)
 
@@ -181,10 +181,10 @@ class BrowserRun:
         )
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Does nothing: nothing is held."""
 
     async def _asked(self, call: HostedCall, options: Options) -> tuple[Asked, Sequence[Display]]:
-        """What a call wants, and the displays before it with the page in whole that it is about."""
+        """The action that a call asks for, and the earlier displays, among them the whole page that it is about."""
         displays: Sequence[Display] = call.displays
         try:
             wanted = asked(call.tool.tool, call.arguments, displays)
@@ -196,7 +196,7 @@ class BrowserRun:
         return wanted, displays
 
     async def _page(self, wanted: Asked, displays: Sequence[Display], options: Options) -> Page:
-        """The page that is searched for, opened, or there."""
+        """The page of a call: of results, newly opened, or from a display."""
         if isinstance(wanted, Search):
             query = Query(wanted.query, options.domains, options.country)
             return results_page(wanted.query, await self._searcher.search(query))
@@ -219,7 +219,7 @@ class BrowserRun:
 
 
 def _told(wanted: Asked | None, error: Exception) -> str:
-    """What the model is told of a failure, as by the reference browser of gpt-oss."""
+    """The text that the model is told of a failure, as by the reference browser of gpt-oss."""
     if isinstance(error, UsageError):
         return str(error)
     if isinstance(wanted, Search):

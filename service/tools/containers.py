@@ -1,8 +1,8 @@
-"""Containers: sessions of a sandbox by ids that their tenant knows, and what else is known of each.
+"""Containers: sessions of a sandbox by ids that their tenant knows, with a record of each.
 
-The store has a record of each, for all processes that share it; the variables and files are in the sandbox alone. A
-container that nobody used for its time, or whose session was lost or gave its place up, is expired: it can be told from
-one that never was.
+The store has the records, for all processes that share it; the variables and files are in the sandbox alone. A
+container expires when nobody used it for its time, or when its session was lost or gave its place up. It can still be
+told from one that never existed.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from store.errors import StoreError, StoreFull, StoreUnavailable
 from store.history.containers import Containers as Records
 
 IDLE_MINUTES = 20
-"""How long a container may be idle, unless it is made with less."""
+"""The minutes for which a container may be idle, unless it is made with less."""
 
 FRESH_SECONDS = 10.0
-"""How much too early a record may say that a container was last used."""
+"""The time by which a record's last use may be too early."""
 
 MAX_UPLOADS = 256
-"""How many files of a container are known to be its user's."""
+"""The most files of a container that are known to be its user's."""
 
 START_SECONDS = 5.0
-"""How long the start of a service waits for a sandbox elsewhere."""
+"""The time for which the start of a service waits for a sandbox elsewhere."""
 
 MAX_TRIES = 16
-"""How often a record is changed anew, as others changed it meanwhile."""
+"""The most tries to change a record that others change meanwhile."""
 
 _FILE_DIGEST_BYTES = 24
 _MARK_BYTES = 8
@@ -45,9 +45,9 @@ logger = logging.getLogger(__name__)
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What is known of a container: `place` is the sandbox that has its session, `uploads` are marks of the files that
-    its user has written. `lost` says that the session is gone, `deleted` that its user wanted it so: then nobody is
-    shown it, and who still runs code in it learns that it is no more.
+    """The record of a container. `place` is the sandbox that has its session, `uploads` are marks of the files that its
+    user has written. `lost`: the session is gone. `deleted`: its user deleted it. Then nobody is shown it, and a
+    response that still runs code in it learns that it is gone.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Opened(NamedTuple):
-    """A container that has a session: its id, what is known of it, and what its code calls its folder."""
+    """A container that has a session: its id, its record, and its folder as its code sees it."""
 
     id: str
     record: Record
@@ -103,7 +103,7 @@ class Containers:
         self._opening: set[asyncio.Task[str]] = set()
 
     async def start(self) -> None:
-        """Get the sandbox ready. Where it can't be used no code is run, and the log says why; it may begin later than
+        """Get the sandbox ready. Where it can't be used no code is run, and the log says why. It may start later than
         this service, so then it is tried again and again.
         """
         try:
@@ -138,12 +138,12 @@ class Containers:
         return self._records.new_id(tenant)
 
     async def known(self, tenant: str, id: str) -> Record | None:
-        """What is known of a container, also of one that was deleted; None where nothing is. Raises StoreError."""
+        """The record of a container, also of a deleted one; None where there is none. Raises StoreError."""
         found = await self._records.get(tenant, id)
         return None if found is None else _RECORD.decode(found)
 
     async def record(self, tenant: str, id: str) -> Record:
-        """A container, expired or not. Raises ApiError 404, StoreError."""
+        """The record of a container, expired or not. Raises ApiError 404, StoreError."""
         return _there(id, await self.known(tenant, id))
 
     def lives(self, record: Record) -> bool:
@@ -153,7 +153,7 @@ class Containers:
         return not ended and record.place == self._place and idle < record.minutes * 60
 
     async def found(self, tenant: str, id: str) -> Record:
-        """A container that has not expired. Raises ApiError 404 and 400, StoreError."""
+        """The record of a container that has not expired. Raises ApiError 404 and 400, StoreError."""
         return self._living(await self.record(tenant, id))
 
     def _living(self, record: Record) -> Record:
@@ -176,9 +176,9 @@ class Containers:
         minutes: int = IDLE_MINUTES,
         memory_limit: MemoryLimit | None = None,
     ) -> Opened:
-        """Have a container with this id, a new one. Raises Full, Unusable, Gone, StoreError.
+        """Open a new container with this id. Raises Full, Unusable, Gone, StoreError.
 
-        Cancelled, it is opened all the same: a session that nobody knew of would keep its place until it was idle.
+        Cancelled, it is opened all the same: an unknown session would keep its place until it was idle.
         """
         now = self._clock()
         record = Record(name, int(now), now, minutes, self._place, memory_limit)
@@ -188,7 +188,7 @@ class Containers:
         return Opened(id, record, await asyncio.shield(opening))
 
     async def _opened(self, tenant: str, id: str, record: Record) -> str:
-        """Open a session and note that it is there; what its code calls its folder."""
+        """Open a session and record it. Returns its folder as its code sees it."""
         limits = Limits(idle_seconds=record.minutes * 60)
         if record.memory_limit is not None:
             limits = msgspec.structs.replace(limits, memory_bytes=MEMORY[record.memory_limit])
@@ -216,8 +216,8 @@ class Containers:
             await self._records.keep(tenant, id, encoded)
 
     async def touch(self, tenant: str, id: str) -> Record | None:
-        """Note that a container is used, unless it has expired; what is known of it, also of one that was deleted.
-        Raises StoreError.
+        """Note that a container is used, unless it has expired. Returns its record, also of a deleted one; None where
+        there is none. Raises StoreError.
         """
         now = self._clock()
         return await self._change(
@@ -225,11 +225,11 @@ class Containers:
         )
 
     async def taken(self, tenant: str, id: str) -> Record:
-        """A container that has not expired, which is used. Raises ApiError 404 and 400, StoreError."""
+        """The record of a container that has not expired; notes its use. Raises ApiError 404 and 400, StoreError."""
         return self._living(_there(id, await self.touch(tenant, id)))
 
     def is_fresh(self, record: Record) -> bool:
-        """Whether a container that lives was used just now, by its record, so that nobody need note it again."""
+        """Whether a living container was used just now, by its record, so that its use needs no other note."""
         return self._clock() - record.active_at < FRESH_SECONDS
 
     async def lose(self, tenant: str, id: str) -> None:
@@ -249,7 +249,7 @@ class Containers:
             event(logger, logging.INFO, "a container had no session to be closed", reason=str(error))
 
     async def _change(self, tenant: str, id: str, change: Callable[[Record], Record]) -> Record | None:
-        """What is known of a container as it is changed, whoever else changes it meanwhile; None where nothing is."""
+        """Change a record, also while others change it. Returns the new record; None where there is none."""
         for _ in range(MAX_TRIES):
             before = await self._records.get(tenant, id)
             if before is None:
@@ -279,7 +279,7 @@ class Containers:
         raise no_file(wanted)
 
     async def write(self, tenant: str, id: str, name: str, content: AsyncIterator[bytes]) -> KeptFile:
-        """A file of a user's in a container. Raises ApiError 404, 400 and 503, StoreError."""
+        """Write a user's file into a container. Raises ApiError 404, 400 and 503, StoreError."""
         await self.taken(tenant, id)
         try:
             file = await self.sandbox.write(id, f"{FOLDER}/{name}", content)
@@ -296,7 +296,7 @@ class Containers:
         return KeptFile(file_id(id, file.path), file, uploaded=True)
 
     async def read(self, tenant: str, id: str, wanted: str) -> AsyncIterator[bytes]:
-        """What a file of a container has. Raises as `files` does, before the first piece."""
+        """The content of a container's file. Raises as `files` does, before the first piece."""
         pieces = self.sandbox.read(id, (await self.file(tenant, id, wanted)).file.path)
         try:
             first = await anext(pieces, b"")
@@ -315,7 +315,7 @@ class Containers:
         await self._change(tenant, id, lambda known: _replaced(known, uploads=_without(known.uploads, mark)))
 
     async def _refusal(self, tenant: str, id: str, error: Exception) -> ApiError:
-        """What a client is told of what the sandbox says."""
+        """The error for the client, made of the sandbox's."""
         if isinstance(error, Gone):
             await self.lose(tenant, id)
             return expired()
@@ -342,7 +342,7 @@ def _replaced(record: Record, **members: Any) -> Record:
 
 
 def _mark(path: str) -> bytes:
-    """What is kept of the path of a file."""
+    """The mark of a file's path, which the record keeps."""
     return blake2b(path.encode(), digest_size=_MARK_BYTES).digest()
 
 
@@ -351,19 +351,19 @@ def _without(marks: Sequence[bytes], mark: bytes) -> tuple[bytes, ...]:
 
 
 def not_found(id: str) -> ApiError:
-    """404: there is no such container of this tenant."""
+    """The refusal, 404: this tenant has no such container."""
     return ApiError(
         404, f"Container with id '{shown(id)}' not found.", code="container_not_found", param="container_id"
     )
 
 
 def no_file(id: str) -> ApiError:
-    """404: the container has no such file."""
+    """The refusal, 404: the container has no such file."""
     return ApiError(
         404, f"Container file with id '{shown(id)}' not found.", code="container_file_not_found", param="file_id"
     )
 
 
 def expired() -> InvalidRequest:
-    """400, in OpenAI's words."""
+    """The refusal of an expired container: 400, in OpenAI's words."""
     return InvalidRequest("Container is expired.", code="container_expired", param="container")

@@ -1,10 +1,10 @@
-"""A search of files by an operator's MCP server that stands for `file_search`: what a request may say of it, what its
-tool is given, and what of its answer is shown and told.
+"""A search of files by an operator's MCP server that stands for `file_search`: its options in a request, the arguments
+of its tool, and the answer for the client and the model.
 
     queries of the model, options of the request ─▶ the server's tool ─▶ results ─▶ outcome
 
 docs/tools.md has the contract. The model chooses its queries and nothing else: the request says which stores are
-searched. A search only reads, so it is made again where nobody knows whether it was.
+searched. A search only reads, so it is made again where nobody knows whether it was made.
 """
 
 import logging
@@ -28,7 +28,7 @@ from service.tools.port import ListedTool, ProtocolFailure, ToolFailure, ToolSer
 logger = logging.getLogger(__name__)
 
 RESULTS = "file_search_call.results"
-"""What a request includes to be shown what was found."""
+"""A request includes this to be shown the results."""
 
 MAX_STORES = 32
 MAX_RESULTS = 50
@@ -38,10 +38,10 @@ MAX_CONDITIONS = 64
 """The most conditions of a filter, those that join others included."""
 
 TEXT_CHARS = 32_000
-"""How much of the texts that were found is shown and told, all results together."""
+"""The characters of found texts that are shown and told, all results together."""
 
 NEEDED = ("queries", "vector_store_ids")
-"""What the tool of a server has to take; `_OPTIONAL` is what it may take."""
+"""The arguments that a server's tool has to take; it may take those in `_OPTIONAL`."""
 
 _OPTIONAL = ("filters", "max_num_results", "ranking_options")
 _ABOUT = "Search the user's files for each of the queries. It gives the passages that fit best."
@@ -96,7 +96,7 @@ class _FileSearchTool(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Result(msgspec.Struct):
-    """A passage that was found, as the server says it."""
+    """A passage that was found, in the server's form."""
 
     file_id: Annotated[str, Meta(max_length=256)]
     filename: Annotated[str, Meta(max_length=1_024)]
@@ -134,7 +134,7 @@ def _taken(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def read_options(sent: msgspec.Raw, where: str, *, takes: frozenset[str]) -> str:
-    """What a server is given beside the queries, by the tool that stands at `where`. Raises InvalidRequest."""
+    """The arguments for a server beside the queries, from the tool at `where`. Raises InvalidRequest."""
     tool = decode(sent, _TOOL, where)
     if not tool.vector_store_ids:
         raise invalid_value(f"{where}.vector_store_ids", "[]", "Name at least one store.")
@@ -152,7 +152,7 @@ def read_options(sent: msgspec.Raw, where: str, *, takes: frozenset[str]) -> str
 
 
 def _check_conditions(outer: _Condition, where: str) -> None:
-    """Raise InvalidRequest for a condition that says too little or too much, or for too many."""
+    """Raise InvalidRequest for a condition with too few or too many members, or for too many conditions."""
     for number, (each, at) in enumerate(_conditions(outer, where), 1):
         if number > MAX_CONDITIONS:
             raise InvalidRequest(
@@ -178,7 +178,7 @@ def _conditions(outer: _Condition, where: str) -> Iterator[tuple[_Condition, str
 
 
 async def searched(call: HostedCall, server: ToolServer) -> Outcome:
-    """Search by a server's tool; what became of it, also where it failed."""
+    """Search by a server's tool. Returns the outcome, also of a failed search."""
     queries, options = queries_of(call.arguments), _OPTIONS.decode(call.tool.options)
     if not queries:
         return failed(f"The arguments are no object with 'queries', a list of 1 to {MAX_QUERIES} texts.")
@@ -201,7 +201,7 @@ async def searched(call: HostedCall, server: ToolServer) -> Outcome:
 
 
 def _log(call: HostedCall, why: str) -> None:
-    """Say what the item has no place for, without a word of the server's."""
+    """Log the reason of a failure, which the item has no place for, without a word of the server's."""
     event(logger, logging.WARNING, "a search of files failed", server=call.tool.server, reason=why)
 
 

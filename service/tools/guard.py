@@ -1,12 +1,12 @@
 """The way to MCP servers: connections that go where they may, and answers that end where they must.
 
-It stands below the `mcp` package, which bounds neither an answer in JSON nor where a name leads. A host is resolved
-once for each connection, every address of it is judged, and the connection goes to one that was judged, whatever the
-name resolves to a moment later.
+It stands below the `mcp` package, which bounds neither an answer in JSON nor the address behind a name. A host is
+resolved once for each connection, and every address of it is judged. The connection goes to a judged address, even if
+the name resolves to another one a moment later.
 
-How many values an answer of a server has is counted before anything parses it: they cost time, however few bytes they
-are. The `mcp` package checks each on the event loop, in some 5 µs: 1 MiB of empty objects takes seconds. So they are
-counted as the bytes come. A text is one value, whatever stands in it. Never parse.
+The values of a server's answer are counted before anything parses it: they cost time, even in a few bytes. The `mcp`
+package checks each on the event loop, in some 5 µs, so 1 MiB of empty objects takes seconds. So they are counted as
+the bytes come. A text is one value, with any content. Never parse.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from service.ssrf import ForbiddenAddress, Judge, LookUp, is_public, look_up
 from service.tools.port import Heard, ToolLimits
 
 MARKS = (b"{", b"[", b",")
-"""What stands before every value but the first of an answer; the name of a member, and its value, count as one."""
+"""The bytes before every value but the first of an answer; the name of a member, and its value, count as one."""
 
 _NEITHER = bytes(set(range(256)) - set(b'"\n'))
 
 
 class Weight:
-    """Counts the values of one answer, which comes in parts. Where it is of `events`, each is counted alone, and how
-    many there are.
+    """Counts the values of one answer, which comes in parts. In an answer of `events`, it counts the events, and the
+    values of each alone.
     """
 
     def __init__(self, values: int, events: int | None) -> None:
-        """The most that there may be; `events` is None for an answer that has none."""
+        """`values` and `events` are the most that an answer may have; `events` is None for an answer without any."""
         self._values = values
         self._events = events
         self._seen = 0
@@ -42,7 +42,7 @@ class Weight:
         """The event that isn't complete, or all of the answer."""
 
     def refusal(self, part: bytes) -> str | None:
-        """Why the answer is refused, if what this part of it completes is too much."""
+        """The reason to refuse the answer, if the events that this part completes are too much; else None."""
         unread = max(len(self._begun) - 1, 0)
         self._begun += part.replace(b"\r", b"")  # no text of JSON has one, and a line may end with it
         end = -1 if self._events is None else self._begun.rfind(b"\n\n", unread)
@@ -57,7 +57,7 @@ class Weight:
         return self._too_many if heavy else None
 
     def refusal_at_end(self) -> str | None:
-        """Why the answer is refused, if what came last, or all of it, is too much."""
+        """The reason to refuse the answer, if its last event, or the whole answer, is too much; else None."""
         return self._too_many if self._is_heavy(bytes(self._begun)) else None
 
     @property
@@ -73,7 +73,7 @@ def _marks(text: bytes) -> int:
 
 
 def values_in(text: bytes, most: int) -> int:
-    """How many marks stand outside of texts; all marks, where what is a text can't be told."""
+    """The number of marks outside of texts; the number of all marks, where texts can't be told apart."""
     bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
     open_lines = b'"' in bare.translate(None, _NEITHER).replace(b'""', b"")  # in JSON a text ends in its line
     if open_lines or bare.count(b'"') > 4 * (most + 1):  # behind a mark stand a name and a text at most
@@ -82,17 +82,17 @@ def values_in(text: bytes, most: int) -> int:
 
 
 SLICE_BYTES = 4_096
-"""How much of an answer is handed on before others have their turn: some 80 of the smallest events."""
+"""The bytes of an answer that are handed on before others have their turn: some 80 of the smallest events."""
 
 ENCODED = "it sends its answers compressed, which nobody asked for"
 
 
 class Refused(httpx2.ConnectError):
-    """A server must not be connected to."""
+    """A connection to a server is forbidden."""
 
 
 class Unacceptable(httpx2.StreamError):
-    """A server must not answer so. The package takes it for the end of that answer alone, and not of the session."""
+    """A server's answer is past its bounds. The package takes it for the end of that answer, and not of the session."""
 
 
 class Backend(httpcore2.AsyncNetworkBackend):
@@ -130,14 +130,14 @@ class Backend(httpcore2.AsyncNetworkBackend):
         raise failure
 
     async def sleep(self, seconds: float) -> None:
-        """For the pool's own retries."""
+        """Sleep, for the pool's own retries."""
         await self._inner.sleep(seconds)
 
 
 class Transport(Heard, httpx2.AsyncBaseTransport):
-    """Requests to one server, in one session: no proxy, no compression, and no more of anything than `limits` say.
+    """Requests to one server, in one session: no proxy, no compression, and all within `limits`.
 
-    What is heard is of the POSTs; a GET goes on beside them, for what the server says by itself, and is not meant.
+    `Heard` is about the POSTs, and not about the GET beside them, which is for the server's own messages.
     """
 
     def __init__(self, backend: Backend, limits: ToolLimits, *, connections: int) -> None:
@@ -149,7 +149,7 @@ class Transport(Heard, httpx2.AsyncBaseTransport):
         self._requests = Counter[str]()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request; the answer as it comes. Raises httpx2.TransportError."""
+        """Send a request. Returns the answer as it comes. Raises httpx2.TransportError."""
         method = request.method
         self._requests[method] += 1
         if self._requests[method] > self._limits.requests:  # a server may have the package ask again and again
@@ -244,5 +244,5 @@ def _below(request: httpx2.Request) -> httpcore2.Request:
 
 @lru_cache(maxsize=1)
 def tls() -> ssl.SSLContext:
-    """The context of all connections. Making it takes some 60 ms: ask for it where that holds up nobody."""
+    """The context of all connections. It takes some 60 ms to make: ask for it where that holds up nobody."""
     return ssl.create_default_context()

@@ -1,7 +1,7 @@
-"""The ports of tools: of servers, what one lists, what it answers, and how it fails; and of what runs those tools that
+"""The ports of tools: of servers, with their lists, answers and failures; and of the back ends that run the tools that
 the model was trained with.
 
-A conformance suite (tests/support/tools) defines what an adapter of a server must do.
+A conformance suite (tests/support/tools) defines the duties of an adapter of a server.
 """
 
 from typing import Any, Protocol
@@ -13,13 +13,13 @@ from service.api.tools.builtin import Builtin
 from service.api.tools.callee import Hosted
 
 MESSAGE_CHARS = 1_000
-"""How much of a server's own words on what went wrong is kept."""
+"""The characters of a server's own words on a failure that are kept."""
 
 
 class ToolLimits(msgspec.Struct, frozen=True):
     """The bounds of a server: in seconds to connect, to start where it is a program, to list its tools and to answer a
-    call; of an answer in bytes, in values of JSON and in events; of its list, in bytes and tools; of what a tool says
-    in characters; and of a session in requests, those included with which the client answers the server.
+    call; of an answer in bytes, in values of JSON and in events; of its list in bytes and tools; of a tool's text in
+    characters; and of a session in requests, the client's answers to the server included.
     """
 
     connect_seconds: float = 5.0
@@ -39,17 +39,17 @@ class Runner(Protocol):
     """Runs the calls of one response."""
 
     async def call(self, call: HostedCall) -> Outcome:
-        """Run a call; what became of it, also where it failed. Cancelled, it has stopped the tool as far as it can."""
+        """Run a call. Returns its outcome, also if it failed. Cancelled, it has stopped the tool as far as it can."""
         ...
 
     async def aclose(self) -> None:
-        """No more calls come."""
+        """Let go of all: no more calls come."""
         ...
 
 
 class BackEnd(Protocol):
-    """What runs a tool that the model was trained with. Of a call that comes again, as its worker died, it gives the
-    outcome that there was, or makes it again where that does no harm.
+    """The runner of a tool that the model was trained with. A call may come again, as its worker died: the back end
+    returns the earlier outcome, or makes the call again where that does no harm.
     """
 
     @property
@@ -59,17 +59,17 @@ class BackEnd(Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it can be declared: what it needs is there."""
+        """Whether the tool can be declared: all that it needs is there."""
         ...
 
     async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
-        """Where the calls of a response go (`Hosted.server`). `before` is where those of its conversation last went.
-        Raises ApiError, StoreError.
+        """The place of a response's calls (`Hosted.server`). `before` is the last one of its conversation. Raises
+        ApiError, StoreError.
         """
         ...
 
     def run(self, tenant: str) -> Runner:
-        """Whoever runs the calls of one response of a tenant."""
+        """The runner of one response's calls."""
         ...
 
 
@@ -86,15 +86,15 @@ class ListedTool(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The tools of a server, and what it says of itself."""
+    """The tools of a server, and its own instructions."""
 
     tools: tuple[ListedTool, ...]
     instructions: str = ""
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """What a tool says, as one text. One that `failed` says why. `whole` is its result as data: JSON, where the tool
-    gives any, or else its only text as it is.
+    """The answer of a tool, as one text. The text of a `failed` one is the reason. `whole` is the result as data: JSON,
+    where the tool gives any, or else its only text as it is.
     """
 
     text: str
@@ -110,7 +110,7 @@ class ToolFailure(Exception):
 
 
 class Unreachable(ToolFailure):
-    """It can't be reached, takes too long, or says too much."""
+    """A server can't be reached, takes too long, or says too much."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -118,7 +118,7 @@ class Unreachable(ToolFailure):
 
 
 class HttpFailure(ToolFailure):
-    """It answers with an HTTP status that says no."""
+    """A server answers with an HTTP status of a failure."""
 
     def __init__(self, status: int) -> None:
         why = {
@@ -132,7 +132,7 @@ class HttpFailure(ToolFailure):
 
 
 class ProtocolFailure(ToolFailure):
-    """It answers with an error of JSON-RPC."""
+    """A server answers with an error of JSON-RPC."""
 
     def __init__(self, code: int, message: str) -> None:
         message = message[:MESSAGE_CHARS]
@@ -142,19 +142,19 @@ class ProtocolFailure(ToolFailure):
 
 
 class Heard:
-    """What is known of a connection beside what the server says: the package tells none of it."""
+    """The facts about a connection that the package doesn't tell."""
 
     def __init__(self) -> None:
         self.status: int | None = None
         self.failure: str | None = None
-        """Of what was asked last, the status that said no, and why nothing, or not all, was read."""
+        """Of the last request: the status of a refusal, and the reason why nothing, or not all, was read."""
         self.named = False
         """Whether the session has a name, which the server gave it."""
         self.answered = False
-        """Whether it ever answered, and did not say no."""
+        """Whether the server ever answered without a refusal."""
 
     def forget(self) -> None:
-        """Another request begins, of which nothing is known yet."""
+        """Forget the last request, as another one begins."""
         self.status = self.failure = None
 
 
@@ -166,8 +166,8 @@ class ToolServer(Protocol):
         ...
 
     async def call(self, name: str, arguments: dict[str, Any], *, repeatable: bool = False) -> ToolResult:
-        """What a tool says. One that is `repeatable` may be called again where nobody knows whether it was. Raises a
-        ToolFailure. Cancelled, it has told the server so, where it could.
+        """The answer of a tool. A `repeatable` one may be called again where nobody knows whether it was called. Raises
+        a ToolFailure. Cancelled, it has told the server so, where it could.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Python for `code_interpreter`: a call becomes a cell of a container's session, and the cell an outcome.
 
-A call has one id, by which the sandbox knows its cell: a worker that takes over gets the cell that there was, and
-nothing runs twice. Where the session is gone nobody knows, so the call has failed; the next one gets another container,
-and the model is told that its variables are gone.
+A call has one id, by which the sandbox knows its cell: a worker that takes over gets the same cell, and nothing runs
+twice. Where the session is gone, nobody knows whether the call ran, so it has failed. The next one gets another
+container, and the model is told that its variables are gone.
 """
 
 import logging
@@ -20,13 +20,13 @@ from service.tools.containers import Containers, Opened, file_id
 from store.errors import StoreError
 
 TOLD_CHARS = 12_000
-"""How much of what code printed the model reads, some 4,000 tokens: of more, the middle is left out."""
+"""The most characters of code's output that the model reads, some 4,000 tokens; a longer output loses its middle."""
 
 SHOWN_IMAGE_BYTES = 3 << 20
-"""How large the images of a call may be together that its item shows."""
+"""The most bytes of images, all together, that the item of a call shows."""
 
 SHOWN_RESPONSE_BYTES = 16 << 20
-"""How large those of all calls of a response may be."""
+"""The most bytes of images in all items of a response."""
 
 logger = logging.getLogger(__name__)
 
@@ -82,9 +82,9 @@ class PythonRun:
         self._containers = containers
         self._tenant = tenant
         self._instead: dict[str, str] = {}
-        """The container in whose place another one was opened, and that one."""
+        """The containers that were replaced, each with the one in its place."""
         self._found: dict[str, Opened] = {}
-        """Containers that lived when they were last looked for: while that is fresh, nobody is asked again."""
+        """Containers that lived when they were last looked up; while that is fresh, the store isn't asked again."""
         self._room = SHOWN_RESPONSE_BYTES
 
     async def call(self, call: HostedCall) -> Outcome:
@@ -118,10 +118,10 @@ class PythonRun:
         return outcome_of(cell, opened.id, call, images, before=told + lost)
 
     async def aclose(self) -> None:
-        """Nothing: containers outlive responses."""
+        """Does nothing: containers outlive responses."""
 
     async def _opened(self, id: str, call: HostedCall) -> tuple[Opened | None, str]:
-        """The container of a call, and what the model has to know of it; none where it was lost during the call."""
+        """The container of a call, and a notice to the model; None where it was lost during the call."""
         containers, tenant = self._containers, self._tenant
         found = self._found.get(id)
         if found is not None and containers.is_fresh(found.record):
@@ -135,14 +135,14 @@ class PythonRun:
         return (None, "") if call.begun else (await self._another(call), LOST)
 
     async def _cell(self, opened: Opened, call: HostedCall) -> Cell | None:
-        """What became of the code; None where the sandbox went meanwhile. Raises Full, Gone."""
+        """The cell of a call's code; None where the sandbox is gone. Raises Full, Gone."""
         try:
             return await self._containers.sandbox.run(opened.id, call.id, call.arguments)
         except Unusable:
             return None
 
     async def _note(self, cell: Cell, opened: Opened) -> None:
-        """Note that a container was used, or is lost with this cell. What became of the code counts, noted or not."""
+        """Note that a container was used, or is lost with this cell. The cell counts even if the note fails."""
         try:
             if cell.ended == "lost":
                 await self._lose(opened.id)
@@ -167,8 +167,8 @@ class PythonRun:
 
 
 def outcome_of(cell: Cell, container: str, call: HostedCall, images: Sequence[Image], *, before: str = "") -> Outcome:
-    """What became of a call, by its cell, of whose figures the item shows these `images`. The model is told something
-    `before` what it printed, where that is so.
+    """The outcome of a call, by its cell. The item shows these `images` of the cell's figures, and the model is told
+    the text `before` ahead of the output.
     """
     drawn = [f"[image/{each.format}, {len(each.data):,} bytes]\n" for each in cell.images]
     told = before + _cut(_ended(cell) + cell.logs) + "".join(drawn)
@@ -186,7 +186,7 @@ def outcome_of(cell: Cell, container: str, call: HostedCall, images: Sequence[Im
 
 
 def _ended(cell: Cell) -> str:
-    """What is to be said of how a cell ended, where its logs don't."""
+    """The notice of a cell's end, where its logs have none."""
     if cell.ended == "timeout":
         return "The code took too long and was interrupted.\n"
     if cell.ended == "stopped":
@@ -195,7 +195,7 @@ def _ended(cell: Cell) -> str:
 
 
 def _shown(logs: str, images: Sequence[Image], container: str, call: HostedCall) -> dict[str, Any]:
-    """The members of the item. What code printed is shown to those who asked for it."""
+    """The members of the item. The output of code is in them if the request asked for it."""
     shown: dict[str, Any] = {"container_id": container}
     if OUTPUTS not in call.include:
         return shown
@@ -206,7 +206,7 @@ def _shown(logs: str, images: Sequence[Image], container: str, call: HostedCall)
 
 
 def _fitting(images: Sequence[Image], room: int) -> list[Image]:
-    """Those images that fit into some bytes together, the first ones first."""
+    """The images that fit into `room` bytes together, the first ones first."""
     kept: list[Image] = []
     for image in images:
         if len(image.data) <= room:
@@ -224,7 +224,7 @@ def _cut(text: str) -> str:
 
 
 def _lost(container: str, call: HostedCall) -> Outcome:
-    """The outcome of a call whose container is gone, so that nobody knows whether it ran."""
+    """The outcome of a call whose container is gone: nobody knows whether it ran."""
     return _failed(container, f"{LOST}{NOT_KNOWN}", call)
 
 

@@ -1,5 +1,5 @@
-"""What signs in to a server, left out of all that the server says: one that quotes it in an error would hand it to
-whoever reads the response, and it would be stored. Only what is there as it was sent is found, not what is encoded.
+"""Takes credentials out of all that a server says. A server that quotes them in an error would hand them to every
+reader of the response, and they would be stored. Only their form as sent is found, not an encoded one.
 """
 
 import base64
@@ -19,13 +19,12 @@ LEAST_SECRET_CHARS = 8
 
 
 MAX_SECRETS = 32
-"""How many values are looked for, the longest ones: each takes a fraction of a millisecond in a large answer."""
+"""The most values that are looked for, the longest ones: each takes a fraction of a millisecond in a large answer."""
 
 
 class Redaction:
-    """Takes out of texts the values of a connection's headers, those of the query of its URL, and those variables of a
-    program whose names say that they are secret. In `Bearer …` it is the rest that is secret, and in `Basic …` what
-    that encodes.
+    """Takes secrets out of texts: the values of a connection's headers, those of its URL's query, and the variables of
+    a program whose names say that they are secret. In `Bearer …` the rest is secret, and in `Basic …` the decoded rest.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -39,15 +38,15 @@ class Redaction:
         return said
 
     def beginning(self, said: str, chars: int) -> str:
-        """The beginning of a text, without secrets, of at most so many characters. What lies behind is read no further
-        than a secret goes that begins there.
+        """The beginning of a text, without secrets, of at most so many characters. Behind that, no more is read than a
+        secret's length.
         """
         if len(said) <= chars + MAX_HEADER_CHARS:
             return self.text(said)[:chars]
         return self.text(said[: chars + MAX_HEADER_CHARS])[:-MAX_HEADER_CHARS][:chars]
 
     def end(self, said: str, chars: int) -> str:
-        """The end of a text, as its beginning."""
+        """The end of a text, in the way of `beginning`."""
         if len(said) <= chars + MAX_HEADER_CHARS:
             return self.text(said)[-chars:]
         return self.text(said[-chars - MAX_HEADER_CHARS :])[MAX_HEADER_CHARS:][-chars:]

@@ -1,9 +1,9 @@
-"""A session with one MCP server, for one response: it is opened by the first who needs it and closed at its end.
+"""A session with one MCP server, for one response: the first call opens it, and the response's end closes it.
 
-The official client speaks the protocol, in both of its eras. What it doesn't bound is bounded here and below it
-(guard.py): how long a step takes, how many pages a list has, and what an answer may weigh. Structured results are not
-checked against the server's own schema, as the package would: that schema's regular expressions are a stranger's, and
-would run on the event loop. A session lives in a task of its own, as the client must be left where it was entered.
+The official client speaks the protocol, in both of its eras. This file and guard.py bound what it doesn't: the time of
+a step, the pages of a list, and the weight of an answer. Structured results are not checked against the server's own
+schema, as the package would: that schema's regular expressions are a stranger's, and would run on the event loop. A
+session lives in a task of its own, as the client must be left where it was entered.
 """
 
 import asyncio
@@ -47,22 +47,22 @@ logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)  # it logs what servers 
 logging.getLogger("client").setLevel(logging.CRITICAL + 1)
 
 MAX_PAGES = 32
-"""How many pages a list of tools may have."""
+"""The most pages of a list of tools."""
 
 CONNECTIONS = 4
-"""How many connections a session may have: a call, a notification, and what the server sends by itself."""
+"""The most connections of a session: for a call, a notification, and the server's own messages."""
 
 CLOSE_SECONDS = 2.0
-"""How long the end of a session may take."""
+"""The most time for the end of a session."""
 
 KNOWN_ERAS = 1_024
-"""Of how many servers a process remembers in which era of the protocol they speak."""
+"""The most servers whose era of the protocol a process remembers."""
 
 UNREADABLE = ("Failed to parse JSON response", "Failed to parse SSE message")
-"""How the package begins to say that it can't read an answer, before it quotes that."""
+"""The beginnings of the package's errors on an unreadable answer, before it quotes that."""
 
 MADE_UP = ("Session terminated", "Not Found", "Server returned an error response")
-"""What the package says where an answer has a status that says no, and no error of the protocol."""
+"""The package's own errors for an answer with the status of a failure and no error of the protocol."""
 
 NO_SESSION = re.compile(
     r"((bad request|not found|unauthorized|error): )?"
@@ -72,8 +72,8 @@ NO_SESSION = re.compile(
     r"|(server )?not initialized)(: [\w-]{1,64})?\.?",
     re.IGNORECASE,
 )
-"""All that servers say where they know no such session, in the words of the official SDKs and of those like them. A
-tool may have sessions of another kind, so whatever says more than this is taken for the tool's own."""
+"""The whole messages of servers that know no such session, in the words of the official SDKs and of those like them. A
+tool may have sessions of another kind, so a longer message is taken for the tool's own."""
 
 NOT_OF_THE_PROTOCOL = "Its answer is none of the protocol's."
 
@@ -83,34 +83,34 @@ ProcessPlace = Callable[[], AbstractContextManager[None]]
 
 
 class _Era:
-    """In which era of the protocol a server speaks, in the words of the package."""
+    """The era of the protocol that a server speaks, in the words of the package."""
 
     mode = "auto"
 
 
 @lru_cache(maxsize=KNOWN_ERAS)
 def _era(mark: str) -> _Era:
-    """What is known of a server, to be filled in."""
+    """The era of a server, to be filled in."""
     return _Era()
 
 
 class _Forgotten(Exception):
-    """The server knows nothing of a session, or speaks in another era now: it did nothing with what it was asked."""
+    """The server knows no such session, or speaks in another era now: it did nothing with the request."""
 
     def __init__(self, failure: ToolFailure) -> None:
         self.failure = failure
 
 
 class Turnstile:
-    """Lets sessions begin something one at a time, each after a round of the event loop: what a hundred of them begin
-    at the same moment would hold it up for most of a second.
+    """Lets sessions begin a step one at a time, each after a round of the event loop: a hundred of them at the same
+    moment would hold the loop up for most of a second.
     """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
     async def passed(self) -> None:
-        """Return when it is one's turn."""
+        """Wait for the caller's turn."""
         async with self._lock:
             await asyncio.sleep(0)
 
@@ -126,7 +126,7 @@ class Session:
         turnstile: "Turnstile | None" = None,
         may_reach: Judge = is_public,
     ) -> None:
-        """`place` is taken by a program as long as it runs, and raises Unreachable where there is none. All sessions of
+        """A program takes a `place` as long as it runs; `place` raises Unreachable where none is free. All sessions of
         a process have one `turnstile`. `may_reach` judges addresses of servers that the operator didn't name.
         """
         self._may_reach = may_reach
@@ -141,7 +141,7 @@ class Session:
         self._task: asyncio.Task[None] | None = None
 
     async def list_tools(self) -> Listing:
-        """All tools of the server, and what it says of itself. Raises a ToolFailure."""
+        """All tools of the server, and its own instructions. Raises a ToolFailure."""
         async with self._within(self.limits.list_seconds):
             return self._redaction.listing(await self._twice(self._list))
 
@@ -161,7 +161,7 @@ class Session:
 
     @asynccontextmanager
     async def _within(self, seconds: float) -> AsyncGenerator[None, None]:
-        """A time limit, as a ToolFailure. A program that is busy for longer would not hear what comes next."""
+        """A time limit, as a ToolFailure. It ends a program that is busy for longer: that would hear no requests."""
         try:
             async with asyncio.timeout(seconds):
                 yield
@@ -198,11 +198,11 @@ class Session:
             refused = repeatable or (self._heard is not None and self._heard.status == 400)
             if failure.code != types.HEADER_MISMATCH or not refused:
                 raise
-        await self._asked(client, client.session.list_tools())  # it wants headers that its list tells of
+        await self._asked(client, client.session.list_tools())  # the server wants headers that its list names
         return await call()
 
     async def _twice(self, step: Callable[[Client], Awaitable[T]]) -> T:
-        """A step, and once more in a new session where the server has forgotten this one. Raises a ToolFailure."""
+        """Take a step, and once more in a new session where the server has forgotten this one. Raises a ToolFailure."""
         try:
             return await step(await self._client())
         except _Forgotten:
@@ -219,9 +219,7 @@ class Session:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _client(self) -> Client:
-        """The client, connected. Whoever comes first waits for that with all others; a session that has ended by
-        itself is opened anew.
-        """
+        """The client, connected: once for all that wait. A session that has ended by itself is opened anew."""
         if self._ready is None or (self._task is not None and self._task.done()):
             self._ready = asyncio.get_running_loop().create_future()
             self._task = asyncio.create_task(self._run(self._ready))
@@ -237,17 +235,17 @@ class Session:
                 era.mode = "auto"
                 if ready.done() or not known or not isinstance(_innermost(error), MCPError):
                     raise
-                await self._open(era, ready)  # it may speak in another era than it did
+                await self._open(era, ready)  # the server may speak in another era now
         except Exception as error:
             if not ready.done():
                 ready.set_exception(self._failure(error))
-                ready.exception()  # whoever waits is told; nobody may have waited until now
+                ready.exception()  # those that wait are told; nobody may have waited until now
         finally:
             if not ready.done():
                 ready.cancel()
 
     async def _open(self, era: _Era, ready: "asyncio.Future[Client]") -> None:
-        """Connect, and stay so until the session is to close."""
+        """Connect, and stay connected until the session is to close."""
         await self._turnstile.passed()
         async with AsyncExitStack() as stack:
             streams = await self._streams(stack)
@@ -257,7 +255,7 @@ class Session:
             await self._closing.wait()
 
     async def _streams(self, stack: AsyncExitStack) -> Any:
-        """What carries the messages: HTTP, or the pipes of a program, which takes a place."""
+        """The streams of messages: of HTTP, or the pipes of a program, which takes a place."""
         connection, limits = self.connection, self.limits
         if connection.program is not None:
             stack.enter_context(self._place())
@@ -276,7 +274,7 @@ class Session:
         return streamable_http_client(connection.url, http_client=http, max_sse_event_size=limits.answer_bytes)
 
     async def _entered(self, stack: AsyncExitStack, client: Client) -> Client:
-        """The client, connected; a program has a time to start."""
+        """The client, connected; a program has a time limit to start."""
         seconds = self.limits.start_seconds if self.connection.program is not None else None
         try:
             async with asyncio.timeout(seconds):
@@ -300,17 +298,17 @@ class Session:
             forgotten = self._is_forgotten(error, repeatable)
             if forgotten or (isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED):
                 if self._ready is not None and self._ready.done() and self._ready.result() is client:
-                    await self._end()  # whoever asks next opens another one
+                    await self._end()  # the next request opens another one
                 _era(mark_of(self.connection)).mode = "auto"
             raise _Forgotten(failure) if forgotten else failure from error
 
     def _is_forgotten(self, error: BaseException, repeatable: bool) -> bool:
-        """Whether the server did nothing with what it was asked, as it knows no such session, or no such era. It says
-        so by the protocol's own error for it, by an error with HTTP's 400, or by a 404 for a session that has a name.
-        Of what comes first in an era that was only remembered, either status is enough.
+        """Whether the server did nothing with a request, as it knows no such session, or no such era. It says so by the
+        protocol's own error for it, by an error with HTTP's 400, or by a 404 for a session that has a name. For the
+        first request in an era that was only remembered, either status is enough.
 
-        Gateways give these statuses to an exception of a tool as well, which comes after its effect. So of a call that
-        is not `repeatable` either status is enough alone without a body of the protocol, or where that says this and
+        Gateways give these statuses to an exception of a tool as well, which comes after its effect. So for a call
+        that is not `repeatable`, a status counts only without a body of the protocol, or with one that says this and
         nothing else.
         """
         heard = self._heard
@@ -328,7 +326,7 @@ class Session:
         return refused or error.code == types.UNSUPPORTED_PROTOCOL_VERSION
 
     def _failure(self, error: BaseException) -> ToolFailure:
-        """What went wrong, in words that a client may read: the server's own, or what is known of the connection."""
+        """The failure in words that a client may read: the server's own, or the facts about the connection."""
         error, heard = _innermost(error), self._heard
         if isinstance(error, ToolFailure):
             return error
@@ -353,7 +351,7 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 def _is_made_up(error: MCPError) -> bool:
-    """Whether the package made an error of a status, as the answer had none."""
+    """Whether the package made an error out of a status, as the answer had none."""
     return error.message in MADE_UP
 
 

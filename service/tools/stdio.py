@@ -1,9 +1,9 @@
 """Servers that are programs: one process for each session, which is spoken to by its standard input and output.
 
 The `mcp` package's own transport for these keeps a line of any length, searches it again with every piece of it, and
-hands on what the program complains of. So the pipes are ours (decision 60), and what is read of them has the bounds
-that answers over HTTP have. Whatever a program does, it is killed at the end of its session, with all processes that
-it began and that stayed in its group. Only an operator names programs, never a request.
+hands on the program's complaints. So the pipes are ours (decision 60), with the bounds that answers over HTTP have.
+A program is always killed at the end of its session, with all processes that it began and that stayed in its group.
+Only an operator names programs, never a request.
 """
 
 import asyncio
@@ -30,26 +30,26 @@ from service.tools.redaction import Redaction
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 1.0
-"""How long a program may take to end by itself, once nothing more will be asked."""
+"""The time that a program has to end by itself, once no more requests come."""
 
 COMPLAINT_BYTES = 500
-"""How much is kept of what a program writes to its standard error, and logged where it can't be spoken to."""
+"""The bytes of a program's standard error that are kept, and logged where it can't be spoken to."""
 
 PIECE_BYTES = 4_096
 
 PROCESSES = 32
-"""How many programs run at once, one for each response that uses such a server: each may take tens of MiB."""
+"""The most programs that run at once, one for each response that uses such a server: each may take tens of MiB."""
 
 
 class Processes:
-    """How many programs run in this process of the service, which tenants share."""
+    """The places for programs in this process of the service, which tenants share."""
 
     def __init__(self, most: int, *, several: Callable[[], bool]) -> None:
         self._share = Share(most, several=several)
 
     @contextmanager
     def place(self, tenant: str) -> Generator[None]:
-        """A place for one more. Raises Unreachable."""
+        """A place for one more program. Raises Unreachable."""
         if not self._share.fits(tenant, 1):
             raise Unreachable(
                 f"No place is free for another program: this process of the service has {self._share.limit}. Try again "
@@ -73,16 +73,16 @@ class Pipes(Heard):
         self._redaction = redaction
         self._complaint = b""
         self._messages = 0
-        """How many came since something was asked."""
+        """The messages that came since the last request."""
 
     def forget(self) -> None:
-        """Another request begins."""
+        """Forget the last request, as another one begins."""
         super().forget()
         self._messages = 0
 
     @asynccontextmanager
     async def streams(self) -> AsyncGenerator[tuple[Any, Any]]:
-        """The program runs until the end of the block; what it says, and what is said to it."""
+        """The program's output and input; it runs until the end of the block."""
         process = await self._start()
         say, heard = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         send, to_send = anyio.create_memory_object_stream[SessionMessage](0)
@@ -121,7 +121,7 @@ class Pipes(Heard):
         event(logger, logging.WARNING, what, server=self._label, reason=self.failure, said=said)
 
     async def _read(self, process: Process, say: "ObjectSendStream[SessionMessage | Exception]") -> None:
-        """Hand on what the program says, until it ends or says too much. What isn't JSON isn't meant for us."""
+        """Hand on the program's messages, until it ends or says too much. A line that isn't JSON isn't meant for us."""
         assert process.stdout is not None
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with say:
@@ -133,7 +133,7 @@ class Pipes(Heard):
                         await say.send(SessionMessage(message))
 
     async def _line(self, stdout: asyncio.StreamReader) -> bytes:
-        """One line; nothing where it is too much, or the last one was."""
+        """One line; b"" for one that is too much, and behind the last one."""
         limits, weight = self._limits, Weight(self._limits.answer_values, None)
         try:
             line = await stdout.readline()
@@ -156,7 +156,7 @@ class Pipes(Heard):
         to_send: "ObjectReceiveStream[SessionMessage]",
         say: "ObjectSendStream[SessionMessage | Exception]",
     ) -> None:
-        """Say to the program what is to be said, until there is nobody to hear it."""
+        """Write the messages to the program, until it no longer reads."""
         assert process.stdin is not None
         try:
             async for asked in to_send:
@@ -166,14 +166,14 @@ class Pipes(Heard):
             await say.aclose()
 
     async def _listen(self, process: Process) -> None:
-        """Keep the last of what the program complains of, so that it never waits for somebody to read that."""
+        """Keep the last of the program's complaints, and read them all, so that it never waits for a reader."""
         assert process.stderr is not None
         while piece := await process.stderr.read(PIECE_BYTES):
             self._complaint = (self._complaint + piece)[-COMPLAINT_BYTES:]
 
 
 async def _stop(process: Process, work: list[asyncio.Task[None]]) -> None:
-    """End a program: it is asked to by the end of its input, and then killed, with its whole group."""
+    """End a program: first by the end of its input, and then by a kill of its whole group."""
     assert process.stdin is not None
     process.stdin.close()
     try:
@@ -186,12 +186,12 @@ async def _stop(process: Process, work: list[asyncio.Task[None]]) -> None:
         try:
             await asyncio.gather(*work, return_exceptions=True)
             await _gone(process)
-        finally:  # what left the group may hold the pipes, and nothing else closes them
+        finally:  # a process that left the group may hold the pipes, and nothing else closes them
             cast(Any, process)._transport.close()
 
 
 async def _gone(process: Process) -> None:
-    """Return once a program has ended and let go of its pipes, or doesn't do so in time."""
+    """Wait until a program has ended and let go of its pipes, or the time is up."""
     with suppress(TimeoutError):
         async with asyncio.timeout(STOP_SECONDS):
             await process.wait()

@@ -1,10 +1,10 @@
-"""What a request's MCP servers have to offer, and the calls of a response: which servers may be asked, and how. Calls
-of tools that the model was trained with go to their back ends.
+"""The offers of a request's MCP servers, and the calls of a response. It decides which servers may be asked, and how.
+Calls of tools that the model was trained with go to their back ends.
 
     declarations ─▶ look ─▶ offers, lists, connections ─▶ ToolRun ─▶ sessions
 
-Lists are cached for minutes, for each tenant apart and with what it signs in with: a list that one may see, another may
-not. Sessions are never shared: each belongs to one response and ends with it.
+Lists are cached for minutes, for each tenant and its credentials apart: a tenant may see a list that another may not.
+Sessions are never shared: each belongs to one response and ends with it.
 """
 
 import asyncio
@@ -35,46 +35,46 @@ from service.tools import file_search
 from service.tools.port import BackEnd, Listing, Runner, ToolFailure, ToolServer, Unreachable
 
 LIST_SECONDS = 300.0
-"""How long a server's list is kept."""
+"""The time for which a server's list is cached."""
 
 LISTS_CACHED = 64
-"""How many lists a process keeps: at most 16 MiB of them (ToolLimits.list_bytes)."""
+"""The most lists that a process caches: at most 16 MiB of them (ToolLimits.list_bytes)."""
 
 _CONNECTIONS = msgspec.json.Decoder(list[Connection])
 _ARGUMENTS = msgspec.json.Decoder(dict[str, Any])
 
 Opener = Callable[[Connection, str], ToolServer]
-"""Opens a session with a server for a tenant, which connects once it is asked for something."""
+"""Opens a session with a server for a tenant; it connects at its first request."""
 
 
 def no_server(connection: Connection, tenant: str) -> ToolServer:
-    """Opens none: a process that may ask no server says so, whoever planned the response that wants one."""
+    """Raise Unreachable, for a process that may ask no server: another process planned the response that wants one."""
     raise Unreachable(f"This process may ask no server, '{connection.label}' included.")
 
 
 class ToolCatalog(NamedTuple):
-    """What is known of the servers of a request."""
+    """The offers, lists and connections of a request's servers."""
 
     offers: tuple[Offer, ...] = ()
     lists: tuple[tuple[str, str, bytes], ...] = ()
-    """For each server its label, what its connection is known by, and its tools as its item shows them."""
+    """For each server its label, the mark of its connection, and its tools as its item shows them."""
 
     connections: tuple[Connection, ...] = ()
-    """Those that the request itself named."""
+    """The connections that the request itself named."""
 
     routed: tuple[Routed, ...] = ()
     """The types of tools that servers stand for."""
 
 
 class _Kept(msgspec.Struct):
-    """A list of tools, and until when it counts."""
+    """A list of tools, and the time until which it counts."""
 
     until: float = 0.0
     listing: Listing = Listing(())
 
 
 def _kept(tenant: str, mark: str) -> _Kept:
-    """What is kept for a tenant of a connection with this mark, to be filled in."""
+    """The cached list for a tenant of the connection with this mark, to be filled in."""
     return _Kept()
 
 
@@ -90,13 +90,13 @@ class Toolbox:
         allowing: str,
         back_ends: Sequence[BackEnd] = (),
     ) -> None:
-        """`servers` are the operator's; `allow` are prefixes of URLs that requests may name, and `allowing` is the name
-        of the setting that has them.
+        """`servers` are the operator's. `allow` are the prefixes of URLs that requests may name, and `allowing` is the
+        name of the setting that has them.
         """
         self._back_ends: dict[HostedKind, BackEnd] = {each.builtin.kind: each for each in back_ends}
         self._servers = {label: server for label, server in servers.items() if server.type is None}
         self._standing = {server.type: (label, server) for label, server in servers.items() if server.type is not None}
-        """The servers that stand for a type of tool, by that."""
+        """The servers that stand for a type of tool, by the type."""
         self._allow = tuple(allow)
         self._open = open_server
         self._allowing = allowing
@@ -108,8 +108,8 @@ class Toolbox:
         return tuple(each.builtin for each in self._back_ends.values() if each.usable)
 
     async def bound(self, tenant: str, callees: tuple[Callee, ...], before: str | None) -> tuple[Callee, ...]:
-        """The callees of a response, with where the calls of those go that the model was trained with. `before` is the
-        container of its conversation. Raises ApiError, StoreError.
+        """The callees of a response; those that the model was trained with get the place of their calls. `before` is
+        the container of its conversation. Raises ApiError, StoreError.
         """
         bound: list[Callee] = []
         for callee in callees:
@@ -121,7 +121,7 @@ class Toolbox:
 
     @property
     def asks(self) -> bool:
-        """Whether there is any server that it may ask."""
+        """Whether the toolbox may ask any server."""
         return bool(self._servers or self._allow)
 
     @property
@@ -130,8 +130,8 @@ class Toolbox:
         return self._standing.keys()
 
     async def look(self, tenant: str, declared: Sequence[Declaration], types: Sequence[str] = ()) -> ToolCatalog:
-        """Ask the servers that a request declares for their tools, and those that stand for these `types`; those side
-        by side that were not asked lately.
+        """Ask the servers that a request declares for their tools, and those that stand for these `types`. Servers that
+        were not asked lately are asked side by side.
 
         Servers that only OpenAI reaches offer nothing. Raises InvalidRequest for one that may not be asked, and
         ApiError 424 where one gives no list, or not the tool by which it stands for a type.
@@ -160,7 +160,7 @@ class Toolbox:
         return ToolCatalog(tuple(offers), tuple(lists), named, routed)
 
     def run(self, tenant: str, connections: Sequence[Connection] = ()) -> "ToolRun":
-        """Whoever runs the calls of one response of a tenant. `connections` are those that its request named."""
+        """The runner of one response's calls. `connections` are those that its request named."""
         reached = {("mcp", label): trusted(label, server) for label, server in self._servers.items()}
         reached |= {("mcp", each.label): each for each in connections}
         reached |= {(type, label): trusted(label, server) for type, (label, server) in self._standing.items()}
@@ -168,7 +168,7 @@ class Toolbox:
         return ToolRun(reached, lambda connection: self._open(connection, tenant), runners)
 
     def _connection(self, declared: Declaration) -> Connection:
-        """How to reach a server. Raises InvalidRequest."""
+        """The connection to a server. Raises InvalidRequest."""
         where, url = declared.where, declared.url
         server = self._servers.get(declared.label)
         if url is None:
@@ -209,7 +209,7 @@ class Toolbox:
         return listing
 
     def _offer(self, declared: Declaration, listing: Listing) -> Offer:
-        """Those tools that both the operator and the request let through."""
+        """The tools that both the operator and the request let through."""
         server = self._servers.get(declared.label) if declared.url is None else None
         own = ToolFilter(None if server is None else server.allowed_tools)
         approval = declared.approval if server is None else _stricter(server, declared)
@@ -227,14 +227,14 @@ class Toolbox:
 
 
 def _stricter(server: OperatorServer, declared: Declaration) -> Approval:
-    """The operator's word on approvals, which a request can only make stricter."""
+    """The operator's rules of approval, which a request can only make stricter."""
     if server.require_approval != "never":
         return Approval()
     return declared.approval if declared.asks else Approval(never=ToolFilter())
 
 
 def _routed(label: str, server: OperatorServer, listing: Listing) -> Routed:
-    """The type of tool that a server stands for. Raises ApiError 424 where it has no such tool, or one that can't."""
+    """The type of tool that a server stands for. Raises ApiError 424 where the server has no fitting tool."""
     tool = next((each for each in listing.tools if each.name == server.tool), None)
     if tool is None:
         raise _no_list(label, f"It has no tool '{server.tool}', by which it stands for {server.type}.")
@@ -261,7 +261,7 @@ def _shown(offer: Offer, listing: Listing) -> bytes:
 
 
 def _no_list(label: str, why: str) -> ApiError:
-    """As OpenAI says it, and why."""
+    """The refusal in OpenAI's words, with the reason."""
     return ApiError(
         424,
         f"Error retrieving tool list from MCP server: '{label}'. Http status code: 424 (Failed Dependency). {why}",
@@ -299,7 +299,7 @@ class ToolRun:
         self._sessions: dict[tuple[str, str], ToolServer] = {}
 
     async def call(self, call: HostedCall) -> Outcome:
-        """Run a call; what became of it, also where it failed."""
+        """Run a call. Returns its outcome, also of a failed call."""
         kind = call.tool.kind
         if kind in ("mcp", FILE_SEARCH):
             return await self._call_server(call)

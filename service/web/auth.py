@@ -21,16 +21,16 @@ from service.tenants.scopes import check_scope, scope_of
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 ADMINISTRATION = "/v1/organization"
-"""What the paths begin with that are for administrators, and for nobody else."""
+"""The prefix of paths that only administrators may use."""
 
 CONSOLE = "/console/api"
-"""What the paths of the console's API begin with."""
+"""The prefix of the console API's paths."""
 
 HEALTH = f"{CONSOLE}/health"
-"""What of the console's API is for administrators, and for nobody else."""
+"""The path of the console's API that only administrators may use."""
 
 ADMINISTRATORS = "(administrators)"
-"""Who uses slots and turns there, in the place of a tenant; none has such a name."""
+"""The name under which administrators take slots and turns, in place of a tenant's. No tenant can have it."""
 
 SINGLE = (b"authorization", b"host", b"content-type", b"content-encoding", b"openai-project")
 """Headers that a request has once, or not at all."""
@@ -43,8 +43,8 @@ class WrongKey(ApiError):
 
 
 class Entry(NamedTuple):
-    """Who enters: the tenant; where the key is one of the registry, that; and what the registry has of the project, if
-    anything. `actor` is an administrator.
+    """The caller of a request: the tenant; the key, if the registry has it; and the registry's entry of the project, if
+    any. `actor` is an administrator.
     """
 
     tenant: str
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
     @property
     def allowance(self) -> Allowance:
-        """What limits it, the limits of all tenants aside."""
+        """The caller's own limits, without those of all tenants."""
         own = None if self.project is None else self.project.limit
         if self.key is None:
             return Allowance(self.tenant, own)
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
 
 
 class Entrance:
-    """Who may enter, by the keys of the settings and those of the registry."""
+    """The authentication of requests, by the keys of the settings and those of the registry."""
 
     def __init__(self, keys: Keys, ring: KeyRing | None) -> None:
         """`ring` has the keys of the registry, where there is one."""
@@ -75,8 +75,8 @@ class Entrance:
         self._ring = ring
 
     async def entry(self, headers: Headers, method: str, path: str) -> Entry:
-        """Who makes a request. Raises ApiError: 401 for a key that opens nothing, 403 for one that doesn't open this,
-        503; StoreUnavailable.
+        """The caller of a request. Raises ApiError: 401 for a key that opens nothing, 403 for one that doesn't open
+        this, 503; StoreUnavailable.
         """
         if self.keys.open:
             return Entry(DEFAULT_TENANT)
@@ -97,7 +97,7 @@ class Entrance:
         return entry
 
     async def _registered(self, value: bytes, headers: Headers) -> Entry:
-        """Who has a key of the registry. Raises ApiError, StoreUnavailable."""
+        """The holder of a key of the registry. Raises ApiError, StoreUnavailable."""
         holder = None if self._ring is None else await self._ring.holder(value)
         if holder is None:
             raise _wrong_key()
@@ -119,7 +119,7 @@ def behind_version(path: str) -> str:
 
 
 def check_scraper(keys: Keys, headers: Headers) -> None:
-    """Refuse who may not read the metrics: they say how much others use the service. Raises ApiError 401."""
+    """Refuse a caller that may not read the metrics: they show how much others use the service. Raises ApiError 401."""
     if keys.for_metrics:
         if not keys.opens_metrics(_presented(headers)):
             raise _wrong_key()

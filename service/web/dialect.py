@@ -30,14 +30,14 @@ class Dialect:
 
     name = "openai"
     prefix = "/v1"
-    """What its paths begin with."""
+    """The prefix of its paths."""
 
     def answer(self, content: object) -> JsonResponse:
         """The JSON answer of a Response or anything else, whether still to be encoded or as bytes."""
         return JsonResponse(content)
 
     def encoder(self, *, obfuscate: bool) -> EventEncoder:
-        """What writes one stream of events."""
+        """The encoder of one stream of events."""
         return Encoder(obfuscate=obfuscate)
 
 
@@ -48,7 +48,7 @@ class OpenResponses(Dialect):
     prefix = "/open-responses/v1"
 
     def answer(self, content: object) -> JsonResponse:
-        """See Dialect. What the specification doesn't describe, such as a list of models, is the same in both."""
+        """See Dialect. Objects outside the specification, such as a list of models, are the same in both."""
         aside = _Aside()
         if isinstance(content, bytes) and _SHOWN in content and _kind(content).object == "response":
             content = decode_response(content)
@@ -64,11 +64,11 @@ class OpenResponses(Dialect):
 
 
 _ANSWERS = {"response": open_response, "response.compaction": open_compaction}
-"""By the `object` of what is answered."""
+"""The translations of answers, by their `object`."""
 
 
 class OpenEncoder:
-    """As sse.Encoder, which does most of the work, as most events are the same in both dialects."""
+    """The encoder of Open Responses: mostly sse.Encoder's work, as most events are the same in both dialects."""
 
     def __init__(self, *, obfuscate: bool) -> None:
         self._inner = Encoder(obfuscate=obfuscate)
@@ -96,7 +96,7 @@ class OpenEncoder:
 
 _SHOWN = b'"logprobs":[{'
 _MARK = f"logprobs {secrets.token_hex(16)}"
-"""What no request can contain."""
+"""A marker that no request can contain."""
 
 _T = TypeVar("_T", bound=events.Event | Response)
 
@@ -144,7 +144,7 @@ class _Aside:
         return msgspec.structs.replace(item, content=parts)
 
     def _laid(self, logprobs: Sequence[msgspec.Raw]) -> list[msgspec.Raw]:
-        """What stands for them."""
+        """The placeholder of log probabilities that are kept aside."""
         self._kept.append(b",".join(map(bytes, logprobs)))
         return [msgspec.Raw(self._mark(len(self._kept) - 1))]
 
@@ -173,7 +173,7 @@ _RENAMED: dict[type[Event], tuple[bytes, bytes]] = {
     events.OutputTextAnnotationAdded: _OURS,
 }
 """Events with other names, which stand twice at the beginning, in `event:` and in `type`; text further on may say the
-same. What the specification doesn't have gets a prefix."""
+same. Events outside the specification get a prefix."""
 
 _NARROWED = (
     events.Lifecycle,

@@ -2,8 +2,8 @@
 
 One task sends each batch of events as it comes. A client that lags makes its source wait, as `send` does once the
 connection holds enough unsent, so nothing grows; the connection of one that stops reading altogether is cut after
-`send_seconds` (http_protocol.py). What differs is the source's: a run is stopped when its client disconnects, and
-its turn is stored; a background response goes on, and its client resumes with `starting_after`. Never end
+`send_seconds` (http_protocol.py). Only the sources differ: a run is stopped when its client disconnects, and its
+turn is stored; a background response goes on, and its client resumes with `starting_after`. Never end
 an answer that lacks events: its connection is cut instead, so that no client takes what it has for all of it.
 """
 
@@ -51,7 +51,7 @@ class Source(Protocol):
         ...
 
     def events(self) -> AsyncGenerator[list[Event], None]:
-        """The events in batches, the first of which may be empty. What it raises before that is the answer."""
+        """The events in batches, the first of which may be empty. An error before the first one is the answer."""
         ...
 
     def stop(self) -> None:
@@ -176,7 +176,7 @@ class EventStream(HttpResponse):
         self._encoder = exchange.dialect.encoder(obfuscate=obfuscate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer. What the source raises before its first batch is raised before the answer has begun.
+        """Answer. An error of the source before its first batch is raised before the answer has begun.
 
         It is a task of its own: each token wakes the frames of a task one by one, and those around this need not wake.
         """
@@ -224,7 +224,7 @@ class EventStream(HttpResponse):
 
 
 def note_outcome(exchange: Exchange, response: Response) -> None:
-    """What the log says of a response."""
+    """Note the outcome and usage of a response for the log."""
     exchange.facts["outcome"] = response.status.value
     if response.usage is not None:
         exchange.facts["input_tokens"] = response.usage.input_tokens

@@ -49,7 +49,7 @@ BODIES = frozenset({b"content-length", b"transfer-encoding"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectionLimits:
-    """What one process and its clients may take; the server's configuration has them as `connection_limits`."""
+    """The limits of one process and its clients; the server's configuration has them as `connection_limits`."""
 
     connections: int = MAX_CONNECTIONS
     """The most at once. For one too many, that which waits for a request the longest is closed."""
@@ -93,7 +93,7 @@ class _Transport:
         self.close = close
 
     def write(self, data: bytes) -> None:
-        """Send this. What looks like a head waits for what follows, and not beyond this turn of the loop."""
+        """Send this. A head waits for the bytes after it, but not beyond this turn of the loop."""
         if self._head:
             self._head, data = b"", self._head + data
         elif data.startswith(HEAD_BEGINS):
@@ -118,15 +118,15 @@ class TooManyPipelined(Exception):
 
 
 _waiting: WeakKeyDictionary[ServerState, "dict[BoundedHttpProtocol, None]"] = WeakKeyDictionary()
-"""Of each server the connections without a request under way, the one that waits the longest first."""
+"""The connections of each server without a request under way, the one that waits the longest first."""
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
     """One connection: its heads are bounded in bytes, in number of headers and in time, and so is what isn't read.
 
-    Whoever opens connections and sends nothing can't keep others out: the oldest of those makes room. No protocol is
-    changed but to a WebSocket: a server may ignore a wish to upgrade (RFC 9110, section 7.8), and the request is served
-    as if it had none.
+    A client that opens connections and sends nothing can't keep others out: the oldest of those makes room. No protocol
+    is changed but to a WebSocket: a server may ignore a wish to upgrade (RFC 9110, section 7.8), and the request is
+    served as if it had none.
     """
 
     parser: httptools.HttpRequestParser
@@ -151,7 +151,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._serving: RequestResponseCycle | None = None
         """The request that is being served, or was served last; `cycle` is the one that was read last."""
         self._refusal: bytes | None = None
-        """What is sent behind the answers that are still to be sent."""
+        """The refusal that is sent behind the answers that are still to be sent."""
         self._when_gone: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -183,7 +183,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client lags. If it reads nothing for `send_seconds`, the connection is cut, whatever still waits here."""
+        """The client lags. If it reads nothing for `send_seconds`, the connection is cut, with all that waits here."""
         super().pause_writing()
         self._unread_clock.start()
 
@@ -196,8 +196,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def break_off(self) -> None:
         """Close the connection in the middle of an answer, so that its client sees that it isn't complete.
 
-        What was sent goes out first, if the client reads it in time. The application may return once `receive` says
-        `http.disconnect`; uvicorn would log an error before that.
+        Bytes already sent go out first, if the client reads them in time. The application may return once `receive`
+        says `http.disconnect`; uvicorn would log an error before that.
         """
         self._close()
 

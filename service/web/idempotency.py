@@ -4,9 +4,9 @@
         ─▶ another's ─▶ wait ─▶ take
         ─▶ made ─▶ told as a GET would tell it
 
-The owner records the response id before it stores the response. Its lease tells whether it died, and whoever takes over
-makes the same turn, or finds it stored: whatever ends between any two steps, there is one. The store is asked for what
-became of a request in the end (store/history/idempotency.py), and nothing is guessed. Never take a key from
+The owner records the response id before it stores the response. Its lease tells whether it died, and its successor
+makes the same turn, or finds it stored: a crash between any two steps leaves one turn. The store knows the outcome
+of a request (store/history/idempotency.py), and nothing is guessed. Never take a key from
 another header: clients send those with every turn of a conversation.
 """
 
@@ -58,29 +58,29 @@ def key_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 logger = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
-"""How often who waits looks for himself: nobody says that somebody has died, and what is said may be lost."""
+"""How often a waiting request looks for itself: a death is not announced, and announcements may be lost."""
 
 REPLAYED = (b"idempotent-replayed", b"true")
-"""What the answer to a repeat has in its head."""
+"""The header of the answer to a repeat."""
 
 
 class Claim:
     """The right to make what one request asks for. Without a key others know nothing of it."""
 
     made = ""
-    """The digits as which an earlier request with its key was stored: that is the answer."""
+    """The digits of the response that an earlier request with its key stored: that is the answer."""
     lasts = False
-    """Whether it is made to its end, though its client is gone: he may ask for it again."""
+    """Whether the response is made to its end although its client is gone, as the client may ask for it again."""
     digits = ""
-    """Those as which it is to be stored, where an earlier request has said so."""
+    """The digits under which to store it, where an earlier request has fixed them."""
     begin_call: BeginCall | None = None
-    """What its run asks before a call that may have an effect, where the request may be taken over."""
+    """The check of its run before a call that may have an effect, where the request may be taken over."""
     run: Run | None = None
-    """What makes it, once it does; it stops where another request takes over."""
+    """The run that makes it, once there is one; it stops where another request takes over."""
 
     async def named(self, id: str, *, kept: bool = True) -> str:
-        """As what it is stored, if it is to be `kept`: `id`, unless an earlier request has said another. To be awaited
-        before anything is stored. Raises ApiError, StoreUnavailable.
+        """The id under which it is stored, if it is to be `kept`: `id`, unless an earlier request has fixed another. To
+        be awaited before anything is stored. Raises ApiError, StoreUnavailable.
         """
         return id
 
@@ -103,10 +103,10 @@ class IdempotentCreate(Claim):
         self._kept: bool | None = None
         """Whether it is to be stored, once that is known, and as what."""
         self._calls = self._calls_before = 0
-        """How many calls that may have an effect were begun here, and by whoever made it before."""
+        """The numbers of calls with a possible effect that were begun here, and by earlier owners."""
         self.begin_call = self._begin_call
         self.failed = True
-        """Whether nothing came of it, as long as that isn't known otherwise."""
+        """Whether it failed; true until its success is known."""
 
     async def named(self, id: str, *, kept: bool = True) -> str:
         """See Claim."""
@@ -118,7 +118,7 @@ class IdempotentCreate(Claim):
         return prefix + self.digits
 
     async def taken(self, wait: "_Wait") -> Found:
-        """Take it, or wait until it is made; what became of it. Raises ApiError, StoreUnavailable, ClientGone."""
+        """Take it, or wait until it is made; its state then. Raises ApiError, StoreUnavailable, ClientGone."""
         taken = await self._requests.take(self._request, self._owner)
         if taken.found is Found.THEIRS:
             taken = await wait.over(self._requests, self._request, self._owner)
@@ -133,7 +133,7 @@ class IdempotentCreate(Claim):
         return taken.found
 
     async def renew(self) -> None:
-        """Stay the one who makes it, until this is cancelled or another one does."""
+        """Stay its owner, until this is cancelled or another one takes over."""
         staying = True
         while staying:
             await asyncio.sleep(self._requests.lease_seconds / RENEWALS)
@@ -175,7 +175,7 @@ class _Wait:
         self.waited = False
 
     async def over(self, requests: KeyedRequests, request: Keyed, owner: str) -> Taken:
-        """What becomes of the request, once nobody else makes it. Raises ApiError, StoreUnavailable, ClientGone."""
+        """The request's state, once nobody else makes it. Raises ApiError, StoreUnavailable, ClientGone."""
         self.waited = True
         async with self._service.listening.channel(requests.channel(request)) as listener:
             watcher = asyncio.create_task(watch(self._receive, lambda: self._leave(listener)))

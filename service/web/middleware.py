@@ -1,4 +1,4 @@
-"""The outermost layer: who may enter, under which request id, with which headers, what is logged and counted of it.
+"""The outermost layer: authentication, the request id, the headers of all answers, the log line and the counters.
 
 Pure ASGI. It notes when a request came and wraps `send`, and leaves `receive` alone, so that a route sees at once that
 its client disconnected. Every answer is sent through here, so each has the headers that SDKs read.
@@ -49,15 +49,15 @@ logger = logging.getLogger(__name__)
 
 OPENAI_VERSION = b"2020-10-01"
 OPEN_PATHS = frozenset({"/", "/docs", "/openapi.json", "/health", "/ready", "/console", "/console/"})
-"""What needs no key: probes have none, and learn only whether the service works; the others say what this is, or are
-the program that asks for a key.
+"""Paths that need no key. Probes have none, and learn only whether the service works; the others describe the
+service, or are the program that asks for a key.
 """
 
 OPEN_FILES = "/console/static/"
-"""What the paths of files begin with that the page of the console consists of, and nothing else."""
+"""The prefix of the paths of the console page's files, and of nothing else."""
 
 STRANGERS_LOGGED = 10
-"""How many requests a second are logged that were refused before it was known whose they are."""
+"""The most requests a second that are logged though they were refused before their tenant was known."""
 
 METRICS_PATH = "/metrics"
 UPLOADS = re.compile(r"/v1/containers/[^/]+/files")
@@ -71,15 +71,15 @@ ASKING = frozenset(
 NO_ENDPOINT = "none"
 METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH")
 CREATE = "CREATE"
-"""What stands for a method where a WebSocket asks for a response."""
+"""The method's name in metrics where a WebSocket asks for a response."""
 
 COUNTED = (*METHODS, CREATE)
 
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]{0,200}")
-"""What a log may have of a path."""
+"""The paths that a log may show."""
 
 PARAM_START = re.compile(r"[a-z_]+(\[[0-9]+\])*")
-"""What a log may have of a param: a field of the API and a place in it, but no name that the request made up."""
+"""The part of a param that a log may show: a field of the API and an index, but no name that the request made up."""
 
 CLIENT_ID_CHARS = 512
 LEFT_OUT = b"x-harmonium-tools-left-out"
@@ -97,9 +97,9 @@ class Exchange:
     """Both set once the gate has let it in, or where it is a WebSocket the next one."""
     socket: SocketSlot
     entry: Entry
-    """Who makes the request, once that is known."""
+    """The caller of the request, once known."""
     identify: Callable[[], Awaitable[None]]
-    """Look again who makes it: a connection may be open for longer than its key opens anything. Raises ApiError."""
+    """Check the caller's key again: a connection may be open for longer than its key is valid. Raises ApiError."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Exchange:
         self.status = 0
         self.span: Span = UNTRACED
         self.resources = AsyncExitStack()
-        """What an answer needs that is under way when its route has returned. Its place is given up behind that."""
+        """The resources of an answer that outlives its route's call. The answer's place is given up after them."""
 
     @property
     def key(self) -> str:
@@ -132,7 +132,7 @@ class Exchange:
         return "" if self.entry.key is None else self.entry.key.id
 
     def reserved(self, limiter: Limiter, plan: Plan) -> AbstractAsyncContextManager[Reservation | None]:
-        """As `reserved_tokens`, for a planned response."""
+        """A reservation as by `reserved_tokens`, for a planned response."""
         asked = plan.generation
         return self.reserved_tokens(
             limiter, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens
@@ -142,8 +142,8 @@ class Exchange:
     async def reserved_tokens(
         self, limiter: Limiter, model: str, id: str, *, reads: int, writes: int
     ) -> AsyncGenerator[Reservation | None]:
-        """What an answer may take of the limits of whoever asks for it, reserved until the end of the block; None where
-        there are none. Raises ApiError 429, StoreUnavailable.
+        """A reservation against the caller's limits for an answer, until the end of the block; None without limits.
+        Raises ApiError 429, StoreUnavailable.
         """
         async with limiter.reserved(self.entry.allowance, model, id, reads=reads, writes=writes) as reservation:
             if reservation is not None:
@@ -198,7 +198,7 @@ class Gate:
         sockets: ASGIApp | None = None,
         failed: FailedLogins | None = None,
     ) -> None:
-        """`entrance` says who may enter. `tracer` gets the requests of those who do. `sockets` serves WebSockets.
+        """`entrance` authenticates requests. `tracer` gets those that enter. `sockets` serves WebSockets.
         `failed` hears of keys that open nothing.
         """
         self._app = app
@@ -283,7 +283,7 @@ class Gate:
                 await self._app(scope, receive, answer)
 
     async def _identify(self, exchange: Exchange, scope: Scope, method: str) -> None:
-        """Whose request it is, also later on, where its connection stays open. Raises ApiError."""
+        """Identify the caller, also later on, where its connection stays open. Raises ApiError."""
 
         async def identify() -> None:
             try:
@@ -353,7 +353,7 @@ SWITCHING = 101
 """The status of a WebSocket that was accepted."""
 
 GONE = 499
-"""What the log has for a status where the client disconnected first, as nginx does."""
+"""The status in the log where the client disconnected first, as nginx has it."""
 
 
 def new_request_id() -> str:
@@ -389,7 +389,7 @@ def _answering(exchange: Exchange, send: Send) -> Send:
 
 
 def _fields(scope: Scope, exchange: Exchange) -> dict[str, Any]:
-    """What the log says of a request."""
+    """The fields of a request's log line."""
     fields: dict[str, Any] = {
         "method": exchange.method,
         "path": _path(scope),

@@ -18,7 +18,7 @@ from service.decoding import advice
 from service.errors import InvalidRequest, shown
 
 EVERYWHERE = frozenset({"api-version"})
-"""What gateways and SDKs for Azure add to every request. There is one version here."""
+"""Parameters that gateways and SDKs for Azure add to every request. There is one version here."""
 
 FILTER = "metadata"
 """A parameter with names of its own: metadata[key]=value."""
@@ -27,7 +27,7 @@ INCLUDE = "include"
 """A parameter that may come several times, also as people write it: include[]=value."""
 
 LIST = "[]"
-"""What the names of others end with that may come several times."""
+"""The suffix of parameters that may come several times."""
 
 
 class Query(BaseModel):
@@ -113,7 +113,7 @@ class PlainRoute(Route):
         self.tag, self.query = tag, query
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """As Starlette's, and the gate learns which route it was."""
+        """Match as Starlette's route does, and tell the gate which route it was."""
         match, found = super().matches(scope)
         return match, (found if match is Match.NONE else {**found, "route": self})
 
@@ -132,7 +132,7 @@ class PlainRouter:
     def route(
         self, method: str, path: str, *, summary: str = "", operation_id: str = "", query: type[Query] = Query
     ) -> Callable[[Endpoint], Endpoint]:
-        """What makes a function the endpoint of a route."""
+        """The decorator that makes a function the endpoint of a route."""
 
         def add(endpoint: Endpoint) -> Endpoint:
             words = {"summary": summary, "operation_id": operation_id}

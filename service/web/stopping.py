@@ -1,4 +1,4 @@
-"""What signals ask of a process that serves: to stop, or to read its keys and engines again.
+"""The signals to a process that serves: to stop, or to read its keys and engines again.
 
 Background work stops at the moment of the signal: a server that waits for open streams first would do so too late. A
 worker that stops hands back its jobs, so that others go on at once. SIGHUP has two meanings: files of keys or

@@ -1,8 +1,8 @@
-"""What a request's headers say to the engine: the W3C trace context, and the session that it belongs to.
+"""A request's headers for the engine: the W3C trace context, and the session that it belongs to.
 
 Where requests are traced here, their own spans come between the client's and the engine's.
 
-What doesn't look like one is left out: the headers are the client's, and go into somebody else's request.
+A malformed one is left out: the headers are the client's, and go into somebody else's request.
 Source: https://www.w3.org/TR/trace-context/. The headers of sessions are those that coding agents send to routers.
 """
 
@@ -38,7 +38,7 @@ def trace_headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]
 
 
 def trace_within(span: Span, headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]:
-    """What makes work elsewhere a part of a request: of its `span` where it has one, else of what its client says."""
+    """The headers that make work elsewhere a part of a request: those of its `span`, else those of its client."""
     return span.headers or trace_headers(headers)
 
 

@@ -1,7 +1,7 @@
 """The archive as its callers have it: five verbs over any backend, each within its bounds.
 
-A call that fails may have been carried out. A `put` that is tried again after a lost reply finds what it wrote itself,
-and says that it clashed: so a clash is no error, but means to read what is there and go on from that.
+A call that fails may have been carried out. A `put` that is tried again after a lost reply finds its own value, and
+says that it clashed. So a clash is no error: the caller reads the stored value and goes on from there.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Archive:
-    """Values by key. All verbs raise ArchiveUnavailable, and ValueError for what is out of bounds."""
+    """Values by key. All verbs raise ArchiveUnavailable, and ValueError for arguments out of bounds."""
 
     def __init__(self, backend: Backend, bounds: Bounds | None = None) -> None:
         self._backend = backend
@@ -50,10 +50,10 @@ class Archive:
         self.moved: Callable[[str, int], None] = lambda verb, size: None
         """Called with the bytes of each value that was read (`get`) or stored (`put`)."""
         self.memory = Memory(self._bounds.held_bytes, self._bounds.total_seconds)
-        """What whoever reads large values holds of them together."""
+        """The memory that all readers of large values share."""
 
     async def get(self, key: str) -> Stored | None:
-        """What is stored there, with its etag; None where nothing is."""
+        """The stored value with its etag; None where there is none."""
         checked_key(key)
         found = await self._carried_out("get", lambda: self._backend.get(key))
         if found is not None:
@@ -74,7 +74,7 @@ class Archive:
         return etag
 
     async def delete(self, *keys: str) -> None:
-        """Delete what is there of up to MOST_DELETED keys, whatever it is.
+        """Delete up to MOST_DELETED keys, as far as they are there, whatever their values.
 
         There is no condition, as object stores have none for it. So delete only what nobody replaces any more, such as
         a marker that says that all is gone.
@@ -95,7 +95,7 @@ class Archive:
         return await self._carried_out("list", lambda: self._backend.list(prefix, after, limit))
 
     async def probe(self) -> Sequence[str]:
-        """Prove that the store keeps its promises; what an operator should know of it. Raises ArchiveUnfit."""
+        """Prove that the store keeps its promises, and return its warnings for the operator. Raises ArchiveUnfit."""
         await probe.prove(self)
         return self._backend.warnings()
 

@@ -2,8 +2,8 @@
 
 A call gets a share before it reads, and another one in its place where it turns out to need more. Small shares come out
 of one half and large ones out of the other, each in turn: so large values never keep small ones waiting. Nobody waits
-for a share while it holds one, so no two wait for each other: who needs more than there is drops what it has and begins
-again with enough. No I/O.
+for a share while it holds one, so no two wait for each other. A call that needs more than is free drops its share and
+begins again with enough. No I/O.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import TypeVar
 from store.errors import ArchiveUnavailable
 
 HELD_BYTES = 128 << 20
-"""How much all shares of a process come to."""
+"""The bytes of all shares of a process together."""
 
 SMALL_BYTES = 1 << 20
 """The share that every call begins with: a tree of some hundred turns."""
@@ -33,7 +33,7 @@ class Crowded(Exception):
 
 
 class Memory:
-    """Shares of so many bytes together. One call that needs more than a half has gets all of it, and is alone there."""
+    """Shares of so many bytes together. A call that needs more than a half gets the whole half, and is alone there."""
 
     def __init__(self, held_bytes: int = HELD_BYTES, wait_seconds: float = 5.0, small_bytes: int = SMALL_BYTES) -> None:
         """A call waits `wait_seconds` at most."""
@@ -43,7 +43,7 @@ class Memory:
 
     @property
     def held(self) -> int:
-        """What all shares come to now."""
+        """The bytes of all shares now."""
         return self._small.held + self._large.held
 
     async def with_share(self, work: Callable[["Share"], Awaitable[T]]) -> T:
@@ -74,7 +74,7 @@ class Memory:
 
 
 class Share:
-    """What a call may hold: `size` bytes."""
+    """The memory that a call may hold: `size` bytes."""
 
     def __init__(self, half: "_Half", size: int, large: "_Half") -> None:
         self._half, self.size, self._large = half, size, large

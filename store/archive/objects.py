@@ -34,10 +34,10 @@ KINDS: Mapping[str, type[S3Store] | type[GCSStore] | type[AzureStore]] = {
 }
 
 METADATA = "169.254.169.254"
-"""Where a machine in a cloud asks for its credentials."""
+"""The address at which a machine in a cloud asks for its credentials."""
 
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
-"""By what a 404 says that not the object is missing: at S3 and Google's, at Azure's."""
+"""The words of a 404 for a missing bucket: at S3 and Google's, at Azure's."""
 
 VERSIONED = (
     "the bucket keeps former versions: what is erased stays in it; have a lifecycle rule that deletes noncurrent ones"
@@ -127,7 +127,7 @@ class ObjectsBackend:
         await asyncio.to_thread(self._threads.shutdown)
 
     async def _asked(self, work: Callable[[], T]) -> T:
-        """What a request comes to, made in a thread of ours.
+        """The result of a request, made in a thread of ours.
 
         obstore's own coroutines are woken by threads of Rust, and a process that ends while one of them waits for the
         interpreter is aborted.
@@ -149,7 +149,7 @@ def _update(etag: str) -> "UpdateVersion":
 
 
 def _told(error: Exception) -> ArchiveUnavailable:
-    """What an error means: these stay as they are until somebody changes a setting; others may pass."""
+    """Our error for one of obstore's. ArchiveRefused lasts until somebody changes a setting; others may pass."""
     told = _in_short(error)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return ArchiveRefused(f"{told}; its credentials must allow to get, put, delete and list")
@@ -167,9 +167,7 @@ def _has_no_bucket(error: Exception) -> bool:
 
 
 def _in_short(error: Exception) -> str:
-    """What obstore says, with the provider's code, without all that it knows besides, and without a query, which may
-    be a signature.
-    """
+    """The first line of obstore's message and the provider's code. The query is left out, as it may be a signature."""
     whole = str(error)
     first = _QUERY.sub("", whole.partition("\n")[0].partition("<")[0]).strip(" :")
     code = _CODE.search(whole)

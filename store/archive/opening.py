@@ -8,8 +8,8 @@
     az://CONTAINER[/PREFIX]             Azure's, with AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY
     postgresql://[USER@]HOST/DATABASE   Postgres, with PGPASSWORD or a password file
 
-What only one backend needs is imported only for that. No message has more of a URL than its scheme, as the rest may be
-a password.
+A backend's packages are imported only for that backend. No message has more of a URL than its scheme, as the rest may
+be a password.
 """
 
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""The port of archives: what a backend does, and the bounds of what it is given.
+"""The port of archives: the verbs of a backend, and the bounds of its arguments.
 
 A backend holds values by key. It changes one only where nobody else has since, by compare-and-set: that is all that
 the correctness of an archive rests on, so `store/archive/probe.py` proves it of every store before it is used. There
 is no way to write without a condition. Every backend passes one suite, tests/store/archive/test_conformance.py.
 
-Callers use `store.archive.archive.Archive`, which checks what it is given, bounds time and tries again. A backend
+Callers use `store.archive.archive.Archive`, which checks its arguments, bounds time and tries again. A backend
 does none of that.
 """
 
@@ -38,7 +38,7 @@ class Bounds:
 
     `total_seconds` bounds a call with all that it waits for and all its tries; `request_seconds` one try;
     `connect_seconds` the way to a server. `concurrency` is how many calls of a process are under way at once, and
-    `held_bytes` how much of what they read whoever reads trees holds at once (memory.py).
+    `held_bytes` how many bytes the readers of trees hold at once (memory.py).
     """
 
     total_seconds: float = 5.0
@@ -56,7 +56,7 @@ class Stored(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What a list tells of a key: the bytes of its value, and when that was written, in seconds since 1970."""
+    """A key in a list, with the bytes of its value, and when that was written, in seconds since 1970."""
 
     key: str
     size: int
@@ -64,12 +64,12 @@ class Entry(NamedTuple):
 
 
 class Backend(Protocol):
-    """Where an archive is. All raise ArchiveUnavailable, which says whether another try may help: ArchiveRefused is
-    for what it doesn't.
+    """The backend of an archive. All raise ArchiveUnavailable, after which another try may help, and ArchiveRefused,
+    after which none does.
     """
 
     async def get(self, key: str) -> Stored | None:
-        """What is stored there, as the last put that returned left it or a later one; None where nothing is."""
+        """The stored value, as the last put that returned left it or a later one; None where there is none."""
         ...
 
     async def put(self, key: str, value: bytes, only_if: str | None) -> str | None:
@@ -79,7 +79,7 @@ class Backend(Protocol):
         ...
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Delete what is there of some keys."""
+        """Delete some keys, as far as they are there."""
         ...
 
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
@@ -87,7 +87,7 @@ class Backend(Protocol):
         ...
 
     def warnings(self) -> Sequence[str]:
-        """What an operator should know of the store, as far as it was seen by now."""
+        """Warnings for the operator about the store, as far as it was seen by now."""
         ...
 
     async def close(self) -> None:

@@ -26,7 +26,7 @@ CLOSE_SECONDS = 1.0
 """How long a farewell to the server may take."""
 
 LOCK = 0x6861726D
-"""The advisory lock of who makes the table."""
+"""The advisory lock of the process that makes the table."""
 
 _MADE = (
     f"""CREATE TABLE {TABLE} (
@@ -61,7 +61,7 @@ _HOPELESS: tuple[type[Exception], ...] = (
     driver.UndefinedTableError,
     driver.UndefinedColumnError,
 )
-"""What stays as it is until somebody does something."""
+"""The errors that last until somebody does something."""
 
 
 class PostgresBackend:
@@ -107,8 +107,8 @@ class PostgresBackend:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[Any]:
-        """A connection to a database that has the table. One that fails or is given up is closed at once, since what
-        it waits for may never come.
+        """A connection to a database that has the table. One that fails or is given up is closed at once, since the
+        answer may never come.
         """
         try:
             pool = await self._ready()

@@ -1,7 +1,7 @@
-"""The proof that a store is fit for an archive: conditional writes are conditional, and what was written is read back.
+"""The proof that a store is fit for an archive: conditional writes are conditional, and reads return the last write.
 
-There are servers that speak S3 and ignore conditions, without a word. On such a one two archivers overwrite each other,
-and what was erased comes back.
+There are servers that speak S3 and ignore conditions, without a word. On such a server two archivers overwrite each
+other, and erased turns come back.
 """
 
 import secrets
@@ -11,11 +11,11 @@ from store.archive.port import Stored
 from store.errors import ArchiveUnfit
 
 FOLDER = "v1/probe"
-"""Where a probe puts its value, under a name of its own, and deletes it."""
+"""The folder in which a probe puts its value, under a name of its own, and deletes it."""
 
 
 class Probed(Protocol):
-    """What a probe asks of an archive."""
+    """The verbs of an archive that a probe needs."""
 
     async def get(self, key: str) -> Stored | None: ...
     async def put(self, key: str, value: bytes, *, only_if: str | None) -> str | None: ...
@@ -36,7 +36,7 @@ async def prove(archive: Probed) -> None:
 
 
 async def _fault(archive: Probed, key: str) -> str | None:
-    """What is wrong with the store, None where nothing is. A clash with its own write is none."""
+    """The fault of the store, None where there is none. A clash with the probe's own write is none."""
     if await archive.get(key) is not None:
         return "it has a value where none was ever stored"
     await archive.put(key, b"first", only_if=None)

@@ -1,10 +1,9 @@
 """An archive in SQLite: one file a shard in a folder that is its owner's alone, and one for all other keys.
 
 A key `v1/SHARD/…` is in SHARD.db, so that writers of different shards don't wait for each other; any number of
-processes of one machine use the folder. Never a folder on a network file system: SQLite needs
-locks and shared memory.
+processes of one machine use the folder. Never a folder on a network file system: SQLite needs locks and shared memory.
 
-One file of SQLite, and the thread that alone uses it: what is asked for at once is written in one transaction.
+Each file has a thread that alone uses it: it carries out all waiting writes in one transaction.
 
 A transaction is on the disk before any of its calls returns. So a sync of the disk is shared by up to BATCH writes, as
 many as wait while the one before is under way.
@@ -43,7 +42,7 @@ FREED_PAGES = 256
 """How many pages a transaction that deletes gives back to the disk (2 MB)."""
 
 LOCK = "lock"
-"""A file beside the others, which who opens one of them holds for that: two can't change its journal at once."""
+"""A file beside the others, locked while one of them is opened: two processes can't change its journal at once."""
 
 _MADE = f"""
     PRAGMA page_size = {PAGE_BYTES};
@@ -66,7 +65,7 @@ Work = Callable[[sqlite3.Connection], T]
 
 @dataclass(frozen=True)
 class _Call(Generic[T]):
-    """What is asked for, what it is where there is no file; whether it writes, and whether that frees pages."""
+    """A call: its work, its result where there is no file, whether it writes, and whether that frees pages."""
 
     work: Work[T]
     otherwise: T | None
@@ -89,15 +88,15 @@ class ShardFile:
         self._thread.start()
 
     async def read(self, work: Work[T], otherwise: T) -> T:
-        """What `work` finds, and `otherwise` where the folder has no such file. Raises ArchiveUnavailable."""
+        """The result of `work`, or `otherwise` where the folder has no such file. Raises ArchiveUnavailable."""
         return await self._ask(work, otherwise, writes=False, frees=False)
 
     async def write(self, work: Work[T], *, frees: bool = False) -> T:
-        """What `work` returns, once it is on the disk. Raises ArchiveUnavailable."""
+        """The result of `work`, once it is on the disk. Raises ArchiveUnavailable."""
         return await self._ask(work, None, writes=True, frees=frees)
 
     async def close(self) -> None:
-        """Carry out what waits, and end the thread."""
+        """Carry out the waiting calls, and end the thread."""
         self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -110,7 +109,7 @@ class ShardFile:
 
     def _serve(self) -> None:
         while batch := self._batch():
-            # who has given up while it waited is passed over
+            # callers that gave up while they waited are passed over
             asked = [call for call in batch if call and not call.answer.cancelled()]
             for call in asked:
                 if not call.writes:
@@ -122,7 +121,7 @@ class ShardFile:
         self._forget()
 
     def _batch(self) -> list[_Call[Any] | None]:
-        """What waits, at least one call; None at its end means that there is no more to come."""
+        """The waiting calls, at least one; None at the end means that no more will come."""
         batch = [self._waiting.get()]
         try:
             while len(batch) < BATCH and batch[-1] is not None:
@@ -137,7 +136,7 @@ class ShardFile:
             self._find_again()
             results = self._written(self._file(), calls) if calls[0].writes else [self._read(calls[0])]
         except Exception as error:  # whoever asked gets it; it must not end the thread
-            self._forget()  # what comes next opens the file anew
+            self._forget()  # the next call opens the file anew
             results = [_told(error, self._path)] * len(calls)
         calls[0].answer.get_loop().call_soon_threadsafe(_answer, calls, results)
 
@@ -228,7 +227,7 @@ class _Descriptor:
 
 
 def _told(error: Exception, path: Path) -> Exception:
-    """What an error means to whoever asked."""
+    """The error that the caller gets for one of the thread's."""
     if isinstance(error, StoreError):
         return error
     code = (

@@ -1,8 +1,8 @@
 """Backup: the conversations of a store, one after the other, into a file.
 
-Each conversation is in the file as it was at one moment while the backup ran, so nothing in it hangs in the air; two of
-them may be of different moments, as conversations share nothing. What was there when it began and was not deleted since
-is in it. One that was cut short goes on after the last conversations that are whole in it.
+Each conversation is in the file as it was at one moment while the backup ran, so no turn in it lacks its parent. Two
+conversations may be of different moments, as they share nothing. The file has each turn that was there when the backup
+began and was not deleted since. A backup that was cut short resumes after the last whole conversations in its file.
 
 Nothing here writes to the store.
 """
@@ -24,7 +24,7 @@ from store.redis.connection import Client, Server
 
 
 class BackupScope(msgspec.Struct, frozen=True):
-    """What a backup is to have: all, or what a `tenant` has, or the conversation `tree`, named by any response in it.
+    """The scope of a backup: all, one `tenant`, or one conversation: `tree` is the id of any response in it.
 
     `secret` asks for the store's secret, too.
     """
@@ -72,11 +72,11 @@ class Backup:
     async def run(
         self, path: Path, asked: BackupScope, *, release: str, resume: bool = False
     ) -> AsyncGenerator[Written | End]:
-        """Write the file, with how far it is, and what it came to as the last.
+        """Write the file. Yields its progress, and last its totals.
 
-        With `resume` it goes on with what an earlier call left. Raises FileExistsError, BlockingIOError while another
-        one writes the file, OSError, BadBackup where what is there is of something else, NotFound for a tree that isn't
-        there, ValueError for a tenant that can't be, NewerFormat, LayoutMismatch where a release like this one can't
+        With `resume` it goes on with the file of an earlier call. Raises FileExistsError, BlockingIOError while another
+        one writes the file, OSError, BadBackup where the file has another scope, NotFound for a tree that isn't
+        there, ValueError for a malformed tenant, NewerFormat, LayoutMismatch where a release like this one can't
         read the store, or not with so few shards, StoreUnavailable.
         """
         record = await self._layout.check()

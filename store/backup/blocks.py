@@ -9,8 +9,8 @@ is noticed by itself; END also has the digest of all bytes before it. HEADER and
 can look at them; the others are one zstd frame each. A conversation may be longer than a block: all but its last are
 OPEN.
 
-A reader believes nothing: not the length, not the size that a frame names. Never write a block in place of another:
-whoever goes on with a file that was cut short drops what is not whole and appends.
+A reader believes nothing: not the length, not the size that a frame names. Never write a block in place of another: a
+writer that goes on with a file that was cut short drops its unfinished end, and appends.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ import zstandard
 from store.errors import BadBackup
 
 MAGIC = b"\x89harmonium\r\n\x1a\n"
-"""The first bytes. As in a PNG, they say at once where a file went through something that changes line ends."""
+"""The first bytes. As in a PNG, they show at once whether line ends were changed on the way."""
 
 HEADER, TREES, OPEN, END = range(1, 5)
 

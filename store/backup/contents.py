@@ -1,8 +1,8 @@
-"""The contents of a backup: its records in order, each checked against what stands before it, and what they come to.
+"""The contents of a backup: its records in order, each checked against those before it, and their totals.
 
-Whoever uses a file reads it to its end by this first, and uses nothing of one that raises. It is not only cut and
-flipped bytes that are refused: also a file that somebody made, with right checksums, whose names could reach other keys
-or whose turns continue what isn't there. Memory: the ids of one conversation.
+A caller first reads the whole file through this, and uses nothing of a file that raises. Missing and flipped bytes are
+refused. A forged file with right checksums is refused too, where its names could reach other keys or its turns continue
+turns that aren't there. Memory: the ids of one conversation.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from store.keys import MAX_SHARDS, Keyspace, checked_tenant, shard_of
 from store.turn import TERMINAL
 
 Wanted = Callable[[Tree], bool]
-"""Which conversations are asked for."""
+"""Whether a conversation is asked for."""
 
 MOST = 1 << 63
 """No number in a file is as large."""
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 
 class Tally:
-    """What some conversations come to."""
+    """The totals of some conversations."""
 
     def __init__(self) -> None:
         self.trees = self.turns = self.deleted = 0
@@ -83,7 +83,7 @@ class Tally:
 
 
 class Contents:
-    """The records of a file; what was read of them so far, and in the end of all."""
+    """The records of a file, and the totals of those that were read so far."""
 
     def __init__(self, file: BinaryIO, wanted: Wanted = all_of_it) -> None:
         """Reads the header; counts what is `wanted`. Raises BadBackup, NewerFormat, OSError."""
@@ -102,7 +102,7 @@ class Contents:
         self.tally = Tally()
 
     def blocks(self) -> Iterator[list[Entry | Tree]]:
-        """What is wanted of each block: a conversation, when it begins, then its turns. Raises BadBackup, OSError."""
+        """Yields the wanted records of each block: a conversation, then its turns. Raises BadBackup, OSError."""
         for block in self._blocks:
             self.place = ReadProgress(block.end, self.size, block.kind == blocks.OPEN)
             if block.kind == blocks.END:
@@ -205,5 +205,5 @@ def _shard(id: str) -> int:
 
 
 def _words(*names: str | None) -> bool:
-    """Whether what goes to a script as a word is one."""
+    """Whether all that goes to a script as a word is one."""
     return all(name is None or (name.isascii() and name.isalnum()) for name in names)

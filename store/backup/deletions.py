@@ -1,11 +1,11 @@
-"""Deletions: how often an archive was told of some, counted in each shard of a store and in the archive. So a shard is
-known that went back in time: by an old backup, or by a server that lost its last second.
+"""Deletions: how many an archive was told, counted in each shard of a store and in the archive. The counts show a shard
+that went back in time: by an old backup, or by a server that lost its last second.
 
     v1/store/deletions/SHARD    the count of the archive, in decimal digits
 
-Whoever archives what was deleted counts that in the shard first, where the deletion is by then, and has the archive
-know the count before it knows the deletion. So a shard with a lower count than the archive's may have again what was
-deleted; one with the same, or a higher one, has all the deletions that the archive knows.
+An archiver counts a deletion in the shard first, which has the deletion by then, and then tells the archive the count
+before the deletion. So a shard with a lower count than the archive's may have deleted turns again. A shard with the
+same count, or a higher one, has all the deletions that the archive knows.
 """
 
 from store.archive.archive import Archive
@@ -41,14 +41,14 @@ class Deletions:
         return count
 
     async def is_behind(self, number: int) -> bool:
-        """Whether a shard may have again what was deleted, as far as the archive's count is known here: `read` it first
+        """Whether a shard may have deleted turns again, by the archive's count as it is known here: `read` it first
         where somebody else may have raised it.
         """
         archived = self._known[number] if number in self._known else await self.read(number)
         return await self._own(number) < archived
 
     async def count(self, number: int) -> None:
-        """Count what was deleted in a shard, before the archive is told of it.
+        """Count the deletions of a shard, before the archive is told of them.
 
         Raises ArchiveUnavailable where the shard is behind: nothing is counted there until it has caught up.
         """
@@ -68,13 +68,13 @@ class Deletions:
         raise ArchiveContended(f"others have counted deletions {TRIES} times meanwhile")
 
     async def count_everywhere(self) -> None:
-        """Count in every shard what was deleted of all. One that is behind is looked through anyway."""
+        """Count a deletion that concerns all shards in each. A shard that is behind is looked through anyway."""
         for number in range(self._keyspace.shards):
             if not await self.is_behind(number):
                 await self.count(number)
 
     async def catch_up(self, number: int) -> None:
-        """A shard has no longer what was deleted."""
+        """Note that a shard has no deleted turns any more."""
         lacks = await self.read(number) - await self._own(number)
         if lacks > 0:
             await self._count(number, lacks)
@@ -85,7 +85,7 @@ class Deletions:
             return int(await operation.command("GET", self._shard(number).archive_deletions) or 0)
 
     async def _count(self, number: int, more: int) -> int:
-        """A shard's own count with some more. A retry after a lost reply counts them twice, which does no harm."""
+        """Raise a shard's own count, and return it. A retry after a lost reply raises it twice, which does no harm."""
         async with self._server.operation() as operation:
             operation.wrote = True
             _, count = await scripts.count_deletions(operation, self._shard(number), more=more)
@@ -104,7 +104,7 @@ class Deletions:
 
 
 async def fall_behind(server: Server, keyspace: Keyspace) -> None:
-    """All shards may have again what was deleted, for all that an archive knows. Raises StoreUnavailable."""
+    """Note that all shards may have deleted turns again, for all that an archive knows. Raises StoreUnavailable."""
     for shard in keyspace.all_shards():
         async with server.operation() as operation:
             await operation.command("DEL", shard.archive_deletions)

@@ -1,8 +1,7 @@
-"""Nodes: what the store notes of a turn, and the turn as a backup has it. Does no I/O.
+"""Nodes: the store's notes of a turn, and the turn as a backup has it. Does no I/O.
 
 A node and the payloads of its turn are read one after the other, so the turn may have been deleted in between, or its
-messages erased: what is noted then differs from what is there, and both are to be read again. Never guess what is
-missing.
+messages erased. Then the node doesn't fit the payloads, and both are to be read again. Never guess what is missing.
 """
 
 from typing import NamedTuple
@@ -79,7 +78,7 @@ class Node(NamedTuple):
         return self.messages_bytes + self.response_bytes
 
     def fits(self, messages: bytes | None, response: bytes | None) -> bool:
-        """Whether these are of a turn as it is noted."""
+        """Whether these are the payloads of the node."""
         return (
             messages is not None
             and len(messages) == self.messages_bytes

@@ -1,11 +1,11 @@
-"""Whose archive it is, and which one a store has: the store's secret is in the archive, and the archive's id in Redis.
+"""The pairing of a store and its archive: the archive has the store's secret, and Redis has the archive's id.
 
     v1/store/secret    the secret of the store whose turns the archive has
     v1/store/id        hex digits that the archive alone has, made when a store first joins it
 
-What has left memory is in one archive alone. Another one, such as an empty folder where a volume was not mounted, would
-say of all that that it is not there. So an archive has to have both. A store that knows of none, as an
-empty server, takes what is there.
+Turns that have left Redis are in one archive alone. Another archive, such as an empty folder where a volume was not
+mounted, would report all of them as not found. So an archive needs both values to match. A store that knows of no
+archive, such as an empty server, takes the one that is there.
 """
 
 import secrets
@@ -29,7 +29,7 @@ ID_DIGITS = 32
 
 
 class Joined(NamedTuple):
-    """What a store and its archive have in common."""
+    """The values that a store and its archive share."""
 
     secret: bytes
     id: bytes

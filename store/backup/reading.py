@@ -1,12 +1,12 @@
 """Reading for a backup: the conversations of a shard, each with its turns in order, while others use them.
 
-A conversation of an ordinary size is described by one script call, and so as it was at one moment; its payloads are
-read afterwards. That is enough: a turn never changes, and goes only when nothing continues it. What was deleted in
-between is not there, or is a tombstone. One that is large, or has jobs under way, is read leaf by leaf, and again until
-it was not used meanwhile. Of a job under way nothing is read but what it continues.
+One script call describes a conversation of an ordinary size, so the description is of one moment. Its payloads are read
+afterwards: that is safe, as a turn never changes, and goes only when nothing continues it. A turn that was deleted in
+between is not there, or is a tombstone. A conversation that is large, or has jobs under way, is read leaf by leaf, and
+again until nobody used it meanwhile. A job under way is not read; the turn that it continues is.
 
-Nothing here writes, and reading is no use: the order of use stays as it is, and a replica will do. Memory: a name for
-each conversation of a shard, of a large one a name for each turn, and the payloads of PIECE_BYTES or one turn.
+Nothing here writes. Reading doesn't count as use: the order of use stays as it is, and a replica will do. Memory: a
+name for each conversation of a shard, a name for each turn of a large one, and the payloads of PIECE_BYTES or one turn.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ ROUNDS = 5
 PATIENCE_SECONDS = 30.0
 PATIENCE_ATTEMPTS = 200
 """How long a server may take for an answer, and how often it is asked again, after 0.1 s on average: a failover takes
-some seconds, and who saves for minutes doesn't give up for that."""
+some seconds, and a backup that runs for minutes doesn't give up for that."""
 
 T = TypeVar("T")
 
@@ -116,15 +116,15 @@ class ShardReader:
                 yield piece
 
     async def tenants(self) -> list[str]:
-        """Whoever has a conversation in the shard."""
+        """The tenants that have a conversation in the shard, sorted."""
         found: set[str] = set()
         async for members in self._names(None):
             found.update(member.partition("/")[0] for member in members)
         return sorted(found)
 
     async def describe(self, members: Sequence[str], above: int = 0, idle_us: int = GONE_TOO) -> list[list[Node]]:
-        """Of each turn TENANT/DIGITS that and those above it, newest first; nothing where it is gone, or its tree was
-        not used for `idle_us`.
+        """The nodes of each turn TENANT/DIGITS and of those above it, newest first; none where it is gone, or its tree
+        was not used for `idle_us`.
         """
         found: list[list[Node]] = []
         for at in range(0, len(members), TURNS):
@@ -160,7 +160,7 @@ class ShardReader:
         await self._pause(len(named), began)
 
     async def _slowly(self, members: list[str]) -> AsyncGenerator[Piece]:
-        """Conversations that are large, or have jobs: what a job continues is no leaf, so it is named by the jobs."""
+        """Read conversations that are large or have jobs. A turn that a job continues is no leaf: the jobs name it."""
         uses = {member: await self._used(member) for member in members}
         jobs = await self._jobs()
         for member in members:
@@ -212,7 +212,7 @@ class ShardReader:
         return path[::-1]
 
     async def _hole(self, leaf: str) -> list[Node] | None:
-        """Something above a leaf is not there: nothing, and a turn more that can't be read, if the leaf still is."""
+        """Count a turn that can't be read, as one above a leaf is missing, if the leaf is still there."""
         (nodes,) = await self.describe([leaf])
         if not nodes:
             return None
@@ -301,7 +301,7 @@ class ShardReader:
             yield digits
 
     async def _jobs(self) -> dict[str, list[str]]:
-        """What the jobs of the shard continue, by TENANT/ROOT of the conversation."""
+        """The turns that jobs of the shard continue, by TENANT/ROOT of the conversation."""
         found: dict[str, list[str]] = {}
         for place in PLACES:
             async with self._server.operation() as operation:
@@ -318,7 +318,7 @@ class ShardReader:
             return int(float(await operation.command("ZSCORE", self._shard.trees, member) or 0))
 
     async def _process(self) -> bytes:
-        """Which process of a server has the shard."""
+        """The process of a server that has the shard."""
         async with self._server.operation() as operation:
             text = await operation.command("INFO", "server", at=self._shard.clock)
         return next((line for line in text.splitlines() if line.startswith(b"run_id:")), b"")

@@ -1,10 +1,10 @@
 """Records: what stands in a backup, as values. Pure.
 
-    Header                     what the file is, once, at its beginning
+    Header                     kind and origin of the file, once, at its beginning
     Secret                     the store's secret, where it was asked for
     Tree, Saved, Saved, …      a conversation: its root, then its turns, each after the one that it continues
     Tree, Saved, …             the next one
-    End                        what all of it comes to, and the digest of the file
+    End                        the totals, and the digest of the file
 
 A record is a msgpack map with its `type`, so that it can be read without this file; blocks.py has the bytes around it.
 A turn has its content as it was given, JSON and messages, not as the store packs it: so a file outlives the store's
@@ -34,11 +34,11 @@ class Sums(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Header(msgspec.Struct, frozen=True, tag="header", omit_defaults=True):
-    """What a file is. `created` is the moment by the server's clock, in µs, and `expected` what its counters said then.
+    """The first record of a file. `created` is the server's time, in µs; `expected` has its counts at that time.
 
-    `tenant` and `tree` (the id of a response in it) are what alone was asked for. `secret` says that the store's secret
-    is in the file. `messages` is the newest format version of messages in it, and `layout` that of the store, where the
-    store has one.
+    A backup of one tenant or one tree has `tenant` or `tree` (the id of a response in it). `secret` says that the
+    store's secret is in the file. `messages` is the newest format version of messages in it, and `layout` that of the
+    store, where the store has one.
     """
 
     version: int
@@ -75,7 +75,7 @@ class Tree(msgspec.Struct, frozen=True, tag="tree"):
 
 
 class Erased(msgspec.Struct, frozen=True):
-    """What a turn had added before its messages were erased: how many messages, in how many bytes."""
+    """The number and the bytes of the messages that a turn had added before they were erased."""
 
     messages: int
     bytes: int
@@ -115,7 +115,7 @@ class Saved(msgspec.Struct, frozen=True, tag="turn", omit_defaults=True):
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
-    """What the file comes to.
+    """The totals of the file.
 
     `content` is the digest of what is stored: two backups with the same one have the same conversations, in whatever
     order and whenever they were used. `broken` turns could not be read in the store, and `unsettled` conversations
@@ -161,6 +161,6 @@ def decoded(kind: type[T], record: bytes) -> T:
 
 
 def content(tree: Tree, turn: Saved) -> int:
-    """The digest of what a turn is to its readers, as a number below WHOLE: not when it was used, nor its size."""
+    """The digest of a turn as readers see it, as a number below WHOLE: without its times of use, and its size."""
     said = msgspec.structs.replace(turn, used=0, held=0)
     return int.from_bytes(blake2b(_encoder.encode((tree.tenant, tree.root, said)), digest_size=32).digest())

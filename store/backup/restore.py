@@ -1,16 +1,15 @@
 """Restore: the conversations of a backup, stored again under the ids that they had.
 
 A file is read twice: first to its end, so that nothing is restored of one that is not whole, or that the store has no
-room for; then turn by turn, each after the one that it continues. A turn that is there stays as it is; so a restore
-that was interrupted is run again, and goes through with what is left. Nothing is evicted, and nothing that is there is
-replaced.
+room for; then turn by turn, each after the one that it continues. A turn that is there stays as it is. So an
+interrupted restore is run again, and restores the rest. Nothing is evicted, and nothing that is there is replaced.
 
-A conversation's last use decides when it is evicted, and when it expires. Restored, all have the order that they had;
-and none is idle for longer than half of what it may be: from a backup older than that the ages of all are scaled down.
-Else the first sweep could delete what was restored.
+A conversation's last use decides when it is evicted, and when it expires. Restored conversations have the order that
+they had, and none is idle for longer than half of its limit: the ages from an older backup are all scaled down. Else
+the first sweep could delete the restored conversations.
 
-An archive may know that something of a file was deleted since. So the shards fall behind it, and whoever archives in
-them deletes that again.
+An archive may know that turns of a file were deleted since. So the shards fall behind it, and their archiver deletes
+those turns again.
 """
 
 import asyncio
@@ -39,14 +38,14 @@ TURNS = 64
 """How many turns are stored at a time: those of one conversation one after the other, several conversations at once."""
 
 WAIT_MS = 900_000
-"""For how long a tombstone is kept for the turn that continues it, where that doesn't come at once."""
+"""How long a tombstone waits for the turn that continues it."""
 
 MAX_REPORTED = 1_000
 """How many conflicts are named; all are counted."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What a shard may have, as in store/history/caps.py; 0 is no bound. `idle_us` is how long a tree may be unused."""
+    """The bounds of a shard, as in store/history/caps.py; 0 is no bound. `idle_us` is how long a tree may be unused."""
 
     responses: int = 0
     trees: int = 0
@@ -55,7 +54,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What a file has of what was asked for; `bytes` is its size."""
+    """The part of a file that was asked for; `bytes` is the size of the file."""
 
     header: Header
     end: End
@@ -76,11 +75,11 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What became of the turns: `restored`, `kept` as they were there, in `conflict` with another one of the same id or
-    below such a one, or `lost` as what they continue was deleted meanwhile.
+    """The turns of a restore: `restored`; `kept`, as the store had them; in `conflict` with another turn of the same
+    id, or below such a turn; `lost`, as their parent was deleted meanwhile.
 
-    `conflicts` has tenant and id of some that are. `secret` is `restored`, `kept` where the store has the same, `other`
-    where it has another one, or `none` where the file has none.
+    `conflicts` has tenant and id of some in conflict. `secret` is `restored`, `kept` where the store has the same,
+    `other` where it has another one, or `none` where the file has none.
     """
 
     checked: Checked
@@ -99,7 +98,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 async def check(file: BinaryIO, wanted: Wanted = all_of_it) -> AsyncGenerator[Done | Checked]:
-    """Read a whole file, with how far it is, and what it has. Raises BadBackup, NewerFormat, OSError."""
+    """Read a whole file. Yields the progress, and last the result. Raises BadBackup, NewerFormat, OSError."""
     contents = Contents(file, wanted)
     async for step in _read(contents):
         yield step
@@ -143,7 +142,7 @@ class Restore:
     async def run(
         self, path: Path, *, tenant: str | None = None, tree: str | None = None
     ) -> AsyncGenerator[Done | Restored]:
-        """Restore a file, or what it has of a `tenant`, or its conversation with the response `tree`.
+        """Restore a file, or its part of a `tenant`, or its conversation with the response `tree`.
 
         Raises before anything is written BadBackup, NewerFormat, LayoutMismatch, DoesNotFit, NotFound or ValueError
         where the file has nothing of it, OSError; at any time StoreFull and StoreUnavailable, after which it can be run
@@ -211,7 +210,7 @@ class Restore:
         return None
 
     async def _new(self, file: BinaryIO, wanted: Wanted) -> Tally:
-        """What the store doesn't have of a file."""
+        """The totals of the turns of a file that the store lacks."""
         tally = Tally()
         for found in Contents(file, wanted).blocks():
             for at in range(0, len(found), TURNS):
@@ -223,7 +222,7 @@ class Restore:
         return tally
 
     async def _there(self, members: Iterable[str]) -> set[str]:
-        """Those of some turns TENANT/DIGITS that are stored."""
+        """The stored ones of some turns, given as TENANT/DIGITS."""
         shards: dict[int, list[str]] = {}
         for member in members:
             shards.setdefault(int(member.partition("/")[2][:2], 16), []).append(member)
@@ -312,9 +311,9 @@ class Restore:
 
 
 class Ages:
-    """Last uses as they were, or where the oldest is longer ago than half of what may be, all closer to now.
+    """The last uses as they were; all are moved closer to now where the oldest is older than half of the limit.
 
-    One that was to come, as the clock was ahead, is now.
+    A use from the future, by a clock that was ahead, counts as now.
     """
 
     def __init__(self, tally: Tally, now: int, idle_us: int) -> None:
@@ -324,13 +323,13 @@ class Ages:
         self._whole = oldest if self._part and oldest > self._part else 0
 
     def of(self, used: int) -> int:
-        """When a use counts as having been."""
+        """The time that a use gets."""
         age = self._now + self._ahead - used
         return self._now - (age * self._part // self._whole if self._whole else age)
 
 
 def arguments_of(turn: Saved) -> dict[str, Any]:
-    """What the turn itself gives to the script, its response with a dictionary, by its number."""
+    """The script's arguments that come from the turn. A number names the dictionary that compressed its response."""
     response = b""
     if turn.response is not None and turn.items is not None:
         response = codec.encode_response(turn.response, turn.items)

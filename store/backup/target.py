@@ -1,7 +1,7 @@
 """The target of a backup: a file that appears under its name once it is whole.
 
-Until then it is called NAME.partial, is locked by whoever writes it, and can be gone on with after its last whole block
-in which no conversation is open. Only its owner may read it: it has what was said. Never overwrite a file that is
+Until then it is called NAME.partial, and its writer has it locked. A later writer can go on after its last whole block
+in which no conversation is open. Only its owner may read it, as it has conversations. Never overwrite a file that is
 there.
 """
 
@@ -42,7 +42,7 @@ class Target:
             raise BlockingIOError(f"another backup writes {self.partial}") from None
         self.tally = Tally()
         self.shard = 0
-        """The shard of the last conversation in a file that is gone on with."""
+        """The shard of the last conversation in a resumed file."""
         self.seen: set[str] = set()
         """TENANT/DIGITS of the conversations of that shard in it."""
         self._records: list[bytes] = []
@@ -66,7 +66,7 @@ class Target:
         return self._file.tell()
 
     def begin(self, header: Header, secret: bytes | None) -> None:
-        """Start anew; what is there of an earlier backup goes."""
+        """Start anew; an earlier backup's partial file goes."""
         self._file.truncate(0)
         self._file.seek(0)
         self._writer = BlockWriter(self._file)
@@ -76,9 +76,9 @@ class Target:
             self._flush(TREES)
 
     def go_on(self, header: Header) -> bool:
-        """Go on with what is there of a backup of the same; False where there is nothing.
+        """Go on with the partial file of a backup of the same scope; False where there is none.
 
-        Raises BadBackup where it is of something else.
+        Raises BadBackup where its scope is another.
         """
         kept = self._last_whole()
         if not kept:
@@ -101,7 +101,7 @@ class Target:
         return True
 
     def tree(self, tree: Tree) -> None:
-        """What follows is of this conversation."""
+        """Begin a conversation: the turns that follow belong to it."""
         self._tree = tree
         self.tally.add(tree)
         self._add(tree)
@@ -116,7 +116,7 @@ class Target:
             self._add(self._tree)  # each block can be read by itself
 
     def close_tree(self) -> None:
-        """The conversation is complete."""
+        """End the conversation: it is complete."""
         self._tree = None
         if self._open or self._bytes >= BLOCK_BYTES:
             self._flush(TREES)

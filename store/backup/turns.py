@@ -1,7 +1,7 @@
 """One turn at a time: out of a store that is in use, and back into one. An export and an import are made of these.
 
-What a backup restores is what there was, so it has the uses that it had and evicts nothing. Who brings a turn back asks
-for it now: it is used now, and what was used least makes room for it, as for a new one.
+A restored backup is the earlier state, so its turns keep their times of use and evict nothing. A turn that is brought
+back is asked for now: it counts as used now, and the least used turns make room for it, as for a new one.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from store.redis.connection import Argument, Operation
 from store.turn import TERMINAL
 
 REMOVALS = 4
-"""How often what is left of a deleted tree is taken away before a turn of it comes back: others may delete it again
+"""How often the rest of a deleted tree is removed before a turn of it comes back: others may delete it again
 meanwhile.
 """
 
@@ -33,7 +33,7 @@ NOW = 1 << 52
 
 
 class Brought(StrEnum):
-    """What became of a turn that was brought back."""
+    """The outcome for a turn that was brought back."""
 
     NEW = "ok"
     KEPT = "kept"
@@ -43,8 +43,8 @@ class Brought(StrEnum):
 
 
 class Archived(NamedTuple):
-    """When an archive was asked that has a turn, in ms by the server's clock, and for how long that is true at least:
-    what was deleted since is known for as long. Empty where no archive was.
+    """When the archive was asked for a turn, in ms by the server's clock, and for how long its answer holds at least:
+    deletions since then are known for as long. Empty where no archive was asked.
     """
 
     asked_ms: str = ""
@@ -55,11 +55,11 @@ NOT_ARCHIVED = Archived()
 
 
 class Outdated(Exception):
-    """A turn in an archive may have been deleted since that was asked."""
+    """A turn may have been deleted since the archive was asked for it."""
 
 
 class Ended(NamedTuple):
-    """A turn that no longer changes, or a conversation, as the store notes it: nothing of it was read."""
+    """A turn that no longer changes, or a conversation, as the store notes it; its payload was not read."""
 
     root: str
     """The id of the root of its tree."""
@@ -70,9 +70,9 @@ class Ended(NamedTuple):
 
 
 async def look_up(history: ConversationHistoryStore, tenant: str, id: str) -> Ended:
-    """A turn of a tenant, or a conversation, which isn't used by that.
+    """A turn of a tenant, or a conversation. The look-up doesn't count as use.
 
-    Raises NotFound, also for one that was not used for too long, NotTerminal for what is under way, ValueError for a
+    Raises NotFound, also for one that was not used for too long, NotTerminal for one under way, ValueError for a
     malformed tenant, StoreUnavailable.
     """
     keyspace = history.keyspace
@@ -103,12 +103,12 @@ async def take_out(tenant: str, found: Ended) -> Saved:
 async def bring_back(
     history: ConversationHistoryStore, tenant: str, turn: Saved, archived: Archived = NOT_ARCHIVED
 ) -> Brought:
-    """Store a turn below the one that it continues, unless it is there. What it takes counts as the tenant's, and its
-    tree is used by that.
+    """Store a turn below the one that it continues, unless it is there. Its bytes count as the tenant's, and its tree
+    counts as used.
 
-    `archived` says of a turn that an archive has when that was asked. Raises ParentNotFound, Conflict where another
-    turn has its id, Outdated where it may have been deleted since, StoreFull, ValueError for a malformed tenant,
-    StoreUnavailable.
+    For a turn from an archive, `archived` says when the archive was asked. Raises ParentNotFound, Conflict where
+    another turn has its id, Outdated where it may have been deleted since, StoreFull, ValueError for a malformed
+    tenant, StoreUnavailable.
     """
     keys = history.keyspace.turn(tenant, turn.id)
     parent = "" if turn.parent is None else history.keyspace.digits(turn.parent)

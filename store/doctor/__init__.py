@@ -1,4 +1,4 @@
-"""The doctor: what a Redis says of itself, and what of that could cost conversations.
+"""The doctor: the facts that a Redis reports of itself, and the risks to conversations in them.
 
 Facts are read by one module and judged by another, which is pure.
 Never a change to the server.

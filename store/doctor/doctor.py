@@ -1,4 +1,4 @@
-"""The doctor: what in a Redis's configuration could lose or expose conversations, and what to do about it.
+"""The doctor: the faults of a Redis's configuration that could lose or expose conversations, and their remedies.
 
 Pure: examine.py gathers the facts. A check makes at most one finding for a server. Where a fact is missing it says so;
 it never reports OK without the fact.
@@ -26,7 +26,7 @@ SHORTEST_BUSY_MS = 1000
 GIB = 1 << 30
 
 DISK_TIMES = 3
-"""What the embedded server's disk takes at most: what was written last, what came since, and both anew at a rewrite."""
+"""The most that the embedded server's disk takes: the last rewrite, the changes since, and both anew at a rewrite."""
 
 UNSAID = "unknown: INFO is not permitted, or lacks this field"
 
@@ -41,7 +41,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the settings expect at the address, and how much the service keeps in each of its shards."""
+    """The server that the settings expect at the address, and how much the service keeps in each of its shards."""
 
     kind: Kind
     shards: int
@@ -104,7 +104,7 @@ REMEDIES = {
     ),
     "": "start it, or correct HARMONIUM_REDIS_URL",
 }
-"""What to do about a server that can't be asked, by words of the reason; the first that are found count."""
+"""The remedies for a server that can't be asked, by words of the reason; the first that are found count."""
 
 
 def unreachable(reason: str, node: str = "") -> Finding:
@@ -331,7 +331,7 @@ CHECKS: tuple[tuple[str, str, Callable[[Expected, Node], Verdict | None]], ...] 
     ("replicas", "without a replica nothing takes over when the primary fails", _replicas),
     ("scripts", "while a script runs for longer than that, all other requests are refused", _scripts),
 )
-"""What is checked on each node, why, and by which function; it returns None where the check doesn't apply."""
+"""The checks of each node: name, reason, and function, which returns None where the check doesn't apply."""
 
 
 def _number(node: Node, name: str) -> int:

@@ -22,7 +22,7 @@ from store.redis.client import Client, connect
 from store.redis.connection import Server
 
 ASKED = ("appendfsync", "save", "busy-reply-threshold")
-"""What only CONFIG reports. Never ask it for more: a pattern would return passwords too."""
+"""The settings that only CONFIG reports. Never ask it for more: a pattern would return passwords too."""
 
 Ask = Callable[..., Awaitable[Any]]
 """Sends a command to one node; the reply comes as redis-py's methods give it."""
@@ -30,7 +30,7 @@ Ask = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What one server reports: the fields of INFO, of CLUSTER INFO, and of CONFIG, None where that is not permitted.
+    """The report of one server: the fields of INFO, of CLUSTER INFO, and of CONFIG, None where that is not permitted.
 
     `ahead_seconds` is how much its clock is ahead of this machine's at least, below 0 where it is behind; None where it
     doesn't say.
@@ -161,7 +161,7 @@ async def _config(ask: Ask) -> Mapping[str, str] | None:
 
 @asynccontextmanager
 async def _answering(timeout_seconds: float) -> AsyncGenerator[None]:
-    """Turn what keeps a server from answering, or from answering in time, into StoreUnavailable."""
+    """Turn the errors of a server that doesn't answer, or not in time, into StoreUnavailable."""
     try:
         async with asyncio.timeout(timeout_seconds):
             yield

@@ -35,7 +35,7 @@ MAX_CHILDREN = 1_000
 
 
 class Tally:
-    """What the checks of several shards have counted, and the shards whose sums could not be judged."""
+    """The counts of the checks of several shards, and the shards whose sums could not be judged."""
 
     def __init__(self) -> None:
         self.turns = self.newer = self.unknown = self.unneeded = 0
@@ -85,7 +85,7 @@ class ShardCheck:
                 yield fault
 
     async def _shared(self) -> list[Fault]:
-        """What is wrong with what all trees share. The clock is read last, as it only rises."""
+        """The faults of the keys that all trees share. The clock is read last, as it only rises."""
         wrong: list[Fault] = []
         for name, kind in KINDS.items():
             found = await self._shard.type_of(name)

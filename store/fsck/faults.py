@@ -18,7 +18,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """What a word means, and what a repair does."""
+    """The meaning of a word, and its repair."""
 
     says: str
     repair: str

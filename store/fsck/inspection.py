@@ -1,4 +1,4 @@
-"""One inspection of all turns of a shard: what is wrong with each, and their sums.
+"""One inspection of all turns of a shard: the faults of each, and their sums.
 
 SCAN finds the keys. A read-only script judges some turns a call (lua/judging.lua), each by what is true at that moment,
 however busy the store is. Sums are not of one moment: they hold if the shard is the same before and after. A turn costs
@@ -18,12 +18,11 @@ MAX_REMEMBERED = 10_000
 _FAMILIES = rb"node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"
 _TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
 _OWN = re.compile(rb"(line:[0-3]|leaves|conversations|trees):([A-Za-z0-9_.-]{1,64})")
-"""What a tenant has of its own: a line of jobs at a level, the order of its leaves, its conversations, its trees."""
+"""A tenant's own keys: a line of jobs at a level, the order of its leaves, its conversations, its trees."""
 
 _LIMIT = rb"(?:limits|parallel):[A-Za-z0-9_.-]{1,64}/[A-Za-z0-9_-]+"
 _REGISTRY = rb"registry:[a-z-]+(?:/[A-Za-z0-9_.-]{1,64})?|audit-of:@?[A-Za-z0-9_.-]{1,64}"
-"""What is counted of a limit, a list of the registry, and a share of the audit log: they have nothing to do with turns.
-"""
+"""The counts of a limit, a list of the registry, and a share of the audit log: they have nothing to do with turns."""
 
 _NOTE = re.compile(
     rb"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]{1,9}|"
@@ -31,7 +30,7 @@ _NOTE = re.compile(
     rb"archive-away|archive-swept|archiver|fence:[A-Za-z0-9_.-]{1,64}/[*]?[0-9a-f]{48}|%b" % _LIMIT
 )
 _CHANGES = rb"changes:[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}"
-"""What an archive lacks of one tree."""
+"""The changes of one tree that the archive lacks."""
 
 _OTHER = re.compile(rb"%b|%b|%b" % (_NOTE.pattern, _REGISTRY, _CHANGES))
 
@@ -57,7 +56,7 @@ class Inspection:
         """The bytes of all event logs."""
         self.misnamed: dict[str, list[bytes]] = {}
         self.mistyped: list[str] = []
-        """What a tenant has of its own where it holds another type of value, by the names of the keys."""
+        """The names of tenants' own keys that hold another type of value."""
         self.endless: list[str] = []
         """Notes of calls for their retries that never expire."""
         self._shard = shard
@@ -134,7 +133,7 @@ class Inspection:
                 yield faults
 
     async def _judge_places(self) -> AsyncGenerator[list[TurnFaults]]:
-        """Judge whether what queues, leases and logs name belongs there."""
+        """Judge whether the members of queues, leases and logs belong there."""
         for place in PLACES:
             async for some in self._members_of(place, _MEMBER):
                 async for faults in self._judge_listed(f"{member}/{place}" for member in some):
@@ -146,7 +145,7 @@ class Inspection:
                     yield faults
 
     async def _members_of(self, name: str, pattern: re.Pattern[bytes]) -> AsyncGenerator[list[str]]:
-        """What a sorted set of the shard names, call by call; one of another type is noted."""
+        """Yields the members of a sorted set of the shard, call by call; a key of another type is noted."""
         if await self._shard.type_of(name) not in ("zset", "none"):
             self.mistyped.append(name)
             return
@@ -222,7 +221,7 @@ class Inspection:
         return {each: self._jobs[each] for each in members if self._jobs_noted.get(each, 0) != self._jobs[each]}
 
     def jobs_noted(self, member: str) -> int:
-        """How many jobs a root counts in its tree; -1 for what is no number."""
+        """How many jobs a root counts in its tree; -1 where that is no number."""
         return self._jobs_noted.get(member, 0)
 
     def wrong_counters(self, noted: dict[str, int | None]) -> dict[str, int]:
@@ -232,7 +231,7 @@ class Inspection:
 
 
 class _Row(NamedTuple):
-    """What lua/inspect_turns.lua says of one turn."""
+    """The row of one turn from lua/inspect_turns.lua."""
 
     member: str
     parent: str

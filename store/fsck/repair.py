@@ -1,6 +1,6 @@
-"""Repairing what the check has found in a shard: each call finds the fault again before it changes anything.
+"""Repairing the faults that the check has found in a shard: each call finds the fault again before it changes anything.
 
-What can be read stays as it is. A turn that can't be read any more is removed with all that continue it: no history is
+Readable turns stay as they are. A turn that can't be read any more is removed with all that continue it: no history is
 better than one with a hole. Never repair a shard in which a later release has written.
 """
 
@@ -27,7 +27,7 @@ class Repair:
         self._lineage: list[str] = []
 
     async def repair_turns(self, faults: Iterable[TurnFaults]) -> None:
-        """Repair what concerns single turns, and remember what concerns those below them too.
+        """Repair the faults of single turns, and remember those that concern the turns below them too.
 
         A deleted turn that nothing needs is removed, as the next sweep would.
         """
@@ -48,7 +48,7 @@ class Repair:
         mistyped: Iterable[str] = (),
         notes: Iterable[str] = (),
     ) -> None:
-        """Repair what all trees of the shard share.
+        """Repair the keys that all trees of the shard share.
 
         Removed are `misnamed` members that name no turn, by their key or TENANT/ROOT, `counters` that are no numbers,
         lines and orders of tenants that are `mistyped`, and `notes` that never expire.
@@ -70,7 +70,7 @@ class Repair:
             )
 
     async def repair_trees(self, inspection: Inspection) -> None:
-        """Repair what is below the faulty turns of this inspection, which remembers all children."""
+        """Repair the turns below the faulty ones of this inspection, which remembers all children."""
         parents = _parents(inspection.children) if self._lineage else {}
         circles = [member for member in self._lineage if _in_circle(parents, member)]
         for top in (*self._unreadable, *circles):

@@ -1,4 +1,4 @@
-"""A shard as the check sees it: what it is called, and the ways to ask for all of it without holding anyone up.
+"""A shard as the check sees it: its name, and the ways to ask for all of it without holding anyone up.
 
 Each question is an operation of its own, so it is answered in time or is StoreUnavailable. Nothing here writes.
 """
@@ -34,13 +34,13 @@ KINDS = {
     **dict.fromkeys(("registry", "registry-used", "archive-failed"), "hash"),
     **dict.fromkeys(("audit-entries", "audit-shares"), "zset"),
 }
-"""What all trees of a shard share, by the names of the keys, and which types of value they hold."""
+"""The keys that all trees of a shard share, by name, with their types of value."""
 
 PLACES = ("leases", "logs", *(f"queued:{level}" for level in range(LEVELS)))
 """Those that name jobs and logs, as lua/judging_jobs.lua knows them."""
 
 _NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
-"""What Redis can count with."""
+"""A number that Redis can count with."""
 
 
 class Shard:
@@ -77,8 +77,8 @@ class Shard:
     async def events_moment(self) -> tuple[bytes, ...]:
         """The bytes of all event logs as they are noted, and the leases.
 
-        Whoever adds to the log of a job holds its lease for longer by that, and all else that adds to one changes
-        `moment`. So where both are the same as before nothing was added; else as much might come as went.
+        A worker that adds to the log of its job extends the lease, and all else that adds to a log changes `moment`. So
+        if both are the same as before, nothing was added; else as much might have come as went.
         """
         async with self.server.operation() as operation:
             leases = await operation.command("ZRANGE", self.keys.leases, 0, -1, "WITHSCORES")
@@ -86,7 +86,7 @@ class Shard:
         return logged or b"0", *leases
 
     async def type_of(self, name: str) -> str:
-        """The type of what a key of the shard holds."""
+        """The type of the value of a key of the shard."""
         async with self.server.operation() as operation:
             return (await operation.command("TYPE", self.base + name)).decode()
 
@@ -96,7 +96,7 @@ class Shard:
             return await operation.command("PTTL", self.base + name) == -1
 
     async def process(self) -> bytes:
-        """Which process of a server has the shard: a cursor of one means nothing to another."""
+        """The process of a server that has the shard: a cursor of one means nothing to another."""
         async with self.server.operation() as operation:
             text = await operation.command("INFO", "server", at=self.keys.clock)
         return next((line for line in text.splitlines() if line.startswith(b"run_id:")), b"")
@@ -131,7 +131,7 @@ class Shard:
         return sum(int(number) for number in counted if number.isdigit())
 
     async def scan(self, command: str, key: str = "", match: str = "*") -> AsyncGenerator[list[bytes]]:
-        """What SCAN gives on the shard's server, or HSCAN, SSCAN or ZSCAN of one key, call by call."""
+        """Yields the results of SCAN on the shard's server, or of HSCAN, SSCAN or ZSCAN of one key, call by call."""
         cursor: bytes | int = 0
         scanned = [key] if key else []
         while cursor != b"0":
@@ -141,7 +141,7 @@ class Shard:
             yield found
 
     async def judge(self, members: Iterable[str]) -> AsyncGenerator[list[list[str]]]:
-        """What lua/inspect_turns.lua says of some turns, call by call: the words of each."""
+        """Yields the rows of lua/inspect_turns.lua for some turns, call by call: the words of each."""
         for some in batches(members):
             async with self.server.operation() as operation:
                 _, *rows = await scripts.inspect_turns(

@@ -21,17 +21,17 @@ from store.redis.connection import Operation
 from store.turn import CONTINUABLE, Expense, Messages, Status
 
 Evicted = Counter[str]
-"""How many turns went, by what there was too much of: `responses`, `trees`, `bytes`, or the `memory` of the server."""
+"""The number of evicted turns by the bound that was passed: `responses`, `trees`, `bytes`, or the server's `memory`."""
 
 FREEING_SECONDS = 0.002
-"""How long a server that is freeing memory is left to it, before it is asked again."""
+"""The pause before a server that is freeing memory is asked again."""
 
 MEMORY_TRIES = 5
-"""How often a turn is tried on a server without memory; what was freed is not available at once."""
+"""How often a turn is tried on a server without memory; freed memory is not available at once."""
 
 
 class Added(Protocol):
-    """What is told of a turn that is stored."""
+    """The fields of a turn that storing it needs."""
 
     @property
     def id(self) -> str: ...
@@ -82,7 +82,7 @@ def continuable(status: Status) -> str:
 
 
 def spending(expense: Expense | None, caps: Caps) -> str:
-    """What is to be counted, as a script's argument (lua/spending.lua)."""
+    """The expense to count, as a script's argument (lua/spending.lua); empty if nothing is counted."""
     if expense is None or not caps.spent_seconds:
         return ""
     tokens = f"{expense.input_tokens} {expense.cached_tokens} {expense.output_tokens} {expense.reasoning_tokens}"
@@ -102,11 +102,11 @@ def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:
 async def with_room(
     operation: Operation, addition: Addition, caps: Caps, script: Callable[..., Awaitable[scripts.Reply]]
 ) -> tuple[bytes, Evicted]:
-    """Run a script that stores a turn, after evicting what it asks for; retry it where the server had no memory.
+    """Run a script that stores a turn, after evicting as much as it asks; retry it where the server had no memory.
 
     Where a cap was lowered by so much that `evict_calls` don't suffice, it runs without caps: each turn that is stored
-    then makes room for many, and the new cap is reached step by step. Returns the word of its reply, and what was
-    evicted. Raises StoreFull when nothing can go, the errors of a refusal, and redis-py's.
+    then makes room for many, and the new cap is reached step by step. Returns the word of the script's reply, and the
+    evicted turns. Raises StoreFull when nothing can go, the errors of a refusal, and redis-py's.
     """
     bounds, refusals, evicted = _bounds(caps), 0, Evicted()
     while True:
@@ -143,7 +143,7 @@ def _bounds(caps: Caps) -> dict[str, int]:
 
 
 def _count(evicted: Evicted, told: bytes, *, memory: int = 0) -> None:
-    """Add what a script says it evicted, `responses=3 bytes=1`; the bytes may be for want of `memory`."""
+    """Add a script's count of evicted turns, `responses=3 bytes=1`; the bytes may be for want of `memory`."""
     for each in told.decode().split():
         reason, _, turns = each.partition("=")
         evicted["memory" if memory and reason == "bytes" else reason] += int(turns)
@@ -151,7 +151,7 @@ def _count(evicted: Evicted, told: bytes, *, memory: int = 0) -> None:
 
 async def _evict(operation: Operation, addition: Addition, caps: Caps, evicted: Evicted, *, memory: int) -> bool:
     """Evict turns of this shard until there is room, and `memory` bytes on a server with a limit; False if that takes
-    too many calls. Adds what went to `evicted`. Raises StoreFull, and redis-py's errors.
+    too many calls. Adds the turns to `evicted`. Raises StoreFull, and redis-py's errors.
     """
     stays, tree_rank = b"", 0
     for _ in range(caps.evict_calls):

@@ -1,9 +1,9 @@
-"""Approvals: what a response asked somebody to approve, and that each is used up once, whoever asks for that.
+"""Approvals: the calls that a response asked somebody to approve. Each approval is used up once.
 
-An approval is known by the response that asked for it, by its number there, and by a digest of what it was asked for.
-Forks, other processes and clients that keep their history themselves may all come with the same one: the script lets
-one response have it (lua/use_up.lua). What isn't noted, or not any more, can't be used: each bound errs on that side.
-Never part of a backup: a restore would let what was used be used again.
+An approval is known by the response that asked for it, by its number there, and by a digest of the call.
+Forks, other processes and clients that keep their history themselves may all send the same one: the script gives it
+to one response (lua/use_up.lua). An approval that isn't noted, or not any more, can't be used: each bound errs on that
+side. Never part of a backup: after a restore a used approval could be used again.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from store.history.history import ConversationHistoryStore
 from store.redis import scripts
 
 MOST_APPROVALS = 4096
-"""How many approvals of a tenant a shard notes, used ones among them: 1 MB. The oldest go for new ones."""
+"""The most approvals of a tenant that a shard notes, used ones among them: 1 MB. New ones replace the oldest."""
 
 APPROVAL_SECONDS = 30.0 * DAY_SECONDS
-"""For how long an approval may be used where conversations are kept for ever; else for as long as one may be idle."""
+"""How long an approval may be used where conversations never expire; elsewhere as long as one may be idle."""
 
 
 class Use(Enum):
@@ -26,8 +26,8 @@ class Use(Enum):
 
     NEW = "new"  # it wasn't before
     AGAIN = "again"  # this run has used it up before
-    BEGUN = "begun"  # an earlier run of this response has
-    GONE = "gone"  # another response has
+    BEGUN = "begun"  # an earlier run of this response has used it up
+    GONE = "gone"  # another response has used it up
     UNKNOWN = "unknown"  # nobody asked for it, it was asked for another call, or it is too old
 
 
@@ -47,7 +47,7 @@ class Approvals:
         return round((self._history.caps.idle_seconds or APPROVAL_SECONDS) * 1000)
 
     async def ask(self, tenant: str, id: str, asked: Mapping[int, str]) -> None:
-        """Note what the response `id` asks for: by numbers below 0x10000, hex digests. To do it again changes nothing.
+        """Note the approvals that a response asks for: hex digests by numbers below 0x10000. A retry changes nothing.
 
         Raises NotFound for an id that can't be, StoreUnavailable.
         """
@@ -63,14 +63,14 @@ class Approvals:
             )
 
     async def look(self, tenant: str, id: str, number: int, digest: str, *, by: str = "") -> Use:
-        """Whether an approval can be used by a response that hasn't yet; BEGUN where an earlier run of the response
-        `by` has used it up. Raises StoreUnavailable.
+        """Whether an approval can still be used; BEGUN where an earlier run of the response `by` has used it up. Raises
+        StoreUnavailable.
         """
         return await self._use(tenant, id, number, digest, by, "")
 
     async def use_up(self, tenant: str, id: str, number: int, digest: str, *, by: str, run: str) -> Use:
-        """Use an approval up for a `run` of the response `by`; whether that was possible. When it returns, the mark is
-        as safe as turns are to be. Raises StoreUnconfirmed where it isn't in time, StoreUnavailable.
+        """Use an approval up for a `run` of the response `by`; returns how that went. The mark is then as safe as a
+        stored turn. Raises StoreUnconfirmed where it isn't in time, StoreUnavailable.
         """
         use = await self._use(tenant, id, number, digest, by, run)
         if use in (Use.NEW, Use.AGAIN):

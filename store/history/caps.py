@@ -1,7 +1,7 @@
 """Caps: how much the store keeps, in each shard, over all tenants.
 
-What would pass a cap evicts first, the least recently used leaf or tree (lua/eviction.lua). The turns of a chain that a
-run continues stay. Never shorten a history for a cap.
+A turn that would pass a cap first evicts the least recently used leaf or tree (lua/eviction.lua). The turns of a chain
+that a run continues stay. Never shorten a history for a cap.
 """
 
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ TREE_CALLS = 100
 """The most calls that delete one tree at once: ten thousand turns, some tenths of a second."""
 
 ROOM_BYTES = 6_000
-"""More than a turn's node takes, with its entries in the leaves and the trees, and a path (lua/walk.lua)."""
+"""An upper bound of a turn's node with its entries in the leaves and the trees, and a path (lua/walk.lua)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
     """The most of each in one shard; 0 is no cap.
 
-    `bytes` is what the server holds for the shard's turns, by its own account. A chain with `chain_messages` messages
-    can't be continued. A tree that nobody used for `idle_seconds` is unknown from then on, and deleted when another
-    `idle_grace_seconds` have passed; nothing expires before sweeps have followed each other for as long. One in which a
-    conversation stands goes after `named_idle_seconds`, no fewer, or never where that is 0. In a shard with an archive
-    none is unknown for that, and it goes from memory alone, once the archive has it. `evict_calls` and `tree_calls`
-    bound how many calls one operation makes to remove turns. What responses have spent is known for `spent_seconds`,
-    and not counted where that is 0.
+    `bytes` are those that the server holds for the shard's turns, by its account. A chain with `chain_messages`
+    messages can't be continued. A tree that nobody used for `idle_seconds` is unknown from then on, and deleted when
+    another `idle_grace_seconds` have passed; nothing expires before sweeps have followed each other for as long. A tree
+    with a conversation goes after `named_idle_seconds`, no fewer, or never where that is 0. In a shard with an archive
+    an idle tree stays known, and only leaves memory once the archive has it. `evict_calls` and `tree_calls` bound how
+    many calls one operation makes to remove turns. The expenses of responses are known for `spent_seconds`, and not
+    counted where that is 0.
     """
 
     responses: int = 1_000_000

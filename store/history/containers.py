@@ -1,6 +1,6 @@
-"""Containers: what is known of the sessions in which a tenant's code runs, for all who share a store.
+"""Containers: records of the sessions in which a tenant's code runs, for all who share a store.
 
-Whoever keeps a record says what is in it; here it is bytes. All of a tenant's are in one shard, so that they can be
+A record is bytes here; its caller gives them a meaning. All of a tenant's are in one shard, so that they can be
 listed and counted. They are kept for a day after the last change of any: sessions live for minutes.
 """
 
@@ -13,7 +13,7 @@ from store.redis import scripts
 
 PREFIX = "cntr_"
 MOST = 128
-"""How many a tenant has at most, those included whose session has ended, or that were deleted."""
+"""The most containers of a tenant, counting those that were deleted or whose session has ended."""
 
 KEPT_MS = 86_400_000
 MARK = b"contnr".hex()
@@ -31,8 +31,8 @@ class Containers:
         return PREFIX + self.history.ids.new(mark=MARK, shard=self._shard(tenant))
 
     async def keep(self, tenant: str, id: str, record: bytes, before: bytes = b"") -> bool:
-        """Keep what is known of a container, a new one unless something was known `before`; False, with nothing done,
-        where something else is known by now.
+        """Store a container's record in the place of the one `before`, empty for a new container. Returns False, with
+        nothing done, where another record is stored by now.
 
         Raises StoreFull where the tenant has as many as it may, and StoreUnavailable.
         """
@@ -48,7 +48,7 @@ class Containers:
         return word == b"ok"
 
     async def get(self, tenant: str, id: str) -> bytes | None:
-        """What is known of a container, None where there is none. Raises StoreUnavailable."""
+        """The record of a container, None where there is none. Raises StoreUnavailable."""
         keys = self._keys(tenant, id)
         if keys is None:
             return None
@@ -56,13 +56,13 @@ class Containers:
             return await operation.command("HGET", self._key(tenant), keys.digits)
 
     async def all(self, tenant: str) -> dict[str, bytes]:
-        """What is known of a tenant's containers, by their ids. Raises StoreUnavailable."""
+        """The records of a tenant's containers, by their ids. Raises StoreUnavailable."""
         async with self.history.server.operation() as operation:
             found: list[bytes] = await operation.command("HGETALL", self._key(tenant))
         return {PREFIX + digits.decode(): record for digits, record in zip(found[::2], found[1::2], strict=True)}
 
     async def drop(self, tenant: str, id: str) -> bool:
-        """Forget a container; whether it was there. Raises StoreUnavailable."""
+        """Delete a container, and return whether it was there. Raises StoreUnavailable."""
         keys = self._keys(tenant, id)
         if keys is None:
             return False
@@ -73,7 +73,7 @@ class Containers:
         return crc32(tenant.encode()) % self.history.keyspace.shards
 
     def _keys(self, tenant: str, id: str) -> TurnKeys | None:
-        """The keys beside a container's; None for an id that no container of the tenant can have."""
+        """The keys of a container; None for an id that no container of the tenant can have."""
         digits = id.removeprefix(PREFIX)
         known = id.startswith(PREFIX) and len(digits) == 48 and set(digits) <= set("0123456789abcdef")
         if not known or shard_of(digits) != self._shard(tenant):

@@ -1,8 +1,8 @@
-"""Conversations that have a name: each stands at the newest turn that it has, its tip, and moves with each one it gets.
+"""Conversations that have a name: each points to its newest turn, its tip, and moves with each turn that it gets.
 
-A conversation is a branch in the sense of git: it holds nothing that was said, so to delete it deletes no response, and
-others may continue what it stands at without changing it. One run at a time may add to it and holds it meanwhile; a
-hold that is not renewed is over by itself. Never move one but together with the turn that it moves to (advance.lua).
+A conversation is a branch in the sense of git: it holds no messages, so deleting it deletes no response, and others
+may continue its tip without changing it. One run at a time may add to it and holds it meanwhile; a hold that is not
+renewed ends by itself. Never move one but together with the turn that it moves to (advance.lua).
 """
 
 from collections.abc import Sequence
@@ -52,16 +52,14 @@ class Conversations:
         self._keyspace = history.keyspace
 
     def new_id(self, source: str | None = None) -> str:
-        """The id of a new conversation, in any shard, or in the tree of what it is a fork of. Raises NotFound,
+        """The id of a new conversation, in any shard, or for a fork in the tree of its `source`. Raises NotFound,
         ConversationNotFound.
         """
         beside = "" if source is None else self._source("-", source).digits
         return conversation_id(self.history.ids.new(beside, mark=CONVERSATION_MARK))
 
     def new_turn_id(self, id: str, mark: str = BY_HAND_MARK) -> str:
-        """An id for a turn that somebody adds by hand to a conversation; no response has it. Raises
-        ConversationNotFound.
-        """
+        """An id for a turn that is added by hand to a conversation; no response has it. Raises ConversationNotFound."""
         return id_of(self.history.ids.new(self._keys("-", id).digits, mark=mark))
 
     def first_turn_id(self, id: str) -> str:
@@ -70,13 +68,13 @@ class Conversations:
 
     async def create(self, tenant: str, id: str, first: Turn, shown: bytes, *, pin: str = "") -> None:
         """Begin a conversation with a turn of `first_turn_id`: a root, or of a fork one that continues the tip of
-        `branch`, whose `pin` is released. `shown` is JSON that the store never reads. Raises what `append` does.
+        `branch`, whose `pin` is released. `shown` is JSON that the store never reads. Raises the errors of `append`.
         """
         await self._advance(tenant, id, first, shown=codec.encode_response(shown, b"[]"), hold=pin)
 
     async def branch(self, tenant: str, source: str, pin: str) -> Chain:
         """The chain that a fork of a conversation or of a response begins with, whose tip gets this `pin`; pass it to
-        `create`, or to `unpin`. Who holds the conversation doesn't matter.
+        `create`, or to `unpin`. The conversation may be held.
 
         Raises ConversationNotFound, NotFound, NotContinuable, ChainTooLong, StoreUnavailable.
         """
@@ -87,15 +85,15 @@ class Conversations:
             raise _not_found(source) from error
 
     async def advance(self, tenant: str, id: str, turn: Turn, *, hold: str) -> None:
-        """Store a turn that continues the tip, have the conversation stand at it, and release the hold.
+        """Store a turn that continues the tip, move the conversation to it, and release the hold.
 
         Raises ConversationNotFound where it was deleted, ConversationMoved where the hold was over and another run came
-        in between, and what `append` does; nothing is stored then.
+        in between, and the errors of `append`; nothing is stored then.
         """
         await self._advance(tenant, id, turn, hold=hold)
 
     async def get(self, tenant: str, id: str) -> bytes:
-        """What is shown of a conversation, and note that it was used. Raises ConversationNotFound, StoreUnavailable."""
+        """The JSON of a conversation; notes its use. Raises ConversationNotFound, StoreUnavailable."""
         keys = self._keys(tenant, id)
         try:
             return (await self.history.find_by(keys, id)).response
@@ -103,7 +101,7 @@ class Conversations:
             raise ConversationNotFound(id) from error
 
     async def amend(self, tenant: str, id: str, shown: bytes) -> None:
-        """Change what is shown of a conversation. Raises ConversationNotFound, StoreFull, StoreUnavailable."""
+        """Change the JSON of a conversation. Raises ConversationNotFound, StoreFull, StoreUnavailable."""
         keys, caps = self._keys(tenant, id), self.history.caps
         blob = codec.encode_response(shown, b"[]")
         itself = Turn(id_of(keys.digits), id_of(keys.digits), Status.COMPLETED, (), shown)
@@ -137,7 +135,7 @@ class Conversations:
             raise ConversationNotFound(id) from error
 
     async def hold(self, tenant: str, id: str, hold: str, seconds: float) -> None:
-        """Hold a conversation under this name for so many seconds from now on, or for as many more.
+        """Hold a conversation with the token `hold` for so many seconds from now on. A second call renews the hold.
 
         Raises ConversationHeld while another run does, ConversationNotFound, StoreUnavailable.
         """
@@ -156,7 +154,7 @@ class Conversations:
         await self.history.at_hand(keys, attempt)
 
     async def chain(self, tenant: str, id: str) -> Chain:
-        """The chain of a conversation's tip, and note that it was used; whoever holds it keeps it by that, too.
+        """The chain of a conversation's tip; notes its use. The hold keeps it, too.
 
         Raises ConversationNotFound, ChainTooLong where nothing can be added any more, StoreUnavailable.
         """
@@ -166,8 +164,8 @@ class Conversations:
             raise ConversationNotFound(id) from error
 
     async def release(self, tenant: str, id: str, hold: str) -> None:
-        """Let go of a conversation, or of what a fork is made of; the hold may be over already. Raises
-        ConversationNotFound, NotFound, StoreUnavailable.
+        """Release a conversation, or the source of a fork; the hold may be over already. Raises ConversationNotFound,
+        NotFound, StoreUnavailable.
         """
         keys = self._source(tenant, id)
         async with self.history.server.operation() as operation:
@@ -185,7 +183,7 @@ class Conversations:
         return self._keyspace.conversation(tenant, id)
 
     def _source(self, tenant: str, id: str) -> TurnKeys:
-        """The keys of what a fork is made of: a conversation, or a response. Raises ConversationNotFound, NotFound."""
+        """The keys of the source of a fork: a conversation, or a response. Raises ConversationNotFound, NotFound."""
         return self._keys(tenant, id) if _is_of_a_conversation(id) else self._keyspace.response(tenant, id)
 
     async def _advance(self, tenant: str, id: str, turn: Turn, *, shown: bytes = b"", hold: str = "") -> None:

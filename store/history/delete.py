@@ -1,9 +1,9 @@
 """Deleting: one turn, as far as nothing needs it any more, or a tree.
 
 One script makes it unknown; then its keys are removed, a bounded number of turns a call, so that nobody waits long for
-the server. Every call may be retried: it skips what is gone. A deletion that is cut short leaves nothing readable, and
-the next sweep removes the rest. Never give `prune` turns that are not one path: it stops at the first that is needed,
-as all above it are needed too.
+the server. Every call may be retried: it skips removed turns. A deletion that is cut short leaves nothing readable, and
+the next sweep removes the rest. Never give `prune` turns that are not one path: it stops at the first needed turn, as
+all above that are needed too.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ async def prune(operation: Operation, keys: TurnKeys, path: bytes) -> None:
     """Remove the tombstones of `path` that nothing needs.
 
     `path` has the digits of the turn and of all above it, newest first, as scripts return it; it may be empty. Raises
-    redis-py's errors; what is left then goes with the next sweep.
+    redis-py's errors; the next sweep then removes the rest.
     """
     text = path.decode()
     for start in range(0, len(text), _SLICE):
@@ -35,7 +35,7 @@ async def prune(operation: Operation, keys: TurnKeys, path: bytes) -> None:
 
 
 class Doubt(NamedTuple):
-    """Why no tree of a shard was taken for being unused, and how many would be unknown without that.
+    """The reason why a sweep removed no unused tree of a shard, and how many would be unknown without it.
 
     `clock`: the server's clock and this process's differ by more than an hour. `gap`: nobody swept for an hour, and
     since then not for as long as the grace; so the store was off, restored, or the clock has jumped.
@@ -46,8 +46,8 @@ class Doubt(NamedTuple):
 
 
 async def sweep(operation: Operation, shard: ShardKeys, caps: Caps, clock_us: int) -> tuple[bool, Doubt | None, int]:
-    """Remove some turns of the trees that are gone; whether there may be more, what kept the unused ones, and how many
-    turns went for being unused.
+    """Remove some turns of the trees that are gone. Returns whether there may be more, the doubt that kept the unused
+    trees, and how many turns were removed as unused.
 
     `clock_us` is the time by this process's clock. Raises redis-py's errors.
     """
@@ -65,7 +65,7 @@ async def sweep(operation: Operation, shard: ShardKeys, caps: Caps, clock_us: in
 
 
 async def remove_tree(operation: Operation, shard: ShardKeys, tree: str, calls: int) -> None:
-    """Remove a tree that was forgotten, or as much of it as `calls` can. Raises redis-py's errors."""
+    """Remove a forgotten tree, or as much of it as `calls` calls can. Raises redis-py's errors."""
     for _ in range(calls):
         word, *_ = await scripts.sweep(
             operation, shard, only=tree, idle_us=0, named_us=0, grace_us=0, clock_us=0, budget=EVICT_BATCH
@@ -80,7 +80,7 @@ async def in_pieces(
     """Call `remove` in each shard until it returns False, as there is no more to remove.
 
     A pause follows each call, as long as it took, so that others are served. Raises the first StoreUnavailable once all
-    shards were tried; what is left there is for the next time.
+    shards were tried; the next call removes the rest there.
     """
     failures: list[StoreUnavailable] = []
     for shard in keyspace.all_shards():

@@ -1,7 +1,7 @@
-"""What a history asks for turns that it has no more: an archive, where there is one (store/backup/archiving/).
+"""The port through which a history asks for turns that left it: an archive, if there is one (store/backup/archiving/).
 
-The history knows no archive. It says of which turn it has nothing, and then either shows what is told of it, or has it
-brought back to go on with it as with any other.
+The history knows no archive. It asks for a turn that it lacks, and then either shows the archived turn, or has it
+brought back to continue it like any other.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,8 +11,8 @@ from store.turn import Messages, Status
 
 
 class ArchivedTurn(NamedTuple):
-    """A turn that has ended and left the store: what it was as a response, JSON with its input items, what it added,
-    and its mode if it was made in the background.
+    """A turn that has ended and left the store: its response and its input items, both JSON, its messages, and its mode
+    if it was made in the background.
     """
 
     status: Status
@@ -23,21 +23,19 @@ class ArchivedTurn(NamedTuple):
 
 
 class AwayBranches(NamedTuple):
-    """The branches of a tree that have left the store: the digits of their ends, the newest first; and whether these
-    are all.
-    """
+    """The branches of a tree that left the store: the digits of their ends, newest first; `whole` if these are all."""
 
     ends: Sequence[str] = ()
     whole: bool = True
 
 
 class ArchiveReader(Protocol):
-    """Where turns are that have left the store. All raise StoreUnavailable, ArchiveUnavailable, which says nothing of
-    whether there is such a turn, ArchiveDamaged and NewerFormat.
+    """Reads the turns that have left the store. All methods raise StoreUnavailable, ArchiveDamaged, NewerFormat, and
+    ArchiveUnavailable, which leaves open whether there is such a turn.
     """
 
     async def find(self, tenant: str, digits: str) -> ArchivedTurn | None:
-        """A turn; None where none is there for this tenant, or it was deleted."""
+        """An archived turn; None where this tenant has none, or it was deleted."""
         ...
 
     async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
@@ -45,22 +43,20 @@ class ArchiveReader(Protocol):
         ...
 
     async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
-        """The branches of a tree, `most` at the most, that are not in the store, which has the turns with the digits
-        `here`.
-        """
+        """At most `most` branches of a tree that are not in the store, which has the turns with the digits `here`."""
         ...
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
-        """Have a turn in the store again with all above it; whether it was there. Raises StoreFull, too."""
+        """Bring a turn back into the store with all above it; False if it isn't archived. Raises StoreFull, too."""
         ...
 
     async def bring_remains(self, tenant: str, digits: str) -> bool:
-        """The same of a turn that was deleted and that others continue: what is left of it is in the store again."""
+        """The same for a deleted turn that others continue: brings back its remains."""
         ...
 
 
 class NoArchive:
-    """What leaves the store is gone."""
+    """No archive: a turn that leaves the store is gone."""
 
     async def find(self, tenant: str, digits: str) -> ArchivedTurn | None:
         """Nothing."""

@@ -1,7 +1,7 @@
 """ConversationHistoryStore: conversations as trees of immutable turns in Redis.
 
 A turn is written once, under its own id, with a link to its parent. A chain is the path from a turn to its root, so two
-runs that continue the same turn share nothing that either could damage. What must be atomic is one Lua script; payloads
+runs that continue the same turn share nothing that either could damage. Each atomic change is one Lua script; payloads
 are read by plain MGET, as bytes through Lua cost ten times as much.
 
 Never change or delete a key outside a script, and never answer for a turn of another tenant: it is not found.
@@ -54,24 +54,24 @@ MAX_CHAIN_BYTES = 32 << 20
 TOKEN_BYTES = 12
 
 REDACTIONS_AT_ONCE = 8
-"""How often a turn is read again that others redact meanwhile; whoever holds its conversation is alone with it."""
+"""How often a turn is read again that others redact meanwhile; a holder of its conversation has no such rival."""
 
 FOUND_AT_ONCE = 4
-"""How many turns that left the store are looked for side by side."""
+"""How many archived turns are fetched side by side."""
 
 RETURNS_AT_ONCE = 3
-"""How often a turn is brought back that leaves again before anybody could go on with it."""
+"""How often a turn is brought back that is evicted again before anybody could continue it."""
 
 UNSAFE = Safety()
-"""Nothing is waited for."""
+"""Waits for neither replicas nor the disk."""
 
 T = TypeVar("T")
 
 Edit = Callable[[Messages, bytes, bytes], tuple[Messages, bytes, bytes]]
-"""What is left of a turn's messages, its response and its items."""
+"""Returns the remaining messages, response and items of a turn, given all of them."""
 
 NOTHING_LISTED = (b"", b"")
-"""What `items` returns for a deleted turn: neither a response nor input items."""
+"""The value that `items` returns for a deleted turn: neither a response nor input items."""
 
 
 class ConversationHistoryStore:
@@ -119,47 +119,47 @@ class ConversationHistoryStore:
         self._reader = TurnReader(cache_bytes)
         self._entropy, self._clock = entropy, clock
         self.elsewhere: ArchiveReader = NOWHERE
-        """What is asked for turns that left the store."""
+        """The archive that is asked for turns that left the store."""
         self.full = False
-        """Whether the last turn was refused as the server's disk is nearly full: the next may be, too."""
+        """Whether the last turn was refused because the server's disk is nearly full: the next may be, too."""
         self.removed: Callable[[str, int], None] = lambda reason, turns: None
-        """Called with how many turns went that nobody deleted, by the reason: what there was too much of (`responses`,
-        `trees`, `bytes`, or the `memory` of the server), or `idle`."""
+        """Called with the reason and the number of turns that went without a deletion. The reason is the passed bound
+        (`responses`, `trees`, `bytes`, or the `memory` of the server), or `idle`."""
 
     def new_id(self, parent: str | None = None) -> str:
         """A new id, in the parent's tree, or for a root in any shard. Raises ParentNotFound."""
         return id_of(self.ids.new("" if parent is None else self._parent_digits(parent)))
 
     async def chain(self, tenant: str, tip: str, *, pin: str | None = None) -> Chain:
-        """The chain that `tip` ends, to continue it, and note that it was used.
+        """The chain that `tip` ends, to continue it; notes its use.
 
-        With `pin`, a token, whoever has that can continue the tip even if it is deleted meanwhile, for `pin_seconds` at
-        most; pass it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises ParentNotFound, also for a
-        turn that is no response, NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
+        The token `pin` lets its owner continue the tip even if it is deleted meanwhile, for `pin_seconds` at most; pass
+        it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises ParentNotFound, also for a turn that
+        is no response, NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
         """
         if mark_of(self._parent_digits(tip)) == BY_HAND_MARK:
             raise ParentNotFound(tip)
         return await self.chain_by(self._parent(tenant, tip), tip, pin, self.pin_ms)
 
     async def chain_above(self, tenant: str, id: str) -> Chain:
-        """What a response continues that has yet to end, for whoever makes it: as `chain`, also where that was deleted
+        """The chain that an unfinished response continues, for its worker: as `chain`, even if its parent was deleted
         meanwhile. Raises ParentNotFound, StoreUnavailable.
         """
         return await self.chain_by(self._parent(tenant, id), id, None, self.pin_ms, above=True)
 
     async def chain_by(self, keys: TurnKeys, id: str, pin: str | None, pin_ms: int, *, above: bool = False) -> Chain:
-        """What `chain` says of the turn with these keys, which its caller knows by `id`, pinned as `pin` for so long.
+        """The chain of the turn with these keys, which the caller knows by `id`, pinned as `pin` for `pin_ms`.
 
-        Of a conversation it is the chain of its tip, which may be deleted, and is what is pinned; with `above` it is
+        For a conversation it is the chain of its tip, which may be deleted, and the pin is on that; with `above` it is
         that of the parent of a turn that has yet to end.
         """
         return await self.at_hand(keys, lambda: self._chain_by(keys, id, pin, pin_ms, above))
 
     async def at_hand(self, keys: TurnKeys, attempt: Callable[[], Awaitable[T]]) -> T:
-        """What `attempt()` returns, which needs the turn with these keys in the store: where it finds nothing, the turn
-        is brought back, if it has only left the store, and it is tried again.
+        """The result of `attempt()`, which needs the turn with these keys in the store. Where it finds nothing, an
+        archived turn is brought back, and `attempt` is called again.
 
-        Raises what `attempt` does, and what bringing it back does.
+        Raises the errors of `attempt`, and those of bringing the turn back.
         """
         for _ in range(RETURNS_AT_ONCE):
             try:
@@ -196,8 +196,8 @@ class ConversationHistoryStore:
         *,
         above: bool = False,
     ) -> list[bytes]:
-        """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased. It
-        is pinned until that time of the loop's, or not at all.
+        """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased. With
+        `pin` it does nothing after `until`, a time of the loop's.
         """
         script = partial(
             scripts.chain,
@@ -216,7 +216,7 @@ class ConversationHistoryStore:
         return detail
 
     async def pin(self, tenant: str, tip: str, pin: str) -> bool:
-        """Whether messages of a tree were erased, for whoever has its chain in memory, pinned as by `chain`.
+        """Pin a chain that the caller has in memory, as `chain` does; True if messages of its tree were erased.
 
         Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable.
         """
@@ -241,12 +241,11 @@ class ConversationHistoryStore:
     async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:
         """Store a turn and release its run's `pin` on the parent; storing the same turn again changes nothing.
 
-        But a retry stores a turn again that was deleted meanwhile, and the store retries what has lost its reply: so a
-        turn that is deleted during its own append, for `timeout_seconds` at most, may come back. What raised
-        StoreUnavailable may have been stored by then, and never is later. Raises Conflict when
-        another turn has the id, ParentNotFound when the parent is gone and not kept by `pin`, NotContinuable when its
-        status or depth forbids a child (ChainTooLong), StoreFull when no turn may be evicted, TurnTooLarge,
-        StoreUnavailable.
+        But a retry stores a turn again that was deleted meanwhile, and the store retries a call without a reply: so a
+        turn that is deleted during its own append, for `timeout_seconds` at most, may come back. After StoreUnavailable
+        the turn may be stored already, and never is later. Raises Conflict when another turn has the id, ParentNotFound
+        when the parent is gone and not kept by `pin`, NotContinuable when its status or depth forbids a child
+        (ChainTooLong), StoreFull when no turn may be evicted, TurnTooLarge, StoreUnavailable.
         """
         if turn.status not in TERMINAL:
             raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
@@ -264,9 +263,9 @@ class ConversationHistoryStore:
         self.note_written(tenant, turn)
 
     async def stored(self, store: Callable[[], Awaitable[T]], turn: TurnKeys, digest: str) -> T:
-        """What `store()` returns, once the turn that it stores is as safe as was asked for.
+        """The result of `store()`, once the turn that it stores is as safe as the settings ask.
 
-        Where a failover loses it before that, it is stored again. Raises what `store` does, StoreUnconfirmed and
+        Where a failover loses it before that, it is stored again. Raises the errors of `store`, StoreUnconfirmed and
         StoreUnavailable.
         """
         for _ in range(TRIES):
@@ -281,7 +280,7 @@ class ConversationHistoryStore:
         raise StoreUnavailable(f"what was stored was gone again {TRIES} times: the servers fail over again and again")
 
     def note_removed(self, turns: Mapping[str, int]) -> None:
-        """Tell `removed` what went to make room, or for being unused."""
+        """Report turns to `removed` that were evicted, or removed as unused."""
         for reason, count in turns.items():
             if count:
                 self.removed(reason, count)
@@ -291,7 +290,7 @@ class ConversationHistoryStore:
         self._reader.note(self.keyspace.turn(tenant, turn.id).key("messages"), turn.messages)
 
     async def settle(self, tenant: str, id: str) -> None:
-        """Return once the end of a response that was made in the background is as safe as was asked for.
+        """Return once the end of a background response is as safe as the settings ask.
 
         Raises StoreUnconfirmed, and StoreUnavailable, also where a failover has lost it: it will end again.
         """
@@ -306,18 +305,18 @@ class ConversationHistoryStore:
             await prune(operation, keys, path)
 
     async def find(self, tenant: str, id: str) -> Found:
-        """A response and its status, and note that it was used, where the server takes writes.
+        """A response and its status; notes its use, where the server takes writes.
 
         Raises NotFound, StoreUnavailable.
         """
         return await self.find_by(self.keyspace.response(tenant, id), id)
 
     async def find_by(self, keys: TurnKeys, id: str) -> Found:
-        """What `find` says of the turn with these keys, which its caller knows by `id`."""
+        """The result of `find` for the turn with these keys, which the caller knows by `id`."""
         return await self._found(keys, id, touched=True)
 
     async def peek(self, tenant: str, id: str) -> Found:
-        """What `find` says, for who looks of itself: nothing was used by that. Raises as `find`."""
+        """The result of `find`, for the service's own reads: they don't count as use. Raises as `find`."""
         return await self._found(self.keyspace.response(tenant, id), id, touched=False)
 
     async def _found(self, keys: TurnKeys, id: str, *, touched: bool) -> Found:
@@ -336,14 +335,14 @@ class ConversationHistoryStore:
         )
 
     async def _kept(self, keys: TurnKeys, id: str) -> ArchivedTurn:
-        """A turn that isn't in the store any more. Raises NotFound."""
+        """A turn from the archive. Raises NotFound."""
         kept = await self.elsewhere.find(keys.tenant, keys.digits)
         if kept is None:
             raise NotFound(id)
         return kept
 
     async def _touch(self, operation: Operation, keys: TurnKeys) -> list[Any]:
-        """How a turn stands, and its response blob: both in one round trip, as most are there."""
+        """The state of a turn, and its response blob: both in one round trip, as most turns are there."""
         try:
             return await scripts.touch.in_a_row(
                 operation, keys, [("GET", keys.key("response"))], ahead=True, idle_us=self.caps.idle_us
@@ -359,7 +358,7 @@ class ConversationHistoryStore:
         )
 
     async def get(self, tenant: str, id: str) -> bytes:
-        """The response JSON as served, and note that it was used. Raises NotFound, StoreUnavailable."""
+        """The response JSON as served; notes its use. Raises NotFound, StoreUnavailable."""
         return (await self.find(tenant, id)).response
 
     async def items(
@@ -367,10 +366,10 @@ class ConversationHistoryStore:
     ) -> list[tuple[bytes, bytes]]:
         """(response JSON, input items JSON) of several turns of one chain, in the order of `ids`.
 
-        With `most_bytes` only of the first ones that come to no more, and of one at least.
+        With `most_bytes` only the first ones that come to no more, and one at least.
 
-        A turn that is deleted or missing is NOTHING_LISTED, unless with `remains` that is asked for which is kept of
-        deleted ones for the lists of conversations. Raises NotFound for an id that can't exist, ValueError for
+        A turn that is deleted or missing is NOTHING_LISTED; with `remains` a deleted one has the response that was
+        kept for the lists of conversations. Raises NotFound for an id that can't exist, ValueError for
         turns of several shards, StoreUnavailable.
         """
         path = list(map(self.keyspace.digits, ids))
@@ -398,7 +397,7 @@ class ConversationHistoryStore:
         return told
 
     async def _left(self, keys: TurnKeys, path: Sequence[str], blobs: Sequence[bytes | None]) -> list[int]:
-        """Which of a path's turns that show nothing have left the store: the others were deleted, and are needed."""
+        """The places in `path` of turns without a blob that left the store: the others were deleted, and are needed."""
         lacking = [] if self.elsewhere is NOWHERE else [at for at, blob in enumerate(blobs) if blob is None]
         if not lacking:
             return []
@@ -409,7 +408,7 @@ class ConversationHistoryStore:
         return [at for at, exists in zip(lacking, there, strict=True) if not exists]
 
     async def messages(self, tenant: str, id: str) -> Messages:
-        """All that one turn added, itself alone. Raises NotFound, StoreUnavailable."""
+        """The messages that one turn added. Raises NotFound, StoreUnavailable."""
         keys = self.keyspace.turn(tenant, id)
         async with self.server.operation() as operation:
             blob = await operation.command("GET", keys.key("messages"))
@@ -420,7 +419,7 @@ class ConversationHistoryStore:
         return await self.lineage_by(self.keyspace.response(tenant, id), id)
 
     async def lineage_by(self, keys: TurnKeys, id: str) -> tuple[str, ...]:
-        """What `lineage` says of the turn with these keys, which its caller knows by `id`."""
+        """The result of `lineage` for the turn with these keys, which the caller knows by `id`."""
         async with self.server.operation() as operation:
             word, *detail = await scripts.lineage(operation, keys, idle_us=self.caps.idle_us)
         if word != b"missing":
@@ -432,15 +431,15 @@ class ConversationHistoryStore:
 
     async def forget(self, tenant: str, id: str, *, erase: bool = False) -> None:
         """Delete a turn: its id is unknown and its response gone from now on. Its descendants keep their history, with
-        `erase` without what this turn added.
+        `erase` without this turn's messages.
 
-        What no descendant and no run needs is removed, also what an earlier call left that was cut short or didn't
-        erase. A run that has read the chain uses what it read. Raises NotFound, StoreUnavailable.
+        Removes the turns that no descendant and no run needs, also those that an earlier call left which was cut short
+        or didn't erase. A run that has read the chain keeps its copy. Raises NotFound, StoreUnavailable.
         """
         await self.forget_by(self.keyspace.response(tenant, id), erase=erase)
 
     async def forget_by(self, keys: TurnKeys, *, erase: bool) -> None:
-        """What `forget` says, of the turn with these keys."""
+        """Delete the turn with these keys, as `forget` does."""
 
         async def attempt() -> None:
             async with self.server.operation() as operation:
@@ -454,16 +453,16 @@ class ConversationHistoryStore:
             await attempt()
 
     async def redact(self, tenant: str, id: str, edit: Edit) -> None:
-        """Take something out of a turn for good, for all who continue it: `edit` makes of its messages, its response
-        and its items what is left of them. What is deleted is as gone as by `forget` with `erase`.
+        """Take something out of a turn for good, for all who continue it: `edit` returns the messages, the response and
+        the items that remain. Removed parts are as gone as after `forget` with `erase`.
 
-        Raises what `edit` raises, NotFound, NotTerminal, StoreUnavailable.
+        Raises the errors of `edit`, NotFound, NotTerminal, StoreUnavailable.
         """
         keys = self.keyspace.turn(tenant, id)
         await self.at_hand(keys, lambda: self.redact_here(keys, id, edit))
 
     async def redact_here(self, keys: TurnKeys, id: str, edit: Edit) -> None:
-        """What `redact` says, of a turn that has not left the store."""
+        """Redact a turn that is in the store, as `redact` does."""
         for _ in range(REDACTIONS_AT_ONCE):
             async with self.server.operation() as operation:
                 redactions = await operation.command("HGET", keys.key("node"), "redactions")
@@ -511,10 +510,10 @@ class ConversationHistoryStore:
     async def sweep(self) -> Doubt | None:
         """Remove all trees that are deleted, or unused for longer than the caps allow, with the grace that they have.
 
-        Returns why none was removed for being unused, where there is a doubt about the time, with how many that
-        concerns in all shards. From then on unused trees are known again, to this process, until a sweep has no doubt:
-        the first one is to come before the first request. Raises StoreUnavailable if it failed in a shard; the next
-        sweep removes what is left there.
+        Where the time is in doubt it removes no unused tree, and returns the doubt with the number of these trees in
+        all shards. From then on unused trees are known again, to this process, until a sweep has no doubt: the first
+        sweep has to come before the first request. Raises StoreUnavailable if it failed in a shard; the next sweep
+        removes the rest there.
         """
         doubts: dict[ShardKeys, Doubt] = {}
 
@@ -532,8 +531,8 @@ class ConversationHistoryStore:
         return Doubt(min(each.why for each in doubts.values()), sum(each.trees for each in doubts.values()))
 
     async def check(self) -> None:
-        """Return if every shard can be read and written, and what is written is safe in time, where that is wanted; or
-        raise StoreUnavailable: StoreReadOnly if only read, StoreUnconfirmed if not safe.
+        """Return if every shard can be read and written, and writes are safe in time, where the settings ask for that.
+        Raises StoreUnavailable: StoreReadOnly if it can only be read, StoreUnconfirmed if writes are not safe.
         """
         shards = self.keyspace.all_shards()
         async with self.server.operation() as operation:

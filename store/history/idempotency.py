@@ -1,9 +1,9 @@
-"""Requests with an Idempotency-Key: who makes what one asks for, and as which turn, for all who share a store.
+"""Requests with an Idempotency-Key: the owner of each, and its response id, for all who share a store.
 
-Whoever takes a request first makes it, under a lease, and says as which turn before anything of that is stored. A
-repeat finds that, also after a crash: who takes a request from one that died makes it as the same turn, which is stored
-once (append.lua), or finds it stored. Known are digests alone, never a key or a body, each tenant's apart. Never part
-of a backup: what a restore brings back was never asked for here.
+The first owner makes the response, under a lease, and records the response id before it stores the response. A
+repeat finds that id, also after a crash: an owner that takes over from a dead one uses the same id, so the turn is
+stored once (append.lua), or found. Only digests are stored, never a key or a body, each tenant's apart. Never part
+of a backup: restored responses were never requested here.
 """
 
 import asyncio
@@ -19,40 +19,40 @@ from store.keys import HEX_DIGITS, SHARD_DIGITS, TurnKeys
 from store.redis import scripts
 
 BODY_BYTES = 16
-"""How many bytes a body's digest has."""
+"""The bytes of a body's digest."""
 
 
 class Found(Enum):
-    """What became of a request with a key, or is to become of it."""
+    """The state of a request with a key, as the script says it to a caller."""
 
-    MINE = "mine"  # it is to be made by who asked
-    THEIRS = "theirs"  # another one makes it
+    MINE = "mine"  # the caller has to make it
+    THEIRS = "theirs"  # another owner makes it
     MADE = "made"  # it was made, and stored
     UNTOLD = "untold"  # it was made, or is, and is not stored
     OTHER = "other"  # the key came with another body
-    FULL = "full"  # nothing more can be known, as all that is known is being made
+    FULL = "full"  # no other request can be recorded, as all recorded ones are being made
 
 
 class Keyed(NamedTuple):
-    """A request with a key: where it is known, and the digest of its body."""
+    """A request with a key: the keys of its record, and the digest of its body."""
 
     keys: TurnKeys
     body: str
 
 
 class Taken(NamedTuple):
-    """What became of a request, and the digits as which it was stored; where it is to be made, those as which it may be
-    stored already, or is to be.
+    """The state of a request, and the digits of its turn; for a request that is still to be made these are the digits
+    under which it may be stored already, or has to be.
     """
 
     found: Found
     digits: str = ""
     calls: int = 0
-    """How many calls that may have an effect whoever made it before has begun."""
+    """The calls with a possible effect that the former owner has begun."""
 
 
 class KeyedRequests:
-    """Take requests with a key, stay the one who makes one, end one."""
+    """Take requests with a key, renew their leases, end them."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class KeyedRequests:
         kept_seconds: float = DAY_SECONDS,
         most: int = 10_000,
     ) -> None:
-        """Who is not heard of for `lease_seconds` is taken for dead. A request is known for `kept_seconds` after its
-        end, and `most` of a tenant in a shard: those that ended first go for new ones.
+        """An owner that doesn't renew for `lease_seconds` counts as dead. A request is known for `kept_seconds` after
+        its end, and `most` of a tenant in a shard: new ones replace those that ended first.
         """
         if not 0 < lease_seconds < kept_seconds:
             raise ValueError(f"{lease_seconds=} must be positive, and shorter than {kept_seconds=}")
@@ -83,7 +83,7 @@ class KeyedRequests:
         return Keyed(keys, _digest(key, body))
 
     async def take(self, request: Keyed, owner: str) -> Taken:
-        """Make a request as `owner`, a token of the history's, if nobody does; else what became of it. Raises
+        """Take a request as `owner`, a token of the history's, if nobody has it; returns its state. Raises
         StoreUnavailable.
         """
         script = partial(
@@ -101,9 +101,9 @@ class KeyedRequests:
         return Taken(Found(word.decode()), digits, int(known[1]) if len(known) > 1 else 0)
 
     async def name(self, request: Keyed, owner: str, digits: str, *, kept: bool) -> bool:
-        """Say as which turn or conversation it will be stored, if it is to be `kept`; False where another one makes it.
+        """Record the turn or conversation that will be stored, if it is `kept`; False where another one has the lease.
 
-        When it returns, that is as safe as turns are to be. Raises StoreUnconfirmed, StoreUnavailable.
+        When it returns, the record is as safe as a stored turn. Raises StoreUnconfirmed, StoreUnavailable.
         """
         if not await self._keep(request, owner, digits, "yes" if kept else "no"):
             return False
@@ -111,9 +111,9 @@ class KeyedRequests:
         return True
 
     async def renew(self, request: Keyed, owner: str, *, calls: int = 0) -> bool:
-        """Stay the one who makes it; False where another one does. Where it begins a call that may have an effect,
-        `calls` is how many of these were begun with that one, and when it returns that is as safe as turns are to be.
-        Raises StoreUnconfirmed, StoreUnavailable.
+        """Renew the owner's lease; False where another one has it. Before a call that may have an effect, `calls` is
+        the number of such calls with this one, and once `renew` returns it is as safe as a stored turn. Raises
+        StoreUnconfirmed, StoreUnavailable.
         """
         stays = await self._keep(request, owner, "", "", calls)
         if stays and calls:
@@ -121,7 +121,7 @@ class KeyedRequests:
         return stays
 
     async def end(self, request: Keyed, owner: str, *, made: bool) -> None:
-        """It was made; or else nothing was, and the next one may make it. Raises StoreUnavailable."""
+        """End a request: it was `made`, or else nothing was, and the next one may make it. Raises StoreUnavailable."""
         async with self._history.server.operation() as operation:
             await scripts.end_keyed(
                 operation, request.keys, owner=owner, made="1" if made else "0", kept_ms=self._kept_ms
@@ -157,5 +157,5 @@ class KeyedRequests:
 
 
 def _digest(key: bytes, body: bytes) -> str:
-    """A body's digest. Nobody finds out by it what a body was who doesn't know the key, which is nowhere stored."""
+    """A body's digest. It reveals nothing of the body without the key, which is stored nowhere."""
     return blake2b(body, digest_size=BODY_BYTES, key=blake2b(key, person=b"body").digest()).hexdigest()

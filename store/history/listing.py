@@ -1,7 +1,7 @@
 """Listing: a tenant's conversations over all shards, in the order in which they began.
 
-That order never changes, so a page that goes on behind a conversation has what it always had, but for what was
-deleted. Each shard has a list of its own, read some at a time (page.lua) and merged. To list one is no use of it.
+The order never changes, so a page behind a conversation always has the same conversations, except for deleted ones.
+Each shard has a list of its own, read some at a time (page.lua) and merged. Listing doesn't count as use.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from store.redis import scripts
 
 
 class ListedConversation(NamedTuple):
-    """A conversation in a list: its id, and how it is shown, or None where it is unknown by now."""
+    """A conversation in a list: its id, and its JSON, or None where it is unknown by now."""
 
     id: str
     shown: bytes | None
@@ -41,7 +41,7 @@ class Listing:
         return await self._shown(await self._merged.some(most))
 
     async def _place(self) -> ScoredDigits | None:
-        """The place behind which it begins."""
+        """The place behind which the list begins."""
         if self._after is None:
             return None
         keys = self._history.keyspace.conversation(self._tenant, self._after)
@@ -57,7 +57,7 @@ class Listing:
         )
 
     async def _shown(self, places: list[ScoredDigits]) -> list[ListedConversation]:
-        """How the conversations at these places are shown."""
+        """The conversations at these places, with their JSON."""
         keys = self._history.keyspace
         blobs: dict[str, bytes | None] = {}
         for digits in by_shard(place.digits for place in places if place.known):
@@ -101,7 +101,7 @@ async def page(
 
 
 def by_shard(digits: Iterable[str]) -> Iterable[list[str]]:
-    """The digits of each shard."""
+    """The digits, grouped by shard."""
     found: dict[int, list[str]] = {}
     for each in digits:
         found.setdefault(shard_of(each), []).append(each)

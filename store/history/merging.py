@@ -1,4 +1,4 @@
-"""Merging: what all shards have in one order, as one list that is read some at a time.
+"""Merging: the ordered lists of all shards as one list that is read some at a time.
 
 Each shard is asked for its next ones, never for more than one call may take, as others wait for its server meanwhile.
 """
@@ -18,11 +18,11 @@ FEWEST_AT_ONCE = 8
 """The fewest: a page that needs some of every shard shouldn't ask one of them often."""
 
 SHARDS_AT_ONCE = 16
-"""How many shards are asked at the same time, of the connections that there may be."""
+"""How many shards are asked at the same time, to leave connections for others."""
 
 
 class ScoredDigits(NamedTuple):
-    """Where something stands in an order: its score in µs, its digits; and whether it was known a moment ago."""
+    """A place in an order: a score in µs, the digits, and whether these were known a moment ago."""
 
     score: int
     digits: str
@@ -30,13 +30,13 @@ class ScoredDigits(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "ScoredDigits":
-        """The place that page.lua writes so."""
+        """The place in the text of page.lua."""
         digits, _, score = text.partition("=")
         return cls(int(score.removesuffix("?")), digits, not score.endswith("?"))
 
 
 class _Part:
-    """What a shard has of the list."""
+    """One shard's part of the list."""
 
     def __init__(self, shard: ShardKeys) -> None:
         self.shard = shard
@@ -58,10 +58,10 @@ class Merged:
         self._parts = [_Part(shard) for shard in shards]
         self._last = after
         self._heads: list[tuple[int, int, int]] | None = None
-        """Of each part that has some waiting the order of the first of these, and the part's number; a heap."""
+        """A heap: for each part with waiting places the order of the first of these, and the part's number."""
 
     async def some(self, most: int) -> list[ScoredDigits]:
-        """The next ones, at most so many; none once all were read. Raises what `read` does."""
+        """The next ones, at most so many; none once all were read. Raises the errors of `read`."""
         if self._heads is None:
             await self._begin(most)
         assert self._heads is not None
@@ -77,7 +77,7 @@ class Merged:
         return places
 
     async def _begin(self, most: int) -> None:
-        """Read what comes first of each shard."""
+        """Read the first places of each shard."""
         for at in range(0, len(self._parts), SHARDS_AT_ONCE):
             await asyncio.gather(*(self._read(part, most) for part in self._parts[at : at + SHARDS_AT_ONCE]))
         self._heads = []
@@ -85,13 +85,13 @@ class Merged:
             self._wait(number)
 
     async def _read(self, part: _Part, wanted: int) -> None:
-        """Read on in a shard, behind what was read of all of them; of many shards each has a part of what is wanted."""
+        """Read on in a shard, behind the last place of all; with many shards each gives a part of the wanted places."""
         most = min(max(2 * wanted // (len(self._parts) + 1), FEWEST_AT_ONCE), MOST_AT_ONCE)
         places, part.more = await self._read_shard(part.shard, self._last, most)
         part.waiting.extend(places)
 
     def _wait(self, number: int) -> None:
-        """Put a part among those from which the next one comes, if it has any."""
+        """Put a part into the heap, if it has waiting places."""
         if self._heads is not None and self._parts[number].waiting:
             score, digits, _ = self._parts[number].waiting[0]
             heapq.heappush(self._heads, (self._sign * score, self._sign * int(digits, 16), number))

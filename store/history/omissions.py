@@ -1,8 +1,8 @@
-"""Omissions: turns that say which messages of an earlier turn a conversation goes without from there on.
+"""Omissions: turns that remove messages of an earlier turn from a conversation, from there on.
 
-A turn never changes, so an item that is deleted from a conversation stays where it is, for whatever else continues its
-turn. Below it a turn is added with a note that names the messages, and whoever reads a chain leaves them out. Their
-places in their turn never change: what is erased later leaves an empty message behind.
+A turn never changes, so an item that is deleted from a conversation stays where it is, for other continuations of its
+turn. Below it a turn is added with a note that names the messages, and a reader of the chain leaves them out. Their
+places in their turn never change: a message that is erased later leaves an empty one behind.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ ROLE = "omission"
 """The role of its note."""
 
 ERASED = StoredMessage("erased", b"")
-"""What stands in the place of a message that was erased."""
+"""The message in the place of an erased one."""
 
 _MARK = OMISSION_MARK.encode()
 
@@ -31,30 +31,30 @@ _omits = msgspec.json.Decoder(_Omits)
 
 
 def omitting(turn: str, messages: Messages, item: int) -> StoredMessage:
-    """The note that leaves out what shows the item with this number among a turn's messages."""
+    """The note that leaves out the messages of a turn that show the item with this number."""
     places = [place for place, message in enumerate(messages) if message.item == item]
     return StoredMessage(ROLE, b"", name=msgspec.json.encode(_Omits(turn, places)).decode())
 
 
 def omission(id: str, tip: str, note: StoredMessage, shown: bytes) -> Turn:
-    """The turn that, added behind the tip of a conversation, leaves out what a note says. `id` is a `new_turn_id` with
-    OMISSION_MARK; `shown` is JSON that the store never reads.
+    """The turn that, added behind the tip of a conversation, leaves out the messages in a note. `id` is a `new_turn_id`
+    with OMISSION_MARK; `shown` is JSON that the store never reads.
     """
     return Turn(id, tip, Status.COMPLETED, (note,), shown)
 
 
 def without_text(messages: Messages, item: int) -> Messages:
-    """A turn's messages with nothing in the places of those that show the item with this number."""
+    """A turn's messages, with ERASED in the places of those that show the item with this number."""
     return tuple(ERASED if message.item == item else message for message in messages)
 
 
 def omissions_of(turns: Sequence[str]) -> list[str]:
-    """Those of some turns, by their ids, that are omissions."""
+    """The omissions among some turns, by their ids."""
     return [id for id in turns if OMISSION_MARK in id and mark_of(id[5:]) == OMISSION_MARK]
 
 
 def may_omit(path: bytes) -> bool:
-    """Whether an omission is among turns, whose digits are these. It is quick, and a random id may say so, too."""
+    """Whether the turns with these digits may have an omission among them. Quick, but a random id may say so, too."""
     return _MARK in path
 
 

@@ -1,12 +1,12 @@
 """Reading payloads: by plain MGET, as bytes through Lua cost ten times as much, and through the read cache.
 
-A read cache of turns' messages in this process, so that a chain which was just read or written isn't fetched again.
+The cache has turns' messages in this process, so that a chain which was just read or written isn't fetched again.
 
 An entry is never stale: turns don't change, and the server says each time which turns a chain has, and for whom
-(lua/chain.lua). The cache saves the bytes and their decoding alone, so others may delete and evict without telling this
-process. The one change is erasing a turn's messages: the server marks a tree in which that happened, and nothing of it
-is read from here. Keys are complete Redis keys, which name the tenant. Never answer from it without having asked the
-server for the chain.
+(lua/chain.lua). The cache only saves the bytes and their decoding, so others may delete and evict without telling this
+process. The one change is erasing a turn's messages: the server marks the tree, and none of its turns is read from
+here. Keys are complete Redis keys, which name the tenant. Never answer from the cache without asking the server for
+the chain.
 """
 
 from collections import OrderedDict
@@ -19,7 +19,7 @@ from store.turn import Messages
 
 TURN_BYTES = 400
 MESSAGE_BYTES = 220
-"""What CPython 3.11 needs for an entry and for each message, beside the tokens (measured, 64 bit)."""
+"""The bytes that CPython 3.11 needs for an entry and for each message, beside the tokens (measured, 64 bit)."""
 
 
 class TurnCache:
@@ -32,8 +32,8 @@ class TurnCache:
         self._entries: OrderedDict[str, Messages] = OrderedDict()
 
     def get(self, keys: Sequence[str]) -> list[Messages | None]:
-        """The messages of each turn that is cached, None for the others; they are then the most recently used, the last
-        of them most of all.
+        """The messages of each cached turn, None for the others. The cached ones become the most recently used, the
+        last of them most of all.
         """
         entries, used = self._entries, self._entries.move_to_end
         found = [entries.get(key) for key in keys]
@@ -79,13 +79,13 @@ class TurnReader:
         self._cache = TurnCache(cache_bytes)
 
     def note(self, key: str, messages: Messages) -> None:
-        """Cache what this process has just stored."""
+        """Cache messages that this process has just stored."""
         self._cache.put(key, messages)
 
     async def turns(self, operation: Operation, keys: list[str], *, erased: bool) -> codec.StoredTurns | None:
         """The messages under `keys`, which are a chain as the server has just said; None when one is gone.
 
-        With `erased`, as messages of their tree were erased, nothing of it is read from the cache.
+        With `erased`, where messages of their tree were erased, none of them is read from the cache.
         """
         if erased:
             for key in keys:
@@ -114,8 +114,8 @@ async def mget(operation: Operation, keys: Sequence[str]) -> list[bytes | None]:
 
 
 def first_within(most_bytes: int, most_missing: int, blobs: list[bytes | None]) -> list[bytes | None]:
-    """The first of some response blobs that come to no more bytes, and one at least; of those that are missing, which
-    may be somewhere else and of any size, no more than so many.
+    """The first response blobs that come to at most `most_bytes`, and one at least. At most `most_missing` of them are
+    missing: these may be in the archive, and of any size.
     """
     size = missing = 0
     for at, blob in enumerate(blobs):

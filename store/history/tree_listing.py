@@ -1,7 +1,7 @@
 """Listing: a tenant's trees over all shards, the one used last first.
 
-That order changes with every use. A tree that is used while somebody reads on is at the front by then, and so isn't met
-again: no tree is listed twice, and whoever wants it begins anew.
+Every use changes the order. A tree that is used while somebody reads on moves to the front, and isn't met again:
+no tree is listed twice, and a reader who wants it begins anew.
 """
 
 from typing import NamedTuple
@@ -17,29 +17,29 @@ TURNS_AT_ONCE = 1_000
 
 
 class Tree(NamedTuple):
-    """What a tree comes to."""
+    """The summary of a tree."""
 
     place: ScoredDigits
     id: str
-    """The id of its root, by which the tree is called, also where that turn was deleted."""
+    """The id of its root, which names the tree even if that turn was deleted."""
     turns: int
     whole: bool
-    """Whether these are all of its turns; else there are more of them than were counted."""
+    """Whether `turns` counts all of its turns; else there are more."""
     newest: str
     """The id of its newest turn, which may be no response (keys.py)."""
     conversation: str | None
     """The id of the conversation that stands there."""
     under_way: int
     status: str
-    """Of the newest turn."""
+    """The status of the newest turn."""
     created: int
-    """When that was made, in µs since 1970."""
+    """The time when the newest turn was made, in µs since 1970."""
     size: int
     """The bytes of its response, as it is stored."""
 
     @property
     def used(self) -> int:
-        """When any of its turns was used last, in µs since 1970."""
+        """The last use of any of its turns, in µs since 1970."""
         return self.place.score
 
 
@@ -64,7 +64,7 @@ class TreeListing:
         return await page(self._history, shard, "trees", self._tenant, behind, ascending=False, most=most)
 
     async def _summed_up(self, places: list[ScoredDigits]) -> dict[str, Tree]:
-        """What the trees at these places come to, by their digits; without those that are gone."""
+        """The summaries of the trees at these places, by their digits; without those that are gone."""
         at = {place.digits: place for place in places}
         found: dict[str, Tree] = {}
         for left in by_shard(at):
@@ -80,7 +80,7 @@ class TreeListing:
 
 
 def _tree(place: ScoredDigits, row: bytes) -> Tree:
-    """What sum_up.lua says of the tree at a place; the place stays that at which it was listed."""
+    """The summary by sum_up.lua of the tree at a place; it keeps the place at which it was listed."""
     _, turns, whole, newest, named, under_way, status, created, size = row.decode().split(" ")
     return Tree(
         place=place,

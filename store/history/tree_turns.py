@@ -1,11 +1,11 @@
-"""The turns of one tree, newest first, and what is stored of them to be shown.
+"""The turns of one tree, newest first, and their payloads for display.
 
-A tree is walked some turns a script call, from its ends up to what was seen before; then payloads are read by MGET.
-Never read all payloads of a tree at once: one turn may have megabytes.
+A tree is walked some turns a script call, from its ends up to turns that were seen before; then payloads are read by
+MGET. Never read all payloads of a tree at once: one turn may have megabytes.
 
-A tenant's background responses that wait or run, over all shards: what nobody has to know an id for.
+Also a tenant's background responses that wait or run, over all shards, for callers without an id.
 
-Each shard is asked once, and for no more than is wanted of all of them. To look is no use of a tree.
+Each shard is asked once, and for no more than is wanted of all of them. Reading a tree doesn't count as use.
 """
 
 import asyncio
@@ -22,26 +22,26 @@ from store.keys import CONVERSATION_MARK, CONVERSATION_PREFIX, ShardKeys, TurnKe
 from store.redis import scripts
 
 MOST_TURNS = 5_000
-"""The most turns of a tree that are told, those of its newest branches."""
+"""The most turns of a tree that are returned, those of its newest branches."""
 
 MOST_TIPS = 10_000
-"""The most turns without children among which the newest are looked for."""
+"""The most turns without children that are searched for the newest."""
 
 MOST_AWAY = 100
-"""The most branches that are told which have left the store."""
+"""The most branches that are returned of those that left the store."""
 
 TIPS_AT_ONCE = 250
 TURNS_AT_ONCE = 150
-"""How much one script call looks at: half a millisecond."""
+"""The most that one script call looks at: half a millisecond."""
 
 SHOWN_AT_ONCE = 25
 """How many payloads are read at once: 25 MB at the most."""
 
 SHOWN_BYTES = 1 << 20
-"""The most bytes of a response and its input that is shown among others."""
+"""The most bytes of one response and its input to be shown among others."""
 
 ALL_SHOWN_BYTES = 32 << 20
-"""The most bytes of all of them that are read one after the other: some 50 ms."""
+"""The most bytes of all responses that are read one after the other: some 50 ms."""
 
 
 class Node(NamedTuple):
@@ -70,7 +70,7 @@ class Node(NamedTuple):
 
     @classmethod
     def of(cls, row: bytes) -> "Node":
-        """What climb.lua says of it."""
+        """The node in a row of climb.lua."""
         digits, parent, depth, status, *numbers, deleted = row.decode().split(" ")
         created, used, children, size = map(int, numbers)
         above = None if parent == "-" else parent
@@ -83,15 +83,15 @@ class TreeTurns(NamedTuple):
     id: str
     """The id of the root, by which the tree is called."""
     used: int
-    """When any turn was used last, in µs since 1970."""
+    """The last use of any turn, in µs since 1970."""
     nodes: list[Node]
     whole: bool
     """Whether these are all. Where not, some parents are missing among them."""
 
 
 async def turns_of(history: ConversationHistoryStore, tenant: str, id: str, *, most: int = MOST_TURNS) -> TreeTurns:
-    """The tree of a response, of a turn or of a conversation, which is not used by that. Raises NotFound, also for the
-    id of another tenant, ConversationNotFound, StoreUnavailable.
+    """The tree of a response, of a turn or of a conversation; doesn't count as use. Raises NotFound, also for the id of
+    another tenant, ConversationNotFound, StoreUnavailable.
     """
     keyspace = history.keyspace
     keys = keyspace.conversation(tenant, id) if id.startswith(CONVERSATION_PREFIX) else keyspace.turn(tenant, id)
@@ -118,7 +118,7 @@ async def turns_of(history: ConversationHistoryStore, tenant: str, id: str, *, m
 async def away_from(
     history: ConversationHistoryStore, tenant: str, tree: TreeTurns, *, most: int = MOST_AWAY
 ) -> AwayBranches:
-    """The branches of a tree that have left the store, by their ends: one that is asked for comes back. Raises
+    """The branches of a tree that have left the store, by their ends; a request for one brings it back. Raises
     StoreUnavailable, ArchiveUnavailable, ArchiveDamaged, NewerFormat.
     """
     if not tree.whole:
@@ -147,11 +147,11 @@ async def _tips(history: ConversationHistoryStore, keys: TurnKeys, id: str) -> t
 async def shown_of(
     history: ConversationHistoryStore, tenant: str, sizes: Mapping[str, int], *, most_bytes: int = ALL_SHOWN_BYTES
 ) -> AsyncGenerator[tuple[str, bytes, bytes]]:
-    """Of turns of one shard the digits, the response and the input items, both JSON, some read at a time.
+    """The digits, the response and the input items (both JSON) of turns of one shard, some read at a time.
 
-    `sizes` has the bytes of their responses as they are stored, by their digits. Left out are those that have none by
-    now, were written by a later release, are larger than SHOWN_BYTES, or stand behind `most_bytes` of others. Raises
-    StoreUnavailable.
+    `sizes` has the bytes of their responses as they are stored, by their digits. It leaves out turns that have no
+    response by now, were written by a later release, are larger than SHOWN_BYTES, or come after `most_bytes` of others.
+    Raises StoreUnavailable.
     """
     left, size = [digits for digits, stored in sizes.items() if 0 < stored <= SHOWN_BYTES], 0
     for at in range(0, len(left), SHOWN_AT_ONCE):
@@ -188,7 +188,7 @@ class UnderWay(NamedTuple):
 
 
 async def under_way(history: ConversationHistoryStore, tenant: str, most: int) -> tuple[list[UnderWay], bool]:
-    """At most so many of what a tenant has under way, the newest first, and whether that is all. Raises
+    """At most `most` responses of a tenant under way, the newest first, and whether these are all. Raises
     StoreUnavailable.
     """
     shards = history.keyspace.all_shards()

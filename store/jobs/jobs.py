@@ -8,7 +8,7 @@ A job's spec, the entries of its log and its snapshots are bytes that the store 
 last event isn't terminal, and never change a job but by its scripts.
 
 All logs of a shard share one bound. The oldest logs of ended responses go first. Where only logs of jobs under way are
-left, nothing more is written; what was removed by then stays removed.
+left, nothing more is written; removed logs stay removed.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ from store.redis.connection import Operation
 from store.turn import CONTINUABLE, Status, Turn
 
 RETRY_MS = 10_000
-"""For how long a claim's result is kept for its retries, which come within the time limit of an operation."""
+"""How long a claim's result is kept for its retries, which come within the time limit of an operation."""
 
 CLAIM_BATCH = 64
 """The most jobs that one call claims."""
@@ -72,13 +72,13 @@ SPEC_PIECE_BYTES = 1 << 20
 """How much of a spec is read at once, so that even a slow link carries it within the time limit of an operation."""
 
 WAITING_PART = 2
-"""What part of a shard's event logs may be of jobs that wait and have not begun; the rest is for those that run."""
+"""Jobs that wait and have not begun may use 1/WAITING_PART of a shard's event logs; the rest is for those that run."""
 
 MAX_STEERS = 16
-"""The most that may be said to one response while it is under way."""
+"""The most steers of one response while it is under way."""
 
 MAX_STEER_BYTES = 1 << 20
-"""The most bytes of all of that."""
+"""The most bytes of all of these."""
 
 DROP_BATCH = 20
 """The most logs that one call removes, so that others are served in between."""
@@ -106,7 +106,7 @@ class Jobs:
         return shard_of(lease.id[5:])
 
     def control(self, shard: int) -> str:
-        """The channel that says to workers that a job waits in a shard, or `cancelled TENANT/DIGITS`."""
+        """The channel that tells workers that a job waits in a shard, or `cancelled TENANT/DIGITS`."""
         return self._keyspace.all_shards()[shard].control
 
     async def submit(
@@ -125,13 +125,13 @@ class Jobs:
     ) -> None:
         """Accept a response as a child of its parent, which is then kept until it ends; a retry changes nothing.
 
-        `turn` is what is known of it, with the status queued; `entry` begins its log. With `streams` its events are
+        `turn` has the status queued; `entry` begins its log. With `streams` its events are
         kept for a while after its end. A `fleeting` one is deleted with its log, and can't be continued. A `steerable`
-        one may be told something while it is under way. With a `conversation`, whose tip is the parent, `pin` is the
-        hold of that, which ends here: from now on the job holds it until its end, when it is added there; a fleeting
+        one takes steers while it is under way. With a `conversation`, whose tip is the parent, `pin` is the hold of
+        that, which ends here: from now on the job holds it until its end, when it is added there; a fleeting
         one does neither. A retry stores one again that has ended and was deleted meanwhile, as with `append`. A server
-        that stood still accepts nothing of which the caller has been told that it failed. Raises QueueFull, what
-        `append` raises, and with a conversation ConversationNotFound and ConversationMoved.
+        that stood still accepts no job after its caller was told of a failure. Raises QueueFull, the errors of
+        `append`, and with a conversation ConversationNotFound and ConversationMoved.
         """
         if turn.status is not Status.QUEUED:
             raise ValueError(f"{turn.id} is {turn.status}: only what is queued can be submitted")
@@ -174,8 +174,8 @@ class Jobs:
     async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
         """Take up to `most` jobs of a shard to work on them, in their order; those whose lease ran out come first.
 
-        With 0 the latter only go back into the queue, and the tenants that are next are told. None is taken from behind
-        `level`. A lease is short until its holder is first heard of, by `renew` or `write`, and only then it is
+        With 0 the latter only go back into the queue, and the claim names the tenants that are next. None is taken from
+        behind `level`. A lease is short until its holder first calls `renew` or `write`, and only then it counts as
         a try. Raises StoreUnavailable.
         """
         keys, token, until = self._keyspace.all_shards()[shard], self.history.token(), self._clocks.until
@@ -197,7 +197,7 @@ class Jobs:
         return Claim(jobs, int(rescued), int(running), int(first) if first else None, tenants)
 
     async def spec(self, lease: Lease, start: int = 0) -> bytes:
-        """The next piece of a job's spec from a byte on: SPEC_PIECE_BYTES, or what is left; empty behind its end, and
+        """The next piece of a job's spec from a byte on: SPEC_PIECE_BYTES, or the rest; empty behind its end, and
         for a job that has ended. Raises StoreUnavailable.
         """
         key = self._keys(lease).key("spec")
@@ -216,8 +216,8 @@ class Jobs:
         """Add an entry to the job's log, and renew its lease; a retry changes nothing.
 
         `after` is the number of the event before it, with which the log has to end. With `progress` it counts as
-        progress of this try. A `snapshot` of all events so far saves readers the log. Never write events again in
-        another entry: the next one begins after this one. Raises LeaseLost, LogFull, LogBehind, StoreUnavailable.
+        progress of this try. A `snapshot` of all events so far saves readers the log. Never write an event in two
+        entries: the next one begins after this one. Raises LeaseLost, LogFull, LogBehind, StoreUnavailable.
         """
         keys = self._keys(lease)
         if snapshot:
@@ -243,7 +243,7 @@ class Jobs:
         refuse_lease(word, detail, lease.id)
 
     async def renew(self, leases: Sequence[Lease]) -> Renewal:
-        """Renew leases of one shard; what is to be known of them. Raises StoreUnavailable."""
+        """Renew leases of one shard; returns the lost and the steered ones. Raises StoreUnavailable."""
         if not leases:
             return Renewal([], [])
         shard = self._keyspace.all_shards()[self.shard_of(leases[0])]
@@ -257,8 +257,8 @@ class Jobs:
     async def hand_back(self, lease: Lease, *, failed: bool, gives_way: bool = False) -> None:
         """Put a job back into the queue, before all that have not begun; `failed` counts this try as a failure.
 
-        One that `gives_way` waits at the level of its priority, and other tenants there are before its own. Raises
-        StoreUnavailable; the lease then ends by itself.
+        One that `gives_way` waits at the level of its priority, behind other tenants there. Raises StoreUnavailable;
+        the lease then ends by itself.
         """
         async with self._server.operation() as operation:
             await scripts.hand_back(
@@ -297,10 +297,10 @@ class Jobs:
         return Job(lease, epoch, Status.CANCELLED, 1, last, age_ms / 1000, run_ms / 1000, 0.0)
 
     async def steer(self, tenant: str, id: str, steer: Steer) -> None:
-        """Say something to a response that is under way: whoever ends it has to say what became of that.
+        """Add a steer to a response that is under way: its worker has to account for it at the end.
 
         A retry changes nothing, also once the response has ended. Raises NotFound, NotSteerable, SteersFull, StoreFull,
-        StoreUnavailable; and StoreUnconfirmed where it is said, and not as safe as was asked for.
+        StoreUnavailable; and StoreUnconfirmed where it is added, but not as safe as the settings ask.
         """
         keys = self._keyspace.response(tenant, id)
 
@@ -326,7 +326,7 @@ class Jobs:
             await say()  # which changes nothing, unless a failover has lost it meanwhile
 
     async def steers(self, lease: Lease) -> list[Steer]:
-        """What was said to a response by now, in the order in which it came. Raises LeaseLost, StoreUnavailable."""
+        """The steers of a response so far, in the order in which they came. Raises LeaseLost, StoreUnavailable."""
         async with self._server.operation() as operation:
             word, *found = await scripts.steers(operation, self._keys(lease), token=lease.token)
         refuse_lease(word, found, lease.id)
@@ -344,9 +344,9 @@ class Jobs:
     ) -> Finished:
         """Store the turn of a response that has ended, with the last entry of its log; a retry changes nothing.
 
-        Its room was reserved when it was accepted. The conversation that it holds then stands at it, unless it failed.
-        `after` is as for `write`. `announced` puts its end into the outbox. `steers` are all that was said to it.
-        Raises Steered where something else was, LeaseLost, LogBehind, StoreUnavailable, and ValueError for an
+        Its room was reserved when it was accepted. The conversation that it holds then moves to it, unless it failed.
+        `after` is as for `write`. `announced` puts its end into the outbox. `steers` are all of its steers.
+        Raises Steered where it has others, LeaseLost, LogBehind, StoreUnavailable, and ValueError for an
         impossible end: states.py has no such move, or the log has its last event already.
         """
         check_end(lease, turn)
@@ -390,11 +390,11 @@ class Jobs:
         after: int | None = None,
         announced: bool = False,
     ) -> Finished:
-        """As `finish`, and as `submit` of another response that goes on from it: both or neither.
+        """Finish a response and submit its successor, which continues it: both or neither.
 
-        A retry changes nothing. That one is steerable, and has the level and the place in line that this one had.
-        Raises what `finish` does, and where there is no room for the
-        other one, so that neither was done: QueueFull, ChainTooLong, TurnTooLarge, StoreFull.
+        A retry changes nothing. The successor is steerable, and takes the level and the place in line of this one.
+        Raises the errors of `finish`, and where there is no room for the successor, so that neither was done:
+        QueueFull, ChainTooLong, TurnTooLarge, StoreFull.
         """
         check_end(lease, turn)
         if turn.status not in CONTINUABLE or successor.turn.parent != turn.id:
@@ -454,7 +454,7 @@ class Jobs:
     async def expire_logs(self) -> None:
         """Remove the logs that were kept for long enough, in all shards.
 
-        Raises StoreUnavailable if it failed in a shard; the next call removes what is left there.
+        Raises StoreUnavailable if it failed in a shard; the next call removes the rest there.
         """
         kept_ms = round(self.limits.log_seconds * 1000)
 
@@ -465,7 +465,7 @@ class Jobs:
         await in_pieces(self._server, self._keyspace, expire)
 
     async def queue(self, shard: int) -> Queue:
-        """What is under way and stored in a shard, at one moment. Raises StoreUnavailable."""
+        """The figures of a shard's queue and storage, at one moment. Raises StoreUnavailable."""
         async with self._server.operation() as operation:
             _, *counts = await scripts.gauge(operation, self._keyspace.all_shards()[shard])
         waiting, (oldest_ms, *others) = counts[:LEVELS], map(int, counts[LEVELS:])
@@ -476,7 +476,7 @@ class Jobs:
 
 
 def _ended(turn: Turn, packed: codec.Packed, entry: Entry) -> dict[str, Any]:
-    """The arguments of succeed.lua about what has ended."""
+    """The arguments of succeed.lua about the response that has ended."""
     return {
         "ended_status": turn.status,
         "ended_digest": packed.digest,

@@ -1,9 +1,9 @@
-"""EventLog: what happened to a background response, entry by entry, in a Redis stream.
+"""EventLog: the events of a background response, entry by entry, in a Redis stream.
 
 An entry is a batch of events. Its id is the number of its last event plus one, then `-0`; its one field holds the
 batch's bytes, which the store never reads. Numbers have no gaps and a log keeps its beginning, so a reader continues
 from the last event that it has seen. The scripts of jobs write (lua/logs.lua), and publish
-each entry on a channel as they write it; whoever wants it at once subscribes first (listening.py), and then reads here.
+each entry on a channel as they write it; a live reader subscribes first (listening.py), and then reads here.
 
 Raw replies about streams are read here and nowhere else. Never write here.
 """
@@ -22,10 +22,10 @@ PAGE_ENTRIES = 256
 """The most entries that one command asks for."""
 
 GATHER_SECONDS = 0.05
-"""For how long tails are gathered of whoever is in no hurry: read together, each costs a part of what it does alone."""
+"""How long tails without hurry are gathered: read together, each costs less than alone."""
 
 MOST_TAILS = 64
-"""The most that are read at once."""
+"""The most tails that are read at once."""
 
 GONE = b"gone"
 """The message on a log's channel when the log is deleted."""
@@ -48,7 +48,7 @@ class EventLog:
         self._server = history.server
         self._keyspace = history.keyspace
         self._gathered: dict[int, list[tuple[Key, asyncio.Future[Entry | None]]]] = {}
-        """Whose tails are about to be read, by their shard."""
+        """The tails that are about to be read, by their shard."""
         self._tasks = set[asyncio.Task[None]]()
 
     async def read(self, tenant: str, id: str, after: int, limit: int) -> list[Entry]:
@@ -113,7 +113,7 @@ class EventLog:
                 asked.set_result(_last(reply))
 
     def channel(self, tenant: str, id: str) -> str:
-        """Where each entry is published as it is added, for `parse_message`. Raises NotFound for an impossible id."""
+        """The channel that gets each new entry, for `parse_message`. Raises NotFound for an impossible id."""
         return self._keyspace.turn(tenant, id).key("events")
 
     def _key(self, tenant: str, id: str) -> Key:
@@ -134,11 +134,11 @@ def _tail(key: Key) -> tuple[str | int, ...]:
 
 
 def _last(found: Any) -> Entry | None:
-    """What it answers."""
+    """The entry in the reply to `_tail`."""
     return _entry(found[0]) if found else None
 
 
 def _entry(raw: Any) -> Entry:
-    """[b"N-0", [b"b", blob]] as a server gives it."""
+    """The entry in a server's `[b"N-0", [b"b", blob]]`."""
     id, (_, blob) = cast(tuple[bytes, tuple[bytes, bytes]], raw)
     return Entry(int(id.partition(b"-")[0]) - 1, blob)

@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 
 class Priority(IntEnum):
-    """When a job starts: jobs with a lower number start first. 0 is for jobs that had begun."""
+    """The priority of a job: jobs with a lower number start first. 0 is for jobs that had begun."""
 
     PRIORITY = 1
     DEFAULT = 2
@@ -75,21 +75,21 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Renewal(NamedTuple):
-    """What a renewal of leases says of them: which are lost, and to which of the others something was said."""
+    """The result of renewing leases: the lost ones, and those of the others that got a steer."""
 
     lost: list[Lease]
     steered: list[Lease]
 
 
 class Steer(msgspec.Struct, frozen=True):
-    """What was said to a response while it is under way: bytes that the store never reads."""
+    """A message to a response that is under way: bytes that the store never reads."""
 
     id: str
     said: bytes
 
 
 class Successor(msgspec.Struct, frozen=True):
-    """A response that goes on from one with steers: its turn, queued, as a child of that one; its spec, and the first
+    """A response that continues one with steers: its turn, queued, as a child of that one; its spec, and the first
     entry of its log.
     """
 
@@ -99,17 +99,17 @@ class Successor(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """What came of an end: how many older webhooks were `dropped` for its own, and why it wasn't added to the
-    conversation that it was made for: `gone` or `moved`, else empty."""
+    """The result of an end: how many older webhooks were `dropped` for its own, and why it wasn't added to its
+    conversation: `gone` or `moved`, else empty."""
 
     dropped: int
     unjoined: str
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """What is under way in a shard: how many jobs wait at each level, how long the oldest has waited (seconds), how
-    many are leased, the bytes of all event logs, and how many webhooks wait; and what is stored there, in responses and
-    in bytes of the server's memory."""
+    """The figures of a shard: how many jobs wait at each level, how long the oldest has waited (seconds), how
+    many are leased, the bytes of all event logs, how many webhooks wait, and the stored responses and their bytes in
+    the server's memory."""
 
     waiting: tuple[int, ...]
     oldest_seconds: float
@@ -122,7 +122,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """How long a lease lasts without a renewal, and how long one of whose holder nothing was heard yet; how many jobs
+    """How long a lease lasts without a renewal, and how long before its holder's first sign of life; how many jobs
     may wait in a shard, how many bytes all its event logs may have, how long they are kept after the end, and how many
     webhooks may wait."""
 
@@ -146,5 +146,5 @@ class JobLimits:
 
     @property
     def first_ms(self) -> int:
-        """The length of a lease until its holder is heard of."""
+        """The length of a lease before its holder's first sign of life."""
         return min(self.lease_ms, max(1, round(self.first_seconds * 1000)))

@@ -17,7 +17,7 @@ TOKEN_BYTES = 12
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """How a tenant's response ended, and when, in Unix seconds; `tries` counts this one and all before it."""
+    """The webhook of a response that ended at `ended`, in Unix seconds; `tries` counts this try and all before it."""
 
     tenant: str
     id: str
@@ -40,11 +40,11 @@ class Outbox:
 
     @property
     def shards(self) -> list[ShardKeys]:
-        """Each has an outbox of its own."""
+        """The shards; each has an outbox of its own."""
         return self._keyspace.all_shards()
 
     def shard(self, id: str) -> ShardKeys:
-        """The shard whose outbox has a response's webhook. Raises NotFound for what is no id."""
+        """The shard whose outbox has a response's webhook. Raises NotFound for an impossible id."""
         return self._keyspace.shard(self._keyspace.digits(id))
 
     async def take(self, shard: ShardKeys, limit: int, hold_ms: int) -> list[Webhook]:
@@ -59,7 +59,7 @@ class Outbox:
         return [_webhook(*each.decode().split(" ")) for each in taken]
 
     async def later(self, webhook: Webhook, delay_ms: int) -> None:
-        """A taken webhook is due again after `delay_ms`, unless it is gone or somebody else has taken it since."""
+        """Make a taken webhook due again after `delay_ms`, unless it is gone or somebody else has taken it since."""
         shard = self.shard(webhook.id)
         async with self._server.operation() as operation:
             await scripts.delay_webhook(

@@ -1,4 +1,4 @@
-"""What scripts about jobs are given and reply, as text and bytes, beside the values and errors that they stand for."""
+"""The arguments and replies of scripts about jobs, turned from and into the values and errors of this room."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ def check_end(lease: Lease, turn: Turn) -> None:
 
 
 def ids_of(steers: Sequence[Steer]) -> str:
-    """What names steers, as a script's argument."""
+    """The ids of steers, as a script's argument."""
     return " ".join(steer.id for steer in steers)
 
 
@@ -25,7 +25,7 @@ def number_of(after: int | None) -> str:
 
 
 def refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
-    """Raise the error for a script's reply about who writes to a job's log, if it is a refusal."""
+    """Raise the error for a script's reply about the writer of a job's log, if it is a refusal."""
     if word == b"lost":
         raise LeaseLost(id)
     if word == b"behind":
@@ -33,7 +33,7 @@ def refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
 
 
 def refuse_steer(word: bytes, detail: list[bytes], id: str) -> None:
-    """Raise the error for a script's reply about what was said to a response, if it is a refusal."""
+    """Raise the error for a script's reply about a steer, if it is a refusal."""
     if word == b"missing":
         raise NotFound(id)
     if word in (b"ended", b"unsteerable"):

@@ -1,10 +1,10 @@
-"""Limits: a tenant's work begins where it is within all of them, with what it may take reserved, and is settled later.
+"""Limits: a tenant's work begins if it is within all of them. Its most tokens are reserved, and settled at the end.
 
     admit ─▶ the work ─▶ settle
 
-What a limit is and how it is counted is in lua/limits.lua. What is reserved has a time until which its work counts as
-under way: whoever does it says so again and again (`hold`), and what nobody did anything for any more is `due`, to be
-settled by whoever finds that. All of a tenant's are in one shard, so one script looks at all of them.
+lua/limits.lua defines a limit and how it is counted. A reservation has a time until which its work counts as under
+way. The process that does the work extends it (`hold`); a reservation that nobody extends is `due`, and any process
+may settle it. All of a tenant's are in one shard, so one script looks at all of them.
 """
 
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ What = Literal["requests", "tokens", "parallel"]
 Window = Literal["minute", "month", ""]
 
 MOST_DUE = 100
-"""How many reservations of a shard are looked at once."""
+"""The most reservations of a shard that are read at once."""
 
 MOST_SETTLED = 100
-"""How many pieces of a tenant's work are settled at once: about a millisecond of the server's."""
+"""The most pieces of a tenant's work that are settled at once: about a millisecond of the server's."""
 
 
 class Check(NamedTuple):
-    """A limit: at most so many requests or tokens in a window, or so many at once. `scope` is what they are counted in,
-    within a tenant: letters, digits, `_` and `-`.
+    """A limit: at most so many requests or tokens in a window, or so many at once. `scope` names the group in which
+    they are counted, within a tenant: letters, digits, `_` and `-`.
     """
 
     scope: str
@@ -40,20 +40,20 @@ class Check(NamedTuple):
     limit: int
 
     def with_one_more(self) -> "Check":
-        """A limit of how many there are at once for one that begins as another ends."""
+        """The limit for work that begins as another ends: one more at once."""
         return self._replace(limit=self.limit + 1) if self.what == "parallel" and self.limit else self
 
 
 class Left(NamedTuple):
-    """What is left of a limit, and the seconds until all of it is again."""
+    """The amount left of a limit, and the seconds until it is whole again."""
 
     amount: int
     seconds: float
 
 
 class Refused(NamedTuple):
-    """Which of the limits keeps work from beginning for longest, for how many seconds, None for ever; and how much it
-    asks of that.
+    """The limit that refuses work for longest (the index of its check), the seconds until it doesn't, None for ever,
+    and the amount that the work asks of it.
     """
 
     check: int
@@ -62,7 +62,7 @@ class Refused(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """What is left of each limit; and whether work was `refused`, so that none was taken from."""
+    """The amounts left of each limit; if the work was `refused`, nothing was taken from any."""
 
     left: list[Left]
     refused: Refused | None = None
@@ -76,14 +76,14 @@ class Spent(NamedTuple):
 
 
 class Unspent(IntEnum):
-    """How work is settled whose tokens aren't known."""
+    """The ways to settle work whose tokens aren't known."""
 
     UNKNOWN = -1  # all that was reserved for it counts
     NEVER_BEGAN = -2  # nothing does
 
 
 class Over(NamedTuple):
-    """Work that is over: its id, what it took, and by which token that was reserved; '' for any."""
+    """Work that is over: its id, the tokens that it took, and the token of its reservation; '' for any."""
 
     id: str
     spent: Spent | Unspent
@@ -91,7 +91,7 @@ class Over(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A reservation whose work may be over: whose, of which id."""
+    """A reservation whose work may be over: its tenant and its id."""
 
     tenant: str
     id: str
@@ -104,8 +104,8 @@ class Limits:
     """The limits of a store."""
 
     def __init__(self, history: ConversationHistoryStore, *, held_seconds: float, usual_tokens: int) -> None:
-        """Work is due after `held_seconds` unless more is said, and counts as under way for twice as long. It is
-        thought to write `usual_tokens` as long as nobody knows what the tenant's usually does.
+        """Work is due after `held_seconds` without `hold`, and counts as under way for twice as long. It is assumed to
+        write `usual_tokens` until the tenant's own average is known.
         """
         self.history = history
         self.held_seconds = held_seconds
@@ -122,9 +122,9 @@ class Limits:
         token: str = "",
         over: Sequence[Over] = (),
     ) -> Admission:
-        """Let work begin that reads and writes so many tokens at most, and reserve that for whoever has this `token`;
-        or refuse it. `id` has the form of a response's. To do it again for the same id changes nothing, but whose it
-        is. What is `over` is settled before, as by `settle_all`. Raises StoreUnavailable.
+        """Admit work that reads and writes so many tokens at most, and reserve these for the holder of `token`; or
+        refuse it. `id` has the form of a response's. Again for the same id it only changes the holder. The work in
+        `over` is settled before, as by `settle_all`. Raises StoreUnavailable.
         """
         shard, history = self._shard(tenant), self.history
         script = partial(
@@ -149,13 +149,13 @@ class Limits:
         return Admission(shown, Refused(check, None if us < 0 else us / 1e6, asked))
 
     async def settle(self, tenant: str, id: str, spent: Spent | Unspent) -> bool:
-        """Count what work has taken, in the place of what was reserved for it; whether anything was, and still is.
-        Raises StoreUnavailable.
+        """Count the tokens of work in the place of its reservation. Returns whether it still had one. Raises
+        StoreUnavailable.
         """
         return await self.settle_all(tenant, [Over(id, spent)]) == 1
 
     async def settle_all(self, tenant: str, over: Sequence[Over]) -> int:
-        """Settle what is over, at most MOST_SETTLED; for how much of it something still was reserved.
+        """Settle work that is over, at most MOST_SETTLED pieces. Returns how many of them still had a reservation.
         Raises StoreUnavailable.
         """
         async with self.history.server.operation() as operation:
@@ -165,7 +165,7 @@ class Limits:
         return int(found)
 
     async def hold(self, tenant: str, held: Sequence[str]) -> None:
-        """Say that work is still under way, by its ids. Raises StoreUnavailable."""
+        """Extend the reservations of work that is still under way, by its ids. Raises StoreUnavailable."""
         async with self.history.server.operation() as operation:
             await scripts.hold_admitted(
                 operation,
@@ -176,7 +176,7 @@ class Limits:
             )
 
     async def due(self) -> list[Due]:
-        """What nobody has said anything of for too long, at most MOST_DUE of each shard. Raises StoreUnavailable."""
+        """The reservations that nobody extended in time, at most MOST_DUE of each shard. Raises StoreUnavailable."""
         found = list[Due]()
         for shard in self.history.keyspace.all_shards():
             async with self.history.server.operation() as operation:
@@ -190,7 +190,7 @@ class Limits:
         return found
 
     def _over(self, over: Sequence[Over]) -> bytes:
-        """What is over as the scripts read it."""
+        """The work in `over`, as the scripts read it."""
         if len(over) > MOST_SETTLED:
             raise ValueError(f"{len(over)} are more than {MOST_SETTLED} pieces of work")
         digits = self.history.keyspace.digits

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Kind(StrEnum):
-    """What kind of server an address names."""
+    """The kind of server that an address names."""
 
     SINGLE = "single"
     SENTINEL = "sentinel"
@@ -25,7 +25,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a URL names: for each of its hosts a URL of that host alone, as redis-py reads it; and a service."""
+    """The parts of a URL: for each of its hosts a URL of that host alone, as redis-py reads it, and a service."""
 
     kind: Kind
     urls: tuple[str, ...]
@@ -49,7 +49,7 @@ SCHEMES = {
 
 
 def parse(url: str) -> Address:
-    """The address that a URL names. Raises ValueError, whose message goes on from the name of what is wrong."""
+    """The address that a URL names. Raises ValueError, whose message continues behind the name of the setting."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in SCHEMES:
         raise ValueError(
@@ -73,13 +73,13 @@ def parse(url: str) -> Address:
 
 
 def _split(text: str, separator: str) -> tuple[str, str]:
-    """What is before the first separator, and the rest with it."""
+    """The text before the first separator, and the rest with the separator."""
     before, found, rest = text.partition(separator)
     return before, found + rest
 
 
 def _names(kind: Kind, path: str, query: str) -> tuple[str, str]:
-    """The service that a path names, and what to put behind a host for the database."""
+    """The service that a path names, and the suffix of a host for the database."""
     if kind is Kind.CLUSTER:
         if path or "db" in parse_qs(query.removeprefix("?")):
             raise ValueError("should name no database, as a cluster has only one: redis+cluster://host:6379,host:6380")

@@ -1,4 +1,4 @@
-"""Clients: what redis-py offers for each kind of address, with the limits and options that the store relies on.
+"""Clients: redis-py's client for each kind of address, with the limits and options that the store relies on.
 
 redis-py's own retries are off, as Operation retries. Its pools never wait: they have as many connections as there may
 be operations, which wait before they take one.
@@ -17,13 +17,13 @@ from store.redis.address import Address, Kind, parse
 from store.redis.pools import PrimaryPool, SentinelPool
 
 RESP = 2
-"""The protocol's version, pinned as replies differ in shape: 2 has all that is needed, without a greeting."""
+"""The protocol's version, pinned as replies differ in shape: 2 suffices, and has no greeting."""
 
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
 
 TRIES = 4
-"""Into how many tries to connect an operation's time is divided, where there are several hosts to try."""
+"""The number of tries to connect that share an operation's time, where there are several hosts to try."""
 
 Client = Redis | RedisCluster
 """A redis-py client with all its methods."""
@@ -57,7 +57,7 @@ def connect(url: str, *, max_connections: int = 64, timeout_seconds: float = 2.0
 
 
 def _cluster(address: Address, options: Options) -> RedisCluster:
-    """One slot that moves changes one entry, and a slot without a node is no reason to give up the others."""
+    """A client of a cluster: a moved slot changes one entry, and a slot without a node doesn't stop the others."""
     nodes = [ClusterNode(host, port) for host, port in _hosts(address, REDIS_PORT)]
     return RedisCluster(
         startup_nodes=nodes,
@@ -69,7 +69,7 @@ def _cluster(address: Address, options: Options) -> RedisCluster:
 
 
 def _sentinel_pool(address: Address, options: Options) -> SentinelPool:
-    """Sentinels answer at once or not at all, so each gets no more time than it may take to connect."""
+    """A pool behind Sentinels. They answer at once or not at all, so each gets only the time to connect."""
     options = _without_host(options)
     sentinels = {
         **{name: value for name, value in options.items() if name.startswith(("socket_", "ssl_"))},
@@ -91,5 +91,5 @@ def _hosts(address: Address, port: int) -> list[tuple[str, int]]:
 
 
 def _without_host(options: Options) -> Options:
-    """The options that say how to connect, without where to."""
+    """The options for a connection, without the host and the port."""
     return {name: value for name, value in options.items() if name not in ("connection_class", "host", "port")}

@@ -1,4 +1,4 @@
-"""What an error of Redis says about the server: whether it is the right one, whether it takes writes, and what to do.
+"""Conditions of a server that an error of Redis shows: no primary, no writes, no room; with advice for each.
 
 redis-py has a class for some of Redis's error codes, and for the others leaves the code at the beginning of the
 message. Never judge an error by more of its message than its code: servers word it differently.
@@ -7,18 +7,18 @@ message. Never judge an error by more of its message than its code: servers word
 from redis import exceptions as redis_errors
 
 _TOO_MANY_CLIENTS = "max number of clients reached"
-"""How every server words it; the code is ERR."""
+"""The words of every server; the code is ERR."""
 
 _MISLED = (redis_errors.ReadOnlyError, redis_errors.MasterDownError)
 _UNBLOCKED = "UNBLOCKED"
 """The codes of a server that is no primary, or is none any more."""
 
 _REFUSES_WRITES = ("NOREPLICAS", "MISCONF")
-"""The codes of a primary that takes no writes: too few replicas follow it, or it can't save what it has."""
+"""The codes of a primary that takes no writes: too few replicas follow it, or it can't save its data."""
 
 
 class NotPrimary(redis_errors.ConnectionError):
-    """A connection leads to a server that is no primary, so another one is needed: a retry may help."""
+    """A connection leads to a server that is no primary. A retry may help, as it takes another one."""
 
 
 class Unwelcome(redis_errors.ConnectionError):
@@ -26,7 +26,7 @@ class Unwelcome(redis_errors.ConnectionError):
 
 
 class TooManyClients(Unwelcome):
-    """The server has as many connections as it accepts: those that there are go on."""
+    """The server has as many connections as it accepts; the existing ones go on."""
 
 
 def misled(refusal: redis_errors.ResponseError) -> bool:
@@ -40,13 +40,13 @@ def refuses_writes(error: BaseException) -> bool:
 
 
 def could_not_save(failure: BaseException) -> bool:
-    """Whether a server refused to write, as it could not write its append-only file."""
+    """Whether a server refused a write because it could not write its append-only file."""
     reason = str(failure.__cause__)
     return reason.startswith("MISCONF") and "AOF" in reason
 
 
 def unwelcome(error: redis_errors.ConnectionError) -> Unwelcome:
-    """What an error of a connection's greeting says. The server's own words are lost where it closes quickly."""
+    """The refusal in an error of a connection's greeting. The server's own words are lost where it closes quickly."""
     return (TooManyClients if _TOO_MANY_CLIENTS in str(error) else Unwelcome)(str(error))
 
 
@@ -65,7 +65,7 @@ _ADVICE_BY_CODE = {
 
 
 def advice(error: BaseException) -> str:
-    """What to do about an error, in a sentence."""
+    """The advice on an error, in a sentence."""
     by_class = (words for kind, words in _ADVICE if isinstance(error, kind))
     by_code = (words for code, words in _ADVICE_BY_CODE.items() if str(error).startswith(code))
     return next(by_class, next(by_code, "Check that it runs and can be reached."))

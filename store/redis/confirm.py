@@ -1,9 +1,9 @@
-"""Confirming: that what was written is as safe as was asked for, on replicas or the disk, before anybody hears of it.
+"""Confirming: a write is on as many replicas, or on the disk, as the settings ask, before anybody hears of it.
 
 Redis answers a write before its replicas have it and before it is synced. WAIT and WAITAOF wait for both, for all that
-one connection has written. A connection that is made anew has written nothing, and may lead to a server that took over
-without the write: its WAIT would say yes at once. So over one connection, in a row, it is asked whether the turns are
-there, then a mark is written behind them, and then WAIT is asked for the mark. Who has the mark has the turns.
+one connection has written. A new connection has written nothing, and may lead to a server that took over
+without the write: its WAIT would say yes at once. So one connection, in a row, asks whether the turns are there, then
+writes a mark behind them, and then sends WAIT for the mark. A server that has the mark has the turns.
 
 Many turns of a shard are confirmed by one such row, as a sync once a second is one for all of them. It goes over few
 connections, so however long it takes, other operations have theirs. Never confirm a write by its own operation: that
@@ -29,10 +29,10 @@ AT_ONCE = 2
 """How many rows a shard has under way: turns that come while one waits needn't wait for its end."""
 
 CONNECTION_PART = 4
-"""What part of its connections a process confirms over at most."""
+"""A process confirms over at most 1/CONNECTION_PART of its connections."""
 
 ENDED = "ended"
-"""In place of a digest: the turn isn't under way, however it has ended."""
+"""Stands in place of a digest for a turn that has ended, in any way."""
 
 _PROBE: tuple[Argument, ...] = ("WAITAOF", 1, 0, 1)
 
@@ -41,13 +41,13 @@ TRIES = 3
 
 
 CONFIRM_SECONDS = 5.0
-"""How long replicas and the disk are each waited for at a time. What is not as safe by then says so."""
+"""How long one row waits for the replicas, and as long for the disk. After that it raises StoreUnconfirmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """How safe a turn has to be: on so many replicas, and with `fsync` on the primary's disk; and for how many seconds
-    each of both is waited for.
+    """The safety that a stored turn needs: on so many replicas, and with `fsync` on the primary's disk. A row waits
+    `seconds` for each of both.
     """
 
     replicas: int = 0
@@ -56,7 +56,7 @@ class Safety:
 
     @property
     def wanted(self) -> bool:
-        """Whether anything is to be waited for."""
+        """Whether there is anything to wait for."""
         return self.replicas > 0 or self.fsync
 
     @property
@@ -68,7 +68,7 @@ class Safety:
         return [*([replicas] if self.replicas else []), *([synced] if self.fsync else [])]
 
     def lack(self, found: list[object]) -> str:
-        """What the replies to `waits` say is missing; empty if nothing is."""
+        """The missing copies by the replies to `waits`, in words; empty if none is missing."""
         missing: list[str] = []
         for command, reply in zip(self.waits, found, strict=True):
             if command[0] == "WAIT" and isinstance(reply, int) and reply < self.replicas:
@@ -79,10 +79,10 @@ class Safety:
 
 
 class Confirmer:
-    """Confirms what this process has stored, many turns at once."""
+    """Confirms the turns that this process has stored, many at once."""
 
     def __init__(self, server: Server, safety: Safety) -> None:
-        """Nothing is asked yet, and nothing ever where `safety` wants nothing."""
+        """A confirmer, which sends nothing yet, and nothing ever where `safety` wants nothing."""
         self.safety = safety
         self._server = server
         self._room = asyncio.Semaphore(max(1, server.connections // CONNECTION_PART))
@@ -90,7 +90,7 @@ class Confirmer:
         self._rows: dict[ShardKeys, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.waited: Callable[[bool, float], None] = lambda confirmed, seconds: None
-        """Called after each row: whether all of it is safe, and for how long that took."""
+        """Called after each row: whether all of it is safe, and how many seconds that took."""
 
     async def confirm(self, turn: TurnKeys, digest: str) -> bool:
         """Wait until a turn that is stored is safe; False if it isn't there with this content any more.
@@ -100,12 +100,12 @@ class Confirmer:
         return not self.safety.wanted or await self._confirmed(turn.shard, f"{turn.tenant}/{turn.digits}={digest}")
 
     async def prove(self, *shards: ShardKeys) -> None:
-        """Return if what is written to these shards now is safe in time. Raises what `confirm` does."""
+        """Return if a write to these shards is safe in time now. Raises the errors of `confirm`."""
         if self.safety.wanted:
             await asyncio.gather(*(self._confirmed(shard, "") for shard in shards))
 
     def _confirmed(self, shard: ShardKeys, turn: str) -> asyncio.Future[bool]:
-        """What a row will find of a turn; or of '', for a proof: one row is enough for any number of those."""
+        """The future answer of a row about a turn, or about '' for a proof: one row answers any number of proofs."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(shard, []).append((turn, answer))
         if self._rows.get(shard, 0) < AT_ONCE:
@@ -116,7 +116,7 @@ class Confirmer:
         return answer
 
     async def require(self, shards: list[ShardKeys]) -> None:
-        """Return if the servers of these shards know what is to be waited for. Raises Unsupported, StoreUnavailable."""
+        """Return if the servers of these shards know the commands that wait. Raises Unsupported, StoreUnavailable."""
         if not self.safety.fsync:
             return
         async with self._server.operation() as operation:
@@ -127,11 +127,11 @@ class Confirmer:
                     raise _unsupported(refusal) from refusal
 
     async def close(self) -> None:
-        """Wait for what is under way, which has its own time limit."""
+        """Wait for the rows under way, which have their own time limit."""
         await asyncio.gather(*self._tasks)
 
     async def _confirm_all(self, shard: ShardKeys) -> None:
-        """Confirm what waits in a shard, row by row, until nothing does."""
+        """Confirm the waiting turns and proofs of a shard, row by row, until none waits."""
         try:
             while self._waiting[shard]:
                 async with self._room:
@@ -147,7 +147,7 @@ class Confirmer:
             return
         try:
             missing = await self._row(shard, [turn for turn, _ in some if turn])
-        except Exception as failure:  # a bug too is for those who wait, who would wait for ever
+        except Exception as failure:  # also for a bug: else the callers would wait for ever
             for _, answer in some:
                 if not answer.done():  # else nobody waits for it any more
                     answer.set_exception(failure)
@@ -157,7 +157,7 @@ class Confirmer:
                 answer.set_result(turn.rpartition("=")[0] not in missing)
 
     async def _row(self, shard: ShardKeys, turns: list[str]) -> set[str]:
-        """Confirm some turns of a shard; those that aren't there. Raises StoreUnconfirmed, StoreUnavailable."""
+        """Confirm some turns of a shard; returns the missing ones. Raises StoreUnconfirmed, StoreUnavailable."""
         waits, began = self.safety.waits, time.monotonic()
         async with self._server.operation(longer=self.safety.seconds * len(waits)) as operation:
             (_, *missing), found = await _marked(operation, shard, turns, waits)
@@ -172,7 +172,7 @@ class Confirmer:
 
 
 def _unsupported(refusal: ResponseError) -> Exception:
-    """What a refused WAITAOF says of the server; the refusal itself if it is none of the two."""
+    """The error for a refused WAITAOF; the refusal itself if it is none of the two known ones."""
     if "unknown command" in str(refusal).lower():
         return Unsupported("HARMONIUM_STORE_FSYNC needs Valkey, or Redis 7.2 or newer: upgrade the server, or unset it")
     if "appendonly" in str(refusal).lower():
@@ -183,6 +183,6 @@ def _unsupported(refusal: ResponseError) -> Exception:
 async def _marked(
     operation: Operation, shard: ShardKeys, turns: list[str], waits: list[tuple[Argument, ...]]
 ) -> tuple[scripts.Reply, list[object]]:
-    """Mark a shard behind some turns, and wait for the mark; what the script says, and the replies to `waits`."""
+    """Write a mark behind some turns of a shard, and wait for it; the script's reply, and the replies to `waits`."""
     reply, *found = await scripts.mark.in_a_row(operation, shard, waits, there=" ".join(turns))
     return reply, found

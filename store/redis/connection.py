@@ -26,11 +26,11 @@ __all__ = ["Argument", "Client", "Operation", "Server", "connect"]
 T = TypeVar("T")
 
 SHRUNK_SECONDS = 5.0
-"""For how long a connection that the server refused, as it has too many clients, is not tried again."""
+"""How long a place stays empty after the server refused a connection because it has too many clients."""
 
 
 class Room:
-    """How many operations run at once: as many as there may be connections, and fewer where the server takes no more.
+    """Bounds the operations at once: as many as there may be connections, fewer where the server takes no more.
 
     A semaphore, because some of redis-py's pools refuse at their limit, and the one that waits uses asyncio.Condition,
     which before Python 3.13 can lose a notification to a waiter that is cancelled.
@@ -43,7 +43,7 @@ class Room:
         self._places = asyncio.Semaphore(most)
 
     async def enter(self) -> None:
-        """Take a place, once there is one."""
+        """Wait for a place, and take it."""
         await self._places.acquire()
 
     def leave(self) -> None:
@@ -51,7 +51,7 @@ class Room:
         self._places.release()
 
     def shrink(self) -> bool:
-        """Give a place back that nobody may have for SHRUNK_SECONDS; False if it is the last, which stays."""
+        """Give a place back, and keep it empty for SHRUNK_SECONDS; False if it is the last, which stays open."""
         if len(self._kept) + 1 >= self._most:
             self.leave()
             return False
@@ -88,7 +88,7 @@ class Server:
         self.several = isinstance(redis, RedisCluster)
         """Whether shards may be on different nodes."""
         self.timeout_seconds = timeout_seconds
-        """For how long an operation may take."""
+        """How long an operation may take."""
         self._attempts = attempts
         self.health = Health()
 
@@ -128,7 +128,7 @@ class Operation:
         self._attempts = attempts
         self._begun = time.monotonic()
         self._refusal: redis_errors.ConnectionError | None = None
-        """Why there was no connection for it the last time."""
+        """The reason why there was no connection for it the last time."""
         self.wrote = False
         """Whether the server took a script that may write."""
 
@@ -150,7 +150,7 @@ class Operation:
         return self._tried(lambda: self._link.row(commands, at, ahead=ahead))
 
     async def _tried(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What `ask` returns, which is asked again where its connection broke, and from a place in the room."""
+        """The result of `ask`, which is called with a place in the room, and again where its connection broke."""
         failures = 0
         while True:
             if not self._entered:
@@ -196,7 +196,7 @@ class Operation:
             self._health.took(time.monotonic() - self._begun)
 
     def _late(self) -> StoreUnavailable:
-        """What an operation that ran out of time says of the reason."""
+        """The error of an operation that ran out of time, with the reason."""
         if self._refusal is not None:
             return StoreUnavailable(f"the server failed: {_sentence(self._refusal)} {advice(self._refusal)}")
         return StoreUnavailable(f"the server did not answer within {self._timeout_seconds} s. {advice(TimeoutError())}")
@@ -207,5 +207,5 @@ class Operation:
 
 
 def _sentence(error: object) -> str:
-    """What an error says, with one full stop at its end."""
+    """The text of an error, with one full stop at its end."""
     return f"{str(error).rstrip('. ')}."

@@ -22,7 +22,7 @@ from store.redis.conditions import NotPrimary, misled
 Argument = str | bytes | int
 
 MAX_REDIRECTS = 4
-"""How often one command follows a slot that moved, before it counts as failed."""
+"""How often one command follows a moved slot, before it counts as failed."""
 
 REFRESH_SECONDS = 0.5
 """The least time between two requests for the nodes of a cluster: each makes every idle connection greet again."""
@@ -36,14 +36,14 @@ _ASKING = pack(("ASKING",))
 
 
 class Connection(Protocol):
-    """What is used of a redis-py connection: it reconnects by itself, and closes when a command is cancelled."""
+    """The used methods of a redis-py connection: it reconnects by itself, and closes when a command is cancelled."""
 
     async def send_packed_command(self, command: bytes) -> None: ...
     async def read_response(self) -> Any: ...
 
 
 class Pool(Protocol):
-    """What is used of a pool of connections to one server (pools.py)."""
+    """The used methods of a pool of connections to one server (pools.py)."""
 
     doubts: int
 
@@ -54,7 +54,7 @@ class Pool(Protocol):
 
 
 class Node(Protocol):
-    """What is used of a cluster's node, which redis-py gives a pool of its own."""
+    """The used methods of a cluster's node, which has a pool of its own in redis-py."""
 
     @property
     def name(self) -> str: ...
@@ -77,7 +77,7 @@ class Link(Protocol):
         """The replies to commands that go over one connection to the node that has the key `at`. Raises the same.
 
         Without `ahead` each is sent when the one before has its reply, and an error ends the row. With it all are sent
-        at once, and what is raised is the first error of them.
+        at once, and the first error of them is raised.
         """
         ...
 
@@ -97,15 +97,15 @@ class PooledLink:
         self._pool = pool
         self._connection: Connection | None = None
         self._doubts = pool.doubts
-        """How often the pool's connections had been doubted when this one was taken."""
+        """The pool's `doubts` when this connection was taken."""
 
     async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
-        """The reply; one server has all keys. Raises NotPrimary where it must not be asked any more."""
+        """The reply; one server has all keys. Raises NotPrimary for a server that is no primary any more."""
         (reply,) = await self._replies((pack(args),), ahead=False)
         return reply
 
     async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument, *, ahead: bool) -> list[Any]:
-        """The replies; whatever breaks the connection ends the row, too. Raises the same."""
+        """The replies; a broken connection ends the row, too. Raises the same."""
         return await self._replies(tuple(map(pack, commands)), ahead=ahead)
 
     async def _replies(self, commands: tuple[bytes, ...], *, ahead: bool) -> list[Any]:
@@ -122,7 +122,7 @@ class PooledLink:
                 raise
             if self._doubts == self._pool.doubts:
                 self._pool.replace()
-            await self.close()  # which disconnects what is doubted
+            await self.close()  # which disconnects a doubted connection
             raise NotPrimary(str(refusal)) from refusal
 
     async def close(self) -> None:
@@ -132,7 +132,7 @@ class PooledLink:
             await self._pool.release(connection)
 
     def late(self) -> None:
-        """Doubt the other connections with the one that gave no answer: all may lead to a server that hangs, while the
+        """Doubt all connections, not only the one that gave no answer: all may lead to a server that hangs, while the
         address leads to another one by now.
         """
         if self._connection is not None and self._doubts == self._pool.doubts:
@@ -187,7 +187,7 @@ class ClusterLink:
 
 
 class Nodes:
-    """Who has which slot, as redis-py's client knows it, and when the cluster is asked again. All links share it."""
+    """The nodes and their slots, as redis-py's client knows them, and when to ask the cluster again. Links share it."""
 
     def __init__(self, cluster: RedisCluster) -> None:
         self._cluster = cluster
@@ -237,7 +237,7 @@ class Nodes:
 
 
 def links_of(client: Client) -> tuple[Callable[[], Link], int]:
-    """What makes a link for each operation on the client's server, and how many there may be at once."""
+    """The function that makes a link for each operation on the client's server, and how many there may be at once."""
     if isinstance(client, RedisCluster):
         nodes = Nodes(client)
         return lambda: ClusterLink(nodes), cast(int, client.get_connection_kwargs()["max_connections"])

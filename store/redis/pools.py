@@ -1,9 +1,9 @@
-"""Pools of connections that can be given up together: whoever is primary may change behind an address.
+"""Pools of connections that can be given up together: the primary behind an address may change.
 
 A failover behind one address (DNS, a virtual IP, a proxy) leaves the connections to the former primary open, and it
-answers over them, so nothing but a refused write says that they lead to the wrong server. Then all that were made by
-then are doubted: none is used again before it has been made anew. Never disconnect a connection here that somebody may
-be using: it is marked, and whoever has it gives it up.
+answers over them, so only a refused write shows that they lead to the wrong server. From then on all existing ones are
+doubted: none is used again before it has been made anew. Never disconnect a connection here that somebody may
+be using: it is marked, and its user gives it up.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from store.redis.conditions import TooManyClients, Unwelcome, unwelcome
 
 
 async def greet(connection: AbstractConnection) -> None:
-    """What is said on a new connection. Raises Unwelcome where the server ends it, and redis-py's other errors."""
+    """Send the greeting on a new connection. Raises Unwelcome where the server ends it, and redis-py's other errors."""
     try:
         await connection.on_connect()
     except redis_errors.ConnectionError as error:
@@ -29,12 +29,12 @@ async def greet(connection: AbstractConnection) -> None:
 
 
 class PrimaryPool(ConnectionPool):
-    """Connections to whoever is primary behind an address."""
+    """Connections to the primary behind an address."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, redis_connect_func=greet)  # pyright: ignore[reportUnknownMemberType]
         self.doubts = 0
-        """How often all connections were doubted. Who doubts one says so only if it was made since the last time."""
+        """How often all connections were doubted. A caller doubts again only for one that was made since then."""
         self.replaced: set[Callable[[], None]] = set()
         """Called when a server turned out to be no primary."""
 
@@ -46,14 +46,14 @@ class PrimaryPool(ConnectionPool):
                 connection.mark_for_reconnect()
 
     def replace(self) -> None:
-        """Doubt all connections, and those that others have made to this address."""
+        """Doubt all connections, and have those of others to this address replaced."""
         self.doubt()
         for tell in tuple(self.replaced):
             tell()
 
     def get_available_connection(self) -> AbstractConnection:
-        """The one that was used last of those that are connected, where there is one: a server with as many clients as
-        it may have takes no other.
+        """The connected one that was used last, where there is one: a server with as many clients as it may have takes
+        no new connection.
         """
         idle = self._available_connections
         if idle and not idle[-1].is_connected:
@@ -63,11 +63,11 @@ class PrimaryPool(ConnectionPool):
         return super().get_available_connection()
 
     async def get_connection(self, command_name: object = None, *keys: object, **options: object) -> AbstractConnection:
-        """One that was made, or made anew, since all were doubted. Raises TooManyClients where the server refuses it
-        while it serves others.
+        """A connection that was made, or made anew, since all were doubted. Raises TooManyClients where the server
+        refuses it while it serves others.
 
-        The one that was used last is taken as it is where nothing is wrong with it: redis-py takes some 20 µs to find
-        that, most of them for metrics that nobody has switched on.
+        The one that was used last is taken at once where nothing is wrong with it: redis-py takes some 20 µs to find
+        that out, most of them for metrics that nobody has switched on.
         """
         idle = self._available_connections
         if idle and (last := idle[-1]).is_connected and not last.should_reconnect():
@@ -106,7 +106,7 @@ class PrimaryPool(ConnectionPool):
 
 
 class SentinelPool(PrimaryPool, SentinelConnectionPool):
-    """A pool of connections to whoever the Sentinels say is primary, which closes those to the Sentinels too."""
+    """A pool of connections to the primary that the Sentinels name; it closes those to the Sentinels too."""
 
     def __init__(self, service: str, manager: Any, **options: Any) -> None:
         super().__init__(service_name=service, sentinel_manager=manager, **options)

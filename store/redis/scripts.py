@@ -5,12 +5,12 @@ about a shard: the script knows their names (lua/names.lua), and gets those of t
 KEYS. The other parameters come from ARGV, an `int` as a number. All become locals of the Lua with the same names, so no
 script counts ARGV[7]; tests/store/redis/test_scripts.py compares a script's head comment with its declaration.
 
-Its KEYS end with one that never exists. While keys of a slot move one by one, a node refuses a script (TRYAGAIN) of
-which a key is elsewhere; but a script touches more than it lists, and would take for gone what is on the other node.
+Its KEYS end with one that never exists. While keys of a slot move one by one, a node refuses a script (TRYAGAIN) with
+a listed key elsewhere; but a script touches more keys than it lists, and would miss those on the other node.
 With a key that neither node has, both refuse.
 
 The first lines of a file name those that it includes, as `--- include clock`. At its first use a script is put together
-of names.lua, of what it includes and of what that includes, and of its own text.
+of names.lua, of its includes and theirs, and of its own text.
 
 Never pass None (Redis would get the word "None"), and never write a script that can't be run twice: after a
 lost reply the same call is sent again.
@@ -31,10 +31,10 @@ from store.redis.connection import Argument, Operation
 
 P = ParamSpec("P")
 Names = TypeVar("Names", ShardKeys, TurnKeys)
-"""What a script is about: a shard or a turn, by its keys."""
+"""The subject of a script: a shard or a turn, by its keys."""
 
 Reply = list[bytes]
-"""A script's result: a word for what happened, then the details."""
+"""A script's result: a word for the outcome, then the details."""
 
 _LUA = files("store.redis").joinpath("lua")
 
@@ -43,8 +43,8 @@ _INCLUDE = "--- include "
 _STRICT = "#!lua"
 _ALLOW_OUT_OF_MEMORY = "#!lua flags=allow-oom"
 _READ_ONLY = "#!lua flags=allow-oom,no-writes"
-"""The first line of a script that a server without memory refuses before it does anything, of one that may run then,
-and of one that the server permits no write. Redis 7.0 and newer and every Valkey know them."""
+"""First lines of scripts: one that a server without memory refuses before it does anything, one that may run then, and
+one that the server permits no write. Redis 7.0 and newer and every Valkey know them."""
 
 
 class Script(Generic[Names, P]):
@@ -69,7 +69,7 @@ class Script(Generic[Names, P]):
 
     @cached_property
     def source(self) -> str:
-        """The Lua as the server gets it: its flags, a line of locals, what it includes, its own text."""
+        """The Lua as the server gets it: its flags, a line of locals, its includes, its own text."""
         given = {name: f"KEYS[{i}]" for i, name in enumerate(self.keys, 1)}
         for i, name in enumerate(self._names + self.arguments, 1):
             given[name] = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
@@ -139,7 +139,7 @@ def lua(name: str) -> str:
 
 
 def files_of(name: str) -> list[str]:
-    """The files that a script is put together of, each once and after those that it includes; itself last."""
+    """The files of a script, each once and after those that it includes; its own last."""
     names = ["names"]
 
     def add(name: str) -> None:
@@ -158,7 +158,7 @@ def script(
     """Make the script lua/NAME.lua of a declaration called NAME.
 
     `keys` are those that it gets as KEYS, with spaces between. One that adds next to nothing says `out_of_memory`: it
-    also runs on a server without memory, so that what is stored can be read, and deleted to make room. One that is
+    also runs on a server without memory, so that turns can be read, and deleted to make room. One that is
     `read_only` runs then, too.
     """
     flags = _READ_ONLY if read_only else _ALLOW_OUT_OF_MEMORY if out_of_memory else _STRICT

@@ -1,5 +1,5 @@
-"""The registry: projects, their service accounts and keys, the log of who changed what, and what was spent, for all who
-share a store.
+"""The registry: projects, their service accounts and keys, the log of who changed what, and the tokens spent, for all
+who share a store.
 
-Whoever keeps a record says what is in it; here it is bytes under a name. Never a key's value, and nothing of users.
+A record is bytes under a name here; its caller gives it a meaning. Never a key's value, and nothing of users.
 """

@@ -1,8 +1,8 @@
 """The registry: records by their names, lists of them in the order in which they were added, and the audit log.
 
-A change says what it was made of. If all of that still stands, all of it happens in one script, together with its entry
-in the audit log, and whoever listens is told; else nothing does, and the caller reads again. The registry is in the
-first shard: it is small, and most of it is remembered by whoever reads it.
+A change names the records that it was computed from. If these still stand, one script makes all of the change with its
+entry in the audit log, and tells the listeners; else it changes nothing, and the caller reads again. The registry is
+in the first shard: it is small, and its readers cache most of it.
 """
 
 import secrets
@@ -19,13 +19,13 @@ from store.redis import scripts
 T = TypeVar("T")
 
 ADMINISTRATORS = "@administrators"
-"""The share of the audit log that has a room of its own (lua/auditing.lua); no tenant is called so."""
+"""The administrators' share of the audit log, with room of its own (lua/auditing.lua); no tenant is called so."""
 
 STRANGERS = "@strangers"
-"""The share of those who are no tenant."""
+"""The share of callers that are no tenant."""
 
 TRIES = 8
-"""How often a change is made again because somebody else's came in between."""
+"""How often a change is tried where another change came in between."""
 
 MOST_A_PAGE = 100
 """The most names that one page of a list has."""
@@ -40,7 +40,7 @@ class Change(NamedTuple):
 
 
 class RecordKey(NamedTuple):
-    """A name in a list, to which it is added where that has fewer than `most`; with `most` 0 it is taken out."""
+    """A name in a list: added where the list has fewer than `most`, taken out with `most` 0."""
 
     list: str
     name: str
@@ -48,7 +48,7 @@ class RecordKey(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of the audit log: when it was made, in µs, which no other was; and what the log was given."""
+    """An entry of the audit log: the µs when it was made, which no other entry has, and the record as it was given."""
 
     us: int
     record: bytes
@@ -58,7 +58,7 @@ class Registry:
     """The registry of a store."""
 
     def __init__(self, history: ConversationHistoryStore, *, most_entries: int = 100_000) -> None:
-        """`most_entries` is how many entries the audit log keeps: one half of administrators, one of all others."""
+        """The audit log keeps `most_entries` entries: one half of administrators, one of all others."""
         self._history = history
         self._most_entries = most_entries // 2
 
@@ -98,9 +98,9 @@ class Registry:
         share: str = ADMINISTRATORS,
         tell: str = "",
     ) -> None:
-        """Change records and lists, with `entries` in a share of the audit log, and `tell` whoever listens.
+        """Change records and lists, add `entries` to a share of the audit log, and send `tell` to the listeners.
 
-        When it returns, that is as safe as turns are to be. Raises RegistryMoved where a record isn't as it was,
+        When it returns, the change is as safe as a stored turn. Raises RegistryMoved where a record has changed since,
         RegistryFull, StoreUnconfirmed, StoreUnavailable.
         """
         async with self._history.server.operation() as operation:
@@ -143,14 +143,12 @@ class Registry:
         return [Entry(int(us), record) for us, _, record in parts]
 
     async def used(self, names: dict[str, int]) -> None:
-        """Note when keys were last used, by their names, in seconds; of those that were deleted nothing. Raises
-        StoreUnavailable.
-        """
+        """Note when keys were last used, by their names, in seconds; skips deleted keys. Raises StoreUnavailable."""
         async with self._history.server.operation() as operation:
             await scripts.note_used(operation, self._shard, used=msgspec.json.encode(names))
 
     async def last_used(self, names: Sequence[str]) -> list[int | None]:
-        """When keys were last used, in seconds; None for those that never were. Raises StoreUnavailable."""
+        """The times when keys were last used, in seconds; None for those that never were. Raises StoreUnavailable."""
         if not names:
             return []
         async with self._history.server.operation() as operation:
@@ -159,13 +157,13 @@ class Registry:
 
 
 def _text(part: str | bytes) -> str:
-    """Lua reads JSON, which has no bytes; records are JSON themselves."""
+    """A part as text: Lua reads JSON, which has no bytes, and records are JSON themselves."""
     return part if isinstance(part, str) else part.decode()
 
 
 async def repeated(change: Callable[[], Awaitable[T]]) -> T:
-    """A change that is made of what is read in it, again where somebody else's came in between. Raises RegistryMoved
-    where that happens TRIES times.
+    """The result of a change that reads records and writes them; calls it again where another change came in between.
+    Raises RegistryMoved where that happens TRIES times.
     """
     for _ in range(TRIES - 1):
         try:

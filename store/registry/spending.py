@@ -1,8 +1,8 @@
-"""What was spent: tokens and requests by tenant, key, model and hour, for as long as that is kept.
+"""Spending: tokens and requests by tenant, key, model and hour, for as long as that is kept.
 
-It is counted where a response is stored, in the same script (lua/spending.lua), and here for one that isn't: once, also
-where the reply was lost. Hours are those of the shard's server. Never part of a backup: what a restore brings back
-was spent before, and perhaps elsewhere.
+The script that stores a response counts it (lua/spending.lua), and this module counts one that isn't stored: once, even
+if the reply was lost. Hours are those of the shard's server. Never part of a backup: restored responses were spent
+before, and perhaps elsewhere.
 """
 
 from typing import NamedTuple
@@ -15,18 +15,18 @@ from store.turn import Expense
 HOUR_SECONDS = 3600
 
 MARKED_MS = 600_000
-"""For how long it is known of a response that isn't stored that it was counted: the longest that anybody may try to."""
+"""How long the mark of a counted response that isn't stored is kept: longer than anybody retries."""
 
 MOST_HOURS = 200
 """The most hours that one call looks at: a tenth of a millisecond where nothing was spent."""
 
 MOST_FIELDS = 500
-"""After so many fields a call looks at no further hour, as each may have 1,000 (lua/spending.lua): what is read of them
-takes 3 ms."""
+"""After so many fields a call looks at no further hour, as each may have 1,000 (lua/spending.lua): reading them takes
+3 ms."""
 
 
 class Spender(NamedTuple):
-    """Who spent something, on which model; all are empty for those for whom an hour had no place."""
+    """The tenant, key and model of an expense; all are empty for those for which an hour had no room."""
 
     tenant: str
     key: str
@@ -34,7 +34,7 @@ class Spender(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What was spent: how many responses ended, and what they came to."""
+    """Sums of expenses: how many responses ended, and their tokens."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -43,12 +43,12 @@ class Sums(NamedTuple):
     reasoning_tokens: int = 0
 
     def plus(self, other: "Sums") -> "Sums":
-        """Both together."""
+        """The sums of both."""
         return Sums(*(one + another for one, another in zip(self, other, strict=True)))
 
 
 class HourSpent(NamedTuple):
-    """What one of them spent in an hour, counted from 1970, in one of the shards."""
+    """The sums of one spender in an hour, counted from 1970, in one of the shards."""
 
     hour: int
     spender: Spender
@@ -56,13 +56,13 @@ class HourSpent(NamedTuple):
 
 
 class Spending:
-    """Count what was spent, and tell it."""
+    """Count expenses, and read their sums."""
 
     def __init__(self, history: ConversationHistoryStore) -> None:
         self._history = history
 
     async def count(self, tenant: str, id: str, expense: Expense) -> None:
-        """Count what the response `id` has spent, unless it was stored or counted before. Raises StoreUnavailable."""
+        """Count the expense of the response `id`, unless it was stored or counted before. Raises StoreUnavailable."""
         argument = spending(expense, self._history.caps)
         if not argument:
             return
@@ -76,7 +76,7 @@ class Spending:
         return self._history.keyspace.shards
 
     async def told(self, shard: int, first: int, last: int) -> tuple[list[HourSpent], int]:
-        """What was spent in a shard in the hours from `first` on, and the hour with which to go on, which is behind
+        """The sums of a shard in the hours from `first` on, and the hour with which to go on, which is behind
         `last` at the end. Raises StoreUnavailable.
         """
         async with self._history.server.operation() as operation:

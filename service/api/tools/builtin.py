@@ -1,7 +1,7 @@
-"""Tools that gpt-oss was trained with, Python and a browser: what declares them, and what the model is told of them.
+"""Tools that gpt-oss was trained with, Python and a browser: their declarations, and their words in the prompt.
 
-It knows them by the system message, in words that it was trained on: those of openai-harmony, but where they would not
-be true. Whether this service runs one at all, its settings say (responses/tools/toolbox.py).
+The model knows them by the system message, in the words of its training: those of openai-harmony, except where they
+would not be true. The settings say whether this service runs one at all (tools/toolbox.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -86,13 +86,11 @@ environment. python will respond with the output of the execution or time out af
 be used to save and persist user files. Internet access for this session is disabled."""
 
 Reader = Callable[[msgspec.Raw, str], str]
-"""Reads what a request says of a tool, at a place of it: its `options`. Raises InvalidRequest."""
+"""Reads the `options` that a request gives a tool, at a place of the request. Raises InvalidRequest."""
 
 
 class Builtin(msgspec.Struct, frozen=True):
-    """One of them that this service runs: the `section` of the system message that tells of it, and what reads the
-    declaration.
-    """
+    """One of them that this service runs: its `section` of the system message, and the reader of its declaration."""
 
     kind: HostedKind
     section: str
@@ -118,5 +116,5 @@ def callees(kind: HostedKind, options: str) -> tuple[Callee, ...]:
 
 
 def section(declared: Iterable[Builtin]) -> str:
-    """What the system message says of those that a request declares: the browser comes first."""
+    """The section of the system message about the tools that a request declares: the browser comes first."""
     return "\n\n".join(each.section for each in sorted(declared, key=lambda each: each.kind))

@@ -1,4 +1,4 @@
-"""A tool that the model may call: how a call of it is addressed, what its content must match, and who runs it."""
+"""A tool that the model may call: the address of a call, the format of its content, and the side that runs it."""
 
 from typing import Literal
 
@@ -9,33 +9,33 @@ FUNCTIONS = "functions"
 
 FILE_SEARCH = "file_search"
 MSEARCH = "msearch"
-"""A search of files: its namespace, which is its type too, and its tool, as OpenAI's own models know it."""
+"""A search of files as OpenAI's own models know it: its namespace, which is also its type, and its tool."""
 
 
 Kind = Literal["function", "custom", "tool_search", "shell", "local_shell", "apply_patch"]
-"""What the caller declared a tool as. Each but `function` and `custom` has items of its own (client.py)."""
+"""The kinds of tools that a caller declares. All but `function` and `custom` have items of their own (client.py)."""
 
 PLAIN: frozenset[Kind] = frozenset({"custom", "apply_patch"})
-"""Tools whose calls are a text, unless that is wrapped, and no JSON."""
+"""Kinds of tools whose calls are a text, unless that is wrapped, and no JSON."""
 
 
 Choice = Literal["auto", "none", "required"]
 
 
 HostedKind = Literal["mcp", "python", "browser", "file_search"]
-"""What runs a tool: an MCP server, one of the two that the model was trained with, or an operator's server that stands
-for a search of files.
+"""The kinds of hosted tools: of an MCP server, the two that the model was trained with, and a search of files by an
+operator's server.
 """
 
 
 class Hosted(msgspec.Struct, frozen=True):
-    """Who runs a tool that the service calls itself: the MCP server with a label, under its own name for the tool; or,
-    of a tool that the model was trained with, the container that Python runs in, or the browser.
+    """The runner of a tool that the service calls itself: an MCP server by its label, with its own name for the tool;
+    or, for a tool that the model was trained with, the container that Python runs in, or the browser.
 
-    One that is `repeatable` may be called again where nobody knows whether it was: it only reads, or a second call
-    changes nothing more. `options` is JSON: what the request says of a tool that is none of type `mcp`. Where it
-    needs `approval`, a call of it is shown to the caller, who may approve it. `at` tells the address of a server from
-    any other that could have its label by the time of the answer.
+    A `repeatable` tool may be called again where nobody knows whether it was: it only reads, or a second call changes
+    nothing more. `options` is JSON: the request's settings of a tool that isn't of type `mcp`. A call that needs
+    `approval` is shown to the caller, who may approve it. `at` tells the address of a server from any other that
+    could have its label by the time of the answer.
     """
 
     server: str
@@ -64,7 +64,7 @@ class Callee(msgspec.Struct, frozen=True):
 
     @property
     def recipient(self) -> str:
-        """Whom a call of it is addressed to in Harmony."""
+        """The recipient of its calls in Harmony."""
         if self.trained and self.namespace is None:
             return self.name
         return f"{self.namespace or FUNCTIONS}.{self.name}"

@@ -1,7 +1,7 @@
 """The `tool_choice` of a request: whether the model must call a tool, and which ones it may call.
 
-A choice is about what may be called, never about what is shown: the prompt lists all tools whatever is chosen, so its
-beginning stays cached. It is enforced while sampling (constraints.py).
+A choice limits the calls, never the prompt: the prompt lists all tools, so its beginning stays cached. The choice is
+enforced while sampling (constraints.py).
 """
 
 from typing import Annotated, Any, Literal
@@ -28,10 +28,10 @@ _Name = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """What was chosen.
+    """A choice that was read.
 
-    `allowed` are the recipients that may be called, None for all tools'. `parallel_one` says that there is to be just
-    one call, as a tool was chosen by its name. `echo` is the Response's `tool_choice`.
+    `allowed` are the recipients that may be called, None for all tools'. `parallel_one` allows just one call, as a
+    tool was chosen by its name. `echo` is the Response's `tool_choice`.
     """
 
     choice: Choice = "auto"
@@ -118,7 +118,7 @@ def _mode(sent: str, tools: Tools) -> Chosen:
 
 
 def _allowed(sent: _Allowed, tools: Tools) -> Chosen:
-    """What may be called of the tools that are named. Hosted ones may be named, and stay uncallable."""
+    """The choice among the named tools. Hosted ones may be named, and stay uncallable."""
     named = decode_list(sent.tools, MAX_ALLOWED, "tool_choice.tools")
     if not named:
         raise invalid_value("tool_choice.tools", "[]", "Name at least one tool.")
@@ -158,8 +158,8 @@ def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], 
 
 
 def _of_type(sent: _Hosted, tools: Tools, where: str) -> set[str]:
-    """The recipients of the tools of a type: those that the client runs, those of a server, or those of a tool that the
-    model was trained with or that a server stands for. Raises InvalidRequest.
+    """The recipients of the tools of a type: of those that the client runs, of a server, or of a tool that the model
+    was trained with or that a server stands for. Raises InvalidRequest.
     """
     if sent.type == "mcp":
         return _of_server(sent, tools, where)

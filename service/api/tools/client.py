@@ -1,8 +1,8 @@
 """Tools that the client runs and whose calls are items of their own: tool_search, shell, local_shell and apply_patch.
 
 The model is shown each under a name, and in a form, that it knows from its training: `container.exec` for a command,
-a patch as a text for apply_patch. So what it writes isn't what an item says of it; here is how one becomes the other,
-both ways. What a call must match is always enforced, as its item has no place for anything else.
+a patch as a text for apply_patch. So the model's text differs from the item; this file converts one into the other,
+both ways. The format of a call is always enforced, as its item has no place for anything else.
 Never a tool that OpenAI would run: a shell in a container, and a search that the server does, are left out (hosted.py).
 """
 
@@ -138,7 +138,7 @@ def read_client(raw: msgspec.Raw, kind: str, where: str) -> Declared | None:
 
 
 def _local_environment(raw: msgspec.Raw, where: str) -> LocalEnvironment | None:
-    """The client's machine, where a shell is if nothing is said; None for a container. Raises InvalidRequest."""
+    """The client's machine, which is a shell's default; None for a container. Raises InvalidRequest."""
     if raw == ABSENT:
         return LocalEnvironment("local")
     kind = decode(raw, KIND, where).type
@@ -188,7 +188,7 @@ ADDRESSES: dict[ClientKind, tuple[str | None, str]] = {
 
 _TEXT = {"type": "string"}
 _ANY = schema_content({"type": "object"})
-"""What a call must match at least, as an item has no place for anything else."""
+"""The least format of a call, as an item has no place for anything else."""
 
 _CMD = {
     "type": "array",
@@ -226,7 +226,7 @@ SEARCH: dict[str, Any] = {
     "required": ["query"],
     "additionalProperties": False,
 }
-"""The arguments of a search where the client doesn't say what they are."""
+"""The default arguments of a search, for a client that declares none."""
 
 _EXEC = "Runs a shell command on the user's machine, and returns what it prints."
 _SEARCHES = "Searches for more tools. Those that it finds can be called afterwards."
@@ -260,7 +260,7 @@ PATCH = (
 """A patch of one file, as gpt-oss learned to write patches."""
 
 
-# --- what a call says, and how a call is written ---
+# --- calls, from the model's text and back ---
 
 
 class _Exec(msgspec.Struct):
@@ -279,8 +279,8 @@ _HEADINGS = {"create_file": "*** Add File: ", "update_file": "*** Update File: "
 
 
 class Form(NamedTuple):
-    """How the content of a call and what its item says of it are made of each other. `read` raises ValueError or
-    msgspec's errors, and `empty` is what an item says before its call is complete.
+    """The conversion between the content of a call and the action of its item. `read` raises ValueError or msgspec's
+    errors, and `empty` is the action before the call is complete.
     """
 
     read: Callable[[str], Json]
@@ -307,7 +307,7 @@ def _write_shell(action: Json) -> str:
 
 
 _LOCAL = {"working_directory": "workdir", "env": "env", "timeout_ms": "timeout", "user": "user"}
-"""What members of a local shell's action are called in a call."""
+"""The names that members of a local shell's action have in a call."""
 
 
 def _read_local_shell(content: str) -> Json:
@@ -362,7 +362,7 @@ CLIENT = frozenset(FORMS)
 
 
 def action_of(kind: ClientKind, content: str) -> Json:
-    """What the item of a call with this content says. Raises ValueError for what is no call of this kind."""
+    """The action in the item of a call with this content. Raises ValueError if that is no call of this kind."""
     try:
         return FORMS[kind].read(content)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -370,11 +370,11 @@ def action_of(kind: ClientKind, content: str) -> Json:
 
 
 def content_of(kind: ClientKind, action: Json) -> str:
-    """The content of a call of which an item says this."""
+    """The content of a call whose item has this action."""
     return FORMS[kind].write(action)
 
 
 def recipient_of(kind: ClientKind) -> str:
-    """Whom a call of such a tool is addressed to."""
+    """The recipient of a call of such a tool."""
     namespace, name = ADDRESSES[kind]
     return Callee(name, kind, namespace).recipient

@@ -1,4 +1,4 @@
-"""What `code_interpreter` says of the container in which its code runs: one by its id, or any."""
+"""The container of `code_interpreter`, in which its code runs: one by its id, or any."""
 
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ from service.decoding import decode, decoder_of
 from service.errors import missing, unsupported
 
 MEMORY = {"1g": 1 << 30, "4g": 4 << 30, "16g": 16 << 30, "64g": 64 << 30}
-"""What may be asked for, in bytes. A sandbox gives no more than its own limit."""
+"""The memory limits that a request may ask for, in bytes. A sandbox gives no more than its own limit."""
 
 MemoryLimit = Literal["1g", "4g", "16g", "64g"]
 
@@ -41,7 +41,7 @@ class Wanted(msgspec.Struct, frozen=True):
     memory_limit: MemoryLimit | None = None
 
     def encoded(self) -> str:
-        """As the options of a tool."""
+        """The container as the options of a tool."""
         return msgspec.json.encode(self).decode()
 
 

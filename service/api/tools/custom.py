@@ -1,8 +1,8 @@
-"""Custom tools, whose input is a text: how one is declared to the model, and what its calls must match.
+"""Custom tools, whose input is a text: their declaration in the prompt, and the format of their calls.
 
 gpt-oss was trained on functions alone, so a custom tool is shown as one. Where any text will do it has one parameter,
-`input`, and its calls are JSON objects that are unwrapped again: a form that the model knows well, and that shows
-where a text ends. Under a grammar the content of a call is the bare text, as JSON's escapes would not match it; its
+`input`, and its calls are JSON objects that are unwrapped again: the model knows this form well, and it shows where a
+text ends. Under a grammar the content of a call is the bare text, as JSON's escapes would not match it; its
 type is `string` then, and a comment shows the grammar.
 """
 
@@ -32,7 +32,7 @@ INPUT: dict[str, Any] = {
 """The schema of a call's content where the input is any text."""
 
 TEXT = schema_content(INPUT)
-"""What such a call's content must match."""
+"""The format of such a call's content."""
 
 
 class CustomTool(msgspec.Struct, forbid_unknown_fields=True):
@@ -62,8 +62,8 @@ _FORMAT = decoder_of(_Text | _Grammar | None)
 
 
 class Declared(NamedTuple):
-    """A tool that the caller runs: as it is called, as the model sees it, as it is echoed, and the work that says what
-    the content of a call must match, None for anything.
+    """A tool that the caller runs: as it is called, as the model sees it, as it is echoed, and the work that makes the
+    format of a call's content, None for any.
     """
 
     callee: Callee
@@ -75,8 +75,8 @@ class Declared(NamedTuple):
 def arguments(
     schema: dict[str, Any] | None, where: str, *, free: str | None, strict: bool = False
 ) -> Generator[None, None, str | None]:
-    """What the arguments of a call must match, by a schema that stands at `where`: what is `free` where there is none,
-    or it can't be enforced. Raises InvalidRequest for that if it is `strict`.
+    """The format of a call's arguments, by the schema at `where`: `free` without a schema, or for one that can't be
+    enforced. If it is `strict`, such a schema raises InvalidRequest.
     """
     if schema is None:
         return free
@@ -85,7 +85,7 @@ def arguments(
 
 
 def read_custom(tool: CustomTool, where: str, namespace: str | None) -> Declared:
-    """A custom tool that stands at `where`. Raises InvalidRequest; so does its work, for its grammar."""
+    """The custom tool at `where`. Raises InvalidRequest; so does its work, for its grammar."""
     form = decode(tool.format, _FORMAT, f"{where}.format") or _Text()
     echo: dict[str, Any] = {
         "type": "custom",
@@ -103,7 +103,7 @@ def read_custom(tool: CustomTool, where: str, namespace: str | None) -> Declared
 
 
 def _shown(grammar: _Grammar) -> str:
-    """What the prompt says of a grammar."""
+    """The prompt's words on a grammar."""
     kind = "this Lark grammar" if grammar.syntax == "lark" else "this regular expression"
     return f"The input is plain text, not JSON. It must match {kind}:\n{grammar.definition.strip()}"
 

@@ -1,4 +1,4 @@
-"""The format of the answer, `text.format`: what is enforced of it, what the prompt says of it, and how it is echoed."""
+"""The format of the answer, `text.format`: its enforcement, its section of the prompt, and its echo."""
 
 import re
 from collections.abc import Generator, Mapping
@@ -16,7 +16,7 @@ from service.steps import cached_steps
 WHERE = "text.format"
 
 MAX_FORMAT_BYTES = 262_144
-"""The longest format that is read."""
+"""The longest format that is read, in bytes."""
 
 FORMATS_CACHED = 64
 CACHED_FORMAT_BYTES = 65_536
@@ -28,8 +28,8 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 class AnswerFormat(msgspec.Struct, frozen=True):
     """A format that was read.
 
-    `echo` is the Response's `text.format`. `content` is what the final answer must match (grammar/tags.py), None
-    where nothing is enforced. `section` is what the developer message says of it, "" for nothing.
+    `echo` is the Response's `text.format`. `content` is the format that the final answer must match
+    (grammar/tags.py), None where nothing is enforced. `section` is its part of the developer message, "" for none.
     """
 
     echo: dict[str, Any]
@@ -122,7 +122,7 @@ def _json_schema(given: _JsonSchema, name: str, enforced: Mapping[str, Any] | No
 
 
 def _section(name: str, description: str | None, schema: Mapping[str, Any]) -> str:
-    """The words that gpt-oss was trained on, in Harmony's documentation under "Structured output"."""
+    """The section in the words that gpt-oss was trained on, in Harmony's documentation under "Structured output"."""
     comment = "".join(f"// {line}\n" for line in (description or "").splitlines())
     return f"# Response Formats\n\n## {name}\n\n{comment}{msgspec.json.encode(schema).decode()}"
 

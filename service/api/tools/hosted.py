@@ -1,8 +1,8 @@
-"""Tools that OpenAI runs, or that only its own models were trained on: this service can run none of them, but for those
-of MCP servers, and some of them are the client's to run (client.py).
+"""Tools that OpenAI runs, or that only its own models were trained on. This service runs only those of MCP servers;
+the client runs some others (client.py).
 
-They are accepted, since clients declare them by default, left out of the prompt, echoed without their secrets, and
-named to the client. Never echo or log what a client uses to sign in somewhere else.
+The rest are accepted, since clients declare them by default. They are left out of the prompt, echoed without their
+secrets, and named to the client. Never echo or log a client's credentials for somewhere else.
 """
 
 import re
@@ -37,10 +37,10 @@ HOSTED = frozenset(
 """The types of tool that a request may declare, functions, custom tools and namespaces aside."""
 
 SECRETS = frozenset({"authorization", "headers", "domain_secrets"})
-"""Members that are secret wherever they stand."""
+"""Members that are secret in any place."""
 
 _SECRETIVE = re.compile(r"token|secret|passw|credential|api[-_]?key|cookie|signature", re.IGNORECASE)
-"""What the names of other members say that a number may have and a text should not."""
+"""The names of other members that are secret, unless their value is a number."""
 
 REDACTED = "<redacted>"
 
@@ -61,7 +61,7 @@ def echo_of_hosted(tool: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def is_secretive(name: str) -> bool:
-    """Whether a name says of a value that it is secret."""
+    """Whether a name marks its value as secret."""
     return bool(_SECRETIVE.search(name)) or name.lower().endswith("key")
 
 
@@ -81,14 +81,14 @@ def _redact(value: object) -> None:
 
 
 def _host_of(address: object) -> str:
-    """Scheme and host of a server's address: paths and queries hold keys, and so does what stands before an @."""
+    """Scheme and host of a server's address: paths and queries hold keys, and so does the part before an @."""
     found = _ADDRESS.match(address) if isinstance(address, str) else None
     return f"{found[1]}://{found[2]}/{REDACTED}" if found else REDACTED
 
 
 MAX_QUERIES = 8
 MAX_QUERY_CHARS = 2_000
-"""What of a call's queries is searched for."""
+"""The most queries of a call that are searched for, and the characters of each; the rest of one is cut off."""
 
 
 class _Asked(msgspec.Struct):

@@ -1,8 +1,8 @@
-"""Tools of type `mcp`: servers of tools that a request declares, and what the model is shown of each.
+"""Tools of type `mcp`: servers of tools that a request declares, and the tools that the model is shown of each.
 
-Which server answers to a label, and what it lists, is looked up before tools are read (responses/tools/toolbox.py).
-Here is what a declaration says, and which of the listed tools it lets through. Never keep what signs in somewhere: it
-is in `headers` and `authorization` alone, which go to the server and nowhere else.
+The toolbox finds the server of a label, and its list, before tools are read (tools/toolbox.py). This file reads
+declarations, and picks the listed tools that they let through. Never keep credentials: they are in `headers` and
+`authorization` alone, which go to the server and nowhere else.
 """
 
 import re
@@ -25,17 +25,17 @@ MAX_HEADERS = 32
 MAX_NAMES = 256
 
 LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What a server may be labelled: a namespace in Harmony is named so."""
+"""The legal labels of a server: its namespace in Harmony has the same name."""
 
 RESERVED_LABELS = frozenset({FUNCTIONS, "browser", "python", "container", "assistant", "user", "system", "developer"})
-"""What a label must not be: it is a namespace in Harmony, whose names these are."""
+"""Labels that are refused: a label is a namespace in Harmony, which uses these names itself."""
 
 _NAMES = Annotated[list[Annotated[str, Meta(max_length=256)]], Meta(max_length=MAX_NAMES)]
 _UNSHOWN = re.compile(r"[^A-Za-z0-9_-]")
 _SHOWN_CHARS = 64
 _DESCRIPTION_CHARS = 4_096
 _INSTRUCTIONS_CHARS = 1_000
-"""How much of what a server says of a tool, and of itself, the model is shown."""
+"""The characters that the model is shown of a server's description of a tool, and of itself."""
 
 
 class ToolFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,8 +94,8 @@ class Declaration(msgspec.Struct, frozen=True):
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """Which of a server's tools somebody has to approve before they are called: all, but for those `never` to be; and
-    of these those `always` to be.
+    """The tools of a server that somebody has to approve before they are called: all but those in `never`, of which
+    those in `always` need it all the same.
     """
 
     never: ToolFilter | None = None
@@ -113,7 +113,7 @@ _NEVER = Approval(never=EVERY_TOOL)
 
 
 class OfferedTool(msgspec.Struct, frozen=True):
-    """A tool of a server that the model may call: its name there, and what is shown of it."""
+    """A tool of a server that the model may call: its name there, and its form in the prompt."""
 
     name: str
     description: str
@@ -123,7 +123,7 @@ class OfferedTool(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What the model is shown of a server: its tools, in the namespace of its label. `at` is as of Hosted."""
+    """The tools of a server that the model is shown, in the namespace of its label. `at` is as of Hosted."""
 
     label: str
     description: str
@@ -132,8 +132,8 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Routed(msgspec.Struct, frozen=True):
-    """A hosted type of tool that a server of the operator's stands for: its `server`, by label, and that one's `tool`;
-    how the model is shown it, in a namespace of the type's name; and what reads its declaration. It only reads.
+    """A hosted type of tool that an operator's server stands for: the `server`, by label, and that one's `tool`; its
+    form in the prompt, in a namespace of the type's name; and the reader of its declaration. It only reads.
     """
 
     type: HostedKind
@@ -143,7 +143,7 @@ class Routed(msgspec.Struct, frozen=True):
     read: Reader
 
     def callee(self, options: str) -> Callee:
-        """The tool as the model calls it, where a request says this of it."""
+        """The tool as the model calls it, with a request's options."""
         hosted = Hosted(self.server, self.tool, True, self.type, options)
         return Callee(self.shown.name, namespace=self.type, hosted=hosted)
 
@@ -168,7 +168,7 @@ def declarations(tools: msgspec.Raw, max_tools: int) -> list[Declaration]:
 
 
 def declared_types(tools: msgspec.Raw, types: Iterable[str], max_tools: int) -> list[str]:
-    """Which of some types of tool the `tools` of a request declare. Raises InvalidRequest."""
+    """Those of some types of tool that the `tools` of a request declare. Raises InvalidRequest."""
     likely = [each for each in types if each.encode() in bytes(tools)]
     if not likely:
         return []
@@ -264,5 +264,5 @@ def _parameters(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def description_of(said: str | None, instructions: str) -> str:
-    """What is said of a server: by the request or the operator, else by itself, a stranger's words in short."""
+    """The description of a server: the request's or the operator's, else its own, a stranger's words cut short."""
     return said if said is not None else instructions[:_INSTRUCTIONS_CHARS]

@@ -4,11 +4,11 @@ Functions and custom tools are the caller's to run, and so are some others (clie
 namespaces: those that a request groups itself, and `functions` for all others. Hosted tools are echoed; those that
 nobody here runs are left out of the prompt.
 
-Where the client searches for tools itself, those with `defer_loading` are not shown until it has loaded them. What is
-loaded comes on top of what is declared, and stays so in a conversation: there is no end to it, so the oldest goes
-where there is no more room.
+Where the client searches for tools itself, those with `defer_loading` are not shown until it has loaded them. Loaded
+tools come on top of the declared ones, and stay in the conversation. Their number has no end, so the oldest goes where
+there is no more room.
 
-Tools repeat from request to request, so lists that were read once are kept, within named bounds.
+Tools repeat from request to request, so lists that were read once are cached, within named bounds.
 """
 
 import re
@@ -39,7 +39,7 @@ MAX_GRAMMARS = 16
 """The most tools under a grammar or a regex: reading one takes some 15 ms, in steps."""
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What a tool, or a namespace, may be named."""
+"""The legal names of a tool, or of a namespace."""
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 """The schema of the arguments of a function that takes none."""
@@ -51,7 +51,7 @@ MAX_LOADED = 1024
 """The most tools that one search may load, and in any case no more than there may be of all."""
 
 LOADED_EARLIER = "previous_response_id"
-"""Where tools stand that the conversation loaded before this request."""
+"""The place of tools that the conversation loaded before this request."""
 
 _SERVED = "Give 'function', 'custom', 'namespace', or one of OpenAI's other types of tools."
 _INSIDE = "A namespace holds tools of type 'function' and 'custom'."
@@ -96,11 +96,11 @@ _NAMESPACE = decoder_of(NamespaceTool)
 class Tools(msgspec.Struct, frozen=True):
     """The tools of a request.
 
-    `callees` are those that may be called, `namespaces` those that they stand in, `section` their section of the
-    prompt ("" for none), and `trained` that of those which the model was trained with. `echo` is for the Response.
-    `left_out` are the types of those that this service can't run, which the prompt doesn't show, and `deferred` the
-    recipients of those that are still to be loaded. `declared` are the callees but for those that were trained, as any
-    model may be told of them.
+    `callees` are the tools that may be called, `namespaces` those that they stand in, and `section` is their section
+    of the prompt ("" for none). `trained` is the section of the tools that the model was trained with. `echo` is for
+    the Response. `left_out` are the types of tools that this service can't run, which the prompt doesn't show, and
+    `deferred` the recipients of tools that are still to be loaded. `declared` are the callees that any model may be
+    told of: all but the trained ones.
     """
 
     section: str = ""
@@ -135,7 +135,7 @@ def read_tools(
     routed: Sequence[Routed] = (),
 ) -> Generator[None, None, Tools]:
     """Read the JSON of `tools`, yielding now and then, and of the lists `added` to it, each with its place. `offers`
-    are what the MCP servers that it declares have, `builtins` those tools that this service runs and the model was
+    are those of the MCP servers that it declares, `builtins` the tools that this service runs and the model was
     trained with, `loaded` the lists that searches found, the oldest first, and `routed` the types that it declares
     and a server stands for.
 
@@ -154,8 +154,8 @@ def read_tools(
 
 
 def _newest(loaded: Sequence[tuple[str, msgspec.Raw]], room: int) -> tuple[tuple[str, bytes], ...]:
-    """Of lists, the oldest first, so many of the newest as fit into some bytes. Raises InvalidRequest for a request's
-    own last one.
+    """The newest of some lists, given the oldest first, that fit into some bytes. Raises InvalidRequest where a
+    request's own last one doesn't fit.
     """
     kept: list[tuple[str, bytes]] = []
     for where, raw in reversed(loaded):
@@ -257,13 +257,13 @@ class _Reading:
         """Those that are declared, and their options."""
         self._defers = defers
         self._deferred: dict[str, None] = {}
-        """The recipients, and the labels of servers, that are to be loaded before they are shown."""
+        """The recipients and labels of servers that are to be loaded before they are shown."""
         self._offers = {offer.label: offer for offer in offers}
         self._routed = {each.type: each for each in routed}
         self._standing: dict[str, tuple[str, Callee, Function]] = {}
-        """Of the types that a server stands for, those that are declared: where, and what the model is shown."""
+        """The declared types that a server stands for: each with its place, its callee, and its form in the prompt."""
         self._servers: dict[str, str] = {}
-        """Where each server that is offered was declared, by its label."""
+        """The place at which each offered server was declared, by its label."""
         self._namespaces: dict[str, dict[str, tuple[Callee, Function]]] = {}
         self._about: dict[str, str] = {}
         self._left_out: dict[str, None] = {}
@@ -281,7 +281,7 @@ class _Reading:
         *,
         counts: bool = True,
     ) -> Iterator[_Sent]:
-        """The tools of a list that stands at `where`, those of its namespaces among them, one after the other."""
+        """The tools of the list at `where`, those of its namespaces among them, one after the other."""
         if namespace is None:
             self._here = set()
         for place, raw in enumerate(decode_list(tools, self._max_tools if counts else MAX_LOADED, where)):
@@ -302,8 +302,8 @@ class _Reading:
             yield from self.sent(group.tools, f"{at}.tools", inside, group.name, counts=counts)
 
     def loaded(self, lists: Sequence[tuple[str, bytes]]) -> list[_Sent]:
-        """The tools of lists that were loaded, the oldest first: of several of one name the newest, which is the one
-        that a request declares for all to see; and the newest of all where there is no room for more. Raises
+        """The tools of lists that were loaded, the oldest first. Of several of one name the newest counts; a tool that
+        a request declares for all to see is newer still. Where there is no room for all, the newest are taken. Raises
         InvalidRequest.
         """
         kept: list[_Sent] = []
@@ -328,7 +328,7 @@ class _Reading:
         return kept[::-1]
 
     def _name(self, tool: _Sent) -> str:
-        """The recipient of a tool, or what stands for it: its kind, and of a server its label."""
+        """The recipient of a tool, or the name in its place: its kind, and for a server its label."""
         named = decode(tool.raw, _LABELLED, tool.where)
         if tool.kind in ("function", "custom"):
             return f"{tool.namespace or FUNCTIONS}.{named.name}"
@@ -373,8 +373,8 @@ class _Reading:
         return None
 
     def _note_hosted(self, tool: _Sent) -> None:
-        """A hosted tool is left out, unless it is a server that has something to offer, or one that runs here and that
-        the model was trained with, or that a server stands for.
+        """Leave a hosted tool out, unless it is a server with an offer, a trained tool that runs here, or a type that a
+        server stands for.
         """
         if (kind := DECLARED_BY.get(tool.kind)) in self._builtins:
             self._declare(kind, tool)
@@ -452,7 +452,7 @@ class _Reading:
 
     @property
     def namespaces(self) -> Iterator[tuple[str, str | None, list[Function]]]:
-        """The name of each namespace, what is said of it, and its functions; sorted as openai-harmony sorts them."""
+        """The name of each namespace, its description, and its functions; sorted as openai-harmony sorts them."""
         for name in sorted(self._namespaces):
             yield name, self._about.get(name) or None, [shown for _, shown in self._namespaces[name].values()]
 
@@ -503,8 +503,8 @@ def _function(tool: FunctionTool, where: str, namespace: str | None) -> Declared
 
 
 def _arguments(tool: FunctionTool, where: str) -> Generator[None, None, str | None]:
-    """What the arguments of a call must match. A schema that can't be enforced is refused only where `strict` asks for
-    it: a function that doesn't mention `strict` gets what is possible.
+    """The format of a call's arguments. A schema that can't be enforced is refused only where `strict` asks for it. A
+    function that doesn't mention `strict` is enforced as far as possible.
     """
     schema = NO_PARAMETERS if tool.parameters is None else tool.parameters or ANY_PARAMETERS
     free = tool.strict is False

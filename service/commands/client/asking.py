@@ -17,7 +17,7 @@ _THOUGHT = ("response.reasoning_text.delta", "response.reasoning_summary_text.de
 
 @dataclass
 class Answer:
-    """What came of a request so far: the response as the last event has it, and whether it was broken off."""
+    """The answer to a request so far: the response as the last event has it, and whether it was broken off."""
 
     response: Json
     interrupted: bool = False
@@ -87,7 +87,7 @@ def ended(response: Json) -> int:
 
 
 def exit_status_of(response: Json) -> int:
-    """What a script is told of a response: 0 where it is completed, or not at its end yet."""
+    """The exit status for a response: 0 where it is completed, or not at its end yet."""
     status = response.get("status")
     return 0 if status == "completed" or status not in TERMINAL_STATUSES else EXIT_FAILED
 

@@ -1,7 +1,7 @@
 """`harmonium bench`: clients that talk at once, with figures of that; and the one response that `doctor --url` makes.
 
-Each client has a thread and a conversation of its own, continued turn by turn and streamed. What they make has metadata
-that says so, and is deleted at the end, also where somebody ended it early.
+Each client has a thread and a conversation of its own, continued turn by turn and streamed. Their responses are
+marked in their metadata, and deleted at the end, also where somebody ended it early.
 """
 
 import json
@@ -22,7 +22,7 @@ from service.commands.client.options import AsJson, talking
 from service.commands.client.service import TERMINAL_EVENTS, Json, Service
 
 METADATA = {"harmonium": "bench"}
-"""What every response says of itself that a load makes."""
+"""The metadata of every response that a load makes."""
 
 MAX_CLIENTS = 256
 MAX_TURNS = 1_000
@@ -56,7 +56,7 @@ LEAST_TOKENS = 16
 
 
 class Outcome(NamedTuple):
-    """What became of one request: seconds until its first token, None where none came, the tokens of its output, and
+    """The outcome of one request: seconds until its first token, None where none came, the tokens of its output, and
     the error that it ended with, '' for none.
     """
 
@@ -67,7 +67,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Figures:
-    """What a load came to. Milliseconds are None where nothing was measured; errors are counted by what they are."""
+    """The figures of a load. Milliseconds are None where nothing was measured; errors are counted by kind."""
 
     responses: int
     seconds: float
@@ -78,7 +78,7 @@ class Figures:
     errors: dict[str, int]
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The figures as lines for people."""
         failed = ", ".join(f"{error}: {count}" for error, count in self.errors.items())
         return [
             f"responses    {self.responses} in {self.seconds:.1f} s",
@@ -116,7 +116,7 @@ def _shown(milliseconds: float | None) -> str:
 
 @dataclass
 class Talk:
-    """What a client does: what became of its requests, and the roots that it began, with whether each is known to be
+    """The work of a client: the outcomes of its requests, and the roots that it began, with whether each is known to be
     stored. After an error there may be more than one.
     """
 
@@ -125,7 +125,7 @@ class Talk:
 
 
 class Load:
-    """So many clients, each with so many turns, for at most so many seconds."""
+    """A load of so many clients, each with so many turns, for at most so many seconds."""
 
     def __init__(self, service: Service, body: Json, clients: int, turns: int, seconds: float) -> None:
         self._service, self._body = service, body | {"stream": True, "metadata": METADATA}
@@ -134,7 +134,7 @@ class Load:
         self._talks = [Talk() for _ in range(clients)]
         self._threads = [threading.Thread(target=self._talk, args=(talk,), daemon=True) for talk in self._talks]
         self.seconds, self.outcomes = 0.0, list[Outcome]()
-        """How long it took, and what became of all requests until then."""
+        """How long it took, and the outcomes of all requests until then."""
 
     @property
     def roots(self) -> list[str]:
@@ -209,7 +209,7 @@ class Load:
                 return
 
     def _asked(self, talk: Talk, before: str | None) -> tuple[Outcome | None, str | None]:
-        """What became of one request, None where it was broken off; and the id of its response."""
+        """The outcome of one request, None where it was broken off; and the id of its response."""
         continued = {} if before is None else {"previous_response_id": before}
         began, first, id = monotonic(), None, None
         try:
@@ -257,7 +257,7 @@ def _outcome(response: Json, first: float | None) -> Outcome:
 
 
 class Step(NamedTuple):
-    """What was done, how long it took, and why it failed, '' if it did not."""
+    """A step: its name, how long it took, and why it failed, '' if it did not."""
 
     done: str
     seconds: float
@@ -265,7 +265,7 @@ class Step(NamedTuple):
 
 
 def one_response(service: Service) -> list[Step]:
-    """The steps up to one that fails. What was made is deleted all the same."""
+    """The steps up to one that fails. The response is deleted all the same."""
     steps: list[Step] = []
 
     def tried(done: str, step: Callable[[], Json]) -> Json | None:

@@ -144,7 +144,7 @@ class Chat:
 
 
 def _line() -> str | None:
-    """What the user types next, None at the end. Ctrl-C begins the line anew."""
+    """The user's next line, None at the end. Ctrl-C begins the line anew."""
     while True:
         try:
             return input(PROMPT if sys.stdin.isatty() else "")

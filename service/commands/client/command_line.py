@@ -22,7 +22,7 @@ from service.commands.client.service import Json, Service
 from service.commands.client.trees import app as trees
 
 MAX_INPUT_BYTES = 8 * 1024 * 1024
-"""Of what is read from stdin or a file: the service takes no more by default."""
+"""The most that is read from stdin or a file: the service takes no more by default."""
 
 app = typer.Typer(
     name="harmonium",
@@ -330,7 +330,7 @@ app.command()(completion)
 
 
 def _asked(instructions: str | None, effort: Effort | None) -> Json:
-    """What both `ask` and `chat` may ask for."""
+    """The fields of a request that both `ask` and `chat` may set."""
     body: Json = {}
     if instructions is not None:
         body["instructions"] = instructions
@@ -340,7 +340,7 @@ def _asked(instructions: str | None, effort: Effort | None) -> Json:
 
 
 def _input(words: list[str]) -> str:
-    """What to say: the words, and below them what is piped in. Raises ClientError."""
+    """The input: the words, and below them the text that is piped in. Raises ClientError."""
     said = " ".join(words)
     piped = "" if sys.stdin.isatty() else _limited(sys.stdin.buffer.read(MAX_INPUT_BYTES + 1), "stdin")
     if not (said.strip() or piped.strip()):

@@ -1,5 +1,5 @@
-"""What all commands of the client share: the options that name a service, and how a command ends; and
-the script by which a shell completes commands and options, which Typer has.
+"""The shared parts of the client's commands: the options that name a service, and how a command ends; and
+Typer's script by which a shell completes commands and options.
 
 A shell asks by running `harmonium` without arguments and with VARIABLE set. Typer answers, once it knows shells.
 """
@@ -53,11 +53,11 @@ _SERVICE = {
 """The options that name a service, by the parameters of `service_of`."""
 
 _SHAPELESS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
-"""What comes of reading an answer that lacks something, or has something else in its place."""
+"""The errors from reading an answer that lacks something, or has something else in its place."""
 
 NAME = "harmonium"
 VARIABLE = "_HARMONIUM_COMPLETE"
-"""What a shell sets when it asks: as Typer works it out of NAME."""
+"""The variable that a shell sets when it asks: Typer derives it from NAME."""
 
 know_shells = get_completion_inspect_parameters
 """Registers Typer's shells, which it does itself only where its own options for completion are wanted."""

@@ -1,4 +1,4 @@
-"""What commands of the client print: results on stdout, everything about them on stderr.
+"""The output of the client's commands: results on stdout, everything about them on stderr.
 
 A model's words, and a user's, may hold what moves a cursor, names a window or turns text around. A terminal gets such
 characters by their names; a pipe gets what was said.
@@ -105,7 +105,7 @@ def tokens_of(response: Json) -> str:
 
 
 def text_of(item: Json) -> str:
-    """What an item says, on as many lines as it has."""
+    """The text of an item, on as many lines as it has."""
     match item.get("type", "message"):
         case "message":
             return _joined(item.get("content"))
@@ -130,13 +130,13 @@ def _part(part: Json) -> str:
 
 
 def said_by(item: Json) -> str:
-    """Who or what an item is from, as a heading."""
+    """The author of an item, as a heading."""
     kind = item.get("type", "message")
     return str(item.get("role")) if kind == "message" else str(kind).replace("_", " ")
 
 
 def transcript(items: Iterable[Json]) -> Iterator[str]:
-    """Items as paragraphs, each with who said it."""
+    """Items as paragraphs, each with its author."""
     for item in items:
         yield f"{said_by(item)}: {text_of(item)}"
 

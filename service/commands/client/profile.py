@@ -35,7 +35,7 @@ MAX_KEY_CHARS = 512
 _KEY = re.compile(r"[\x21-\x7e]+")
 
 MAX_SERVICES = 32
-"""Of how many services the last response is known; the one that was used first is forgotten first."""
+"""The most services whose last response is remembered; the least recently used is forgotten first."""
 
 
 class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class Profile:
 
 
 def read_profile(url: str | None, name: str | None, key_env: str | None, environment: Mapping[str, str]) -> Profile:
-    """What the options, the environment and the file come to; an option wins over a variable, and that over the file.
+    """The profile from the options, the environment and the file: an option beats a variable, and that the file.
 
     A URL that is given goes with no key of a profile: it would be sent to somebody else. Raises ClientError.
     """
@@ -174,7 +174,7 @@ def _last_file(environment: Mapping[str, str]) -> Path:
 
 
 def _known(file: Path) -> dict[str, str]:
-    """What is known; nothing where the file isn't there or isn't ours any more."""
+    """The remembered values; none where the file isn't there or isn't ours any more."""
     try:
         with file.open("rb") as opened:
             return msgspec.json.decode(opened.read(MAX_FILE_BYTES), type=dict[str, str])

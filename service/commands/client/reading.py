@@ -153,7 +153,7 @@ def waited_for(service: Service, id: str, seconds: float | None) -> Json:
 
 
 def jobs_of(service: Service) -> tuple[list[Json], bool]:
-    """What waits or runs, the newest first, and whether there is more. Raises ClientError."""
+    """The jobs that wait or run, the newest first, and whether there are more. Raises ClientError."""
     page = service.call("GET", "/console/api/jobs", None, limit=MOST_JOBS)
     return page["data"], bool(page["has_more"])
 
@@ -166,7 +166,7 @@ def line_of(job: Json) -> str:
 
 
 def changes(service: Service, wait: Callable[[], None]) -> Iterator[Json]:
-    """Each response under way as it is now, then whatever changes: those that come, begin, or have ended, each with its
+    """Each response under way as it is now, then each change: a response that comes, begins, or has ended, with its
     status by then, which is `deleted` where it is gone. Between two looks it waits. Raises ClientError.
     """
     known: dict[str, Json] = {}
@@ -183,7 +183,7 @@ def changes(service: Service, wait: Callable[[], None]) -> Iterator[Json]:
 
 
 def draw(service: Service, wait: Callable[[], None]) -> None:
-    """What waits or runs, drawn again and again in the same place of a terminal. Raises ClientError."""
+    """Draw the jobs that wait or run, again and again in the same place of a terminal. Raises ClientError."""
     drawn = 0
     while True:
         found, more = jobs_of(service)
@@ -197,7 +197,7 @@ def draw(service: Service, wait: Callable[[], None]) -> None:
 
 
 def pause() -> None:
-    """Until it is time to look again."""
+    """Wait until it is time to look again."""
     time.sleep(WATCH_SECONDS)
 
 

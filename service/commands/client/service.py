@@ -29,7 +29,7 @@ class Bounds:
     """How long it may say nothing at all: a stream has a comment every HARMONIUM_KEEPALIVE_SECONDS."""
 
     answer_bytes: int = 64 * 1024 * 1024
-    """Of an answer, and of one event."""
+    """The largest answer, and the largest event."""
 
     resumes: int = 8
     """How often in a row a stream that broke is asked for again without that anything came of it."""
@@ -64,7 +64,7 @@ class Service:
             yield from self._events(answer)
 
     def follow(self, id: str, after: int | None = None) -> Generator[Json]:
-        """The events of a background response up to its end, from the one behind `after` on, whatever breaks."""
+        """The events of a background response up to its end, from the one behind `after` on, even if streams break."""
         tries = 0
         while True:
             query: dict[str, str | int] = {"stream": "true"} | ({} if after is None else {"starting_after": after})
@@ -87,7 +87,7 @@ class Service:
             tries += 1
 
     def first_model(self) -> str:
-        """The model of who names none."""
+        """The model for a client that names none."""
         if self._profile.model is not None:
             return self._profile.model
         models = self.call("GET", "/v1/models").get("data")
@@ -132,7 +132,7 @@ class Service:
         return content
 
     def _refused(self, answer: http.client.HTTPResponse) -> Refused:
-        """What an error says, in OpenAI's envelope."""
+        """The error in an answer, from OpenAI's envelope."""
         message: object = None
         with suppress(ClientError, LookupError, TypeError):  # then it is not harmonium's, but of something before it
             message = _object(self._whole(answer))["error"]["message"]

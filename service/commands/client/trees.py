@@ -66,7 +66,7 @@ def trees(service: Service, limit: int, filters: dict[str, str | int], after: st
 
 
 def filters_of(status: str | None, model: str | None, since: str | None, metadata: list[str]) -> dict[str, str | int]:
-    """What a list is asked for. Raises ClientError."""
+    """The filters of a list. Raises ClientError."""
     asked = {"status": status, "model": model}
     found: dict[str, str | int] = {name: value for name, value in asked.items() if value is not None}
     if since is not None:
@@ -101,7 +101,7 @@ def line_of(tree: Json) -> str:
 
 
 def searched(page: Json) -> str:
-    """What a search looked at that stopped, or that there is more; '' where it has come to its end."""
+    """A line on how far a stopped search looked, or that there is more; '' where it has come to its end."""
     found, after = page["searched"], page.get("after")
     if after is None:
         return ""
@@ -186,7 +186,7 @@ def _said(turn: Json) -> str:
 
 @dataclass
 class Exported:
-    """What an export came to: how many trees and turns, and how many times something is missing of them."""
+    """The counts of an export: its trees and turns, and how many times something is missing of them."""
 
     trees: int = 0
     turns: int = 0
@@ -201,12 +201,12 @@ class Exported:
 
 @dataclass
 class Imported:
-    """What became of the turns of a file."""
+    """The outcomes of a file's turns."""
 
     imported: int = 0
     kept: int = 0
     deleted: int = 0
-    """Those that were deleted there since, and stay so."""
+    """The turns that were deleted there since, and stay so."""
     refused: int = 0
 
     @property

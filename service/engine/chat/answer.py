@@ -3,7 +3,7 @@
     reasoning, content, calls, as the server read them ─▶ Writing ─▶ text with marks of our own
 
 Ids only count here. Where a server gives those of each event, each counts; else an event with text is one token, and
-what the usage says more than that comes with the last chunk. A chunk begins where a part of the answer does.
+tokens that only the usage knows come with the last chunk. A chunk begins where a part of the answer does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ REASONS = {"tool_calls": "stop", "function_call": "stop"}
 
 class ChatAnswer(Answer):
     """One stream. `max_tokens` is the most that may come; where more does, the answer is `over`. `tells_cached` is
-    whether anybody is to know what was cached.
+    whether the number of cached tokens may be reported.
     """
 
     def __init__(self, name: str, *, max_tokens: int, logprobs: int | None, tells_cached: bool = True) -> None:
@@ -39,22 +39,22 @@ class ChatAnswer(Answer):
         self._writing = Writing()
         self._ready: list[Chunk] = []
         self._calls: list[_Open] = []
-        """The calls that may go on: what is said of the first is written at once."""
+        """The calls that may go on: the first one's pieces are written at once."""
         self._whole: set[int | None] = set()
-        """The numbers of those before them."""
+        """The numbers of the calls before them."""
         self._given = 0
         """How many tokens the chunks so far have."""
         self._spare = 0
-        """How many came without text, or were given too many."""
+        """How many tokens came without text, or were counted too many."""
         self._guesses = True
-        """Whether the server leaves it to us to count, so that nobody knows by now whether an end comes with them."""
+        """Whether we count the tokens ourselves, so that it is unknown by now whether an end comes with them."""
         self._size = 0
         self._usage = wire.Usage()
         self._prompt_tokens: int | None = None
         """How many tokens the prompt has, where that is told at the beginning, and until it is passed on."""
 
     def _made(self) -> Sequence[Chunk]:
-        """What was added by now, a chunk for each part of the answer."""
+        """The chunks added since the last call, one for each part of the answer."""
         self._flush()
         ready, self._ready = self._ready, []
         return ready
@@ -138,13 +138,13 @@ class ChatAnswer(Answer):
                 self._logprobs += map(self._likely, said)
 
     def _take_in(self, size: int) -> None:
-        """Count what was said. Raises EngineError where that is more than may be."""
+        """Counts text. Raises EngineError where there is more than the allowed tokens can have."""
         self._size += size
         if self._size > self._max_tokens * TOKEN_BYTES:
             raise EngineError(f"the {self.name} server sent more text than {self._max_tokens} tokens can have")
 
     def _flush(self) -> None:
-        """End the chunk of what was said, if anything was."""
+        """Ends the chunk of the parts so far, if there are any."""
         if not self._tokens:
             return
         known = None if self._alternatives is None else _padded(self._logprobs, len(self._tokens))
@@ -164,7 +164,7 @@ class ChatAnswer(Answer):
                 yield self._called(piece)
 
     def _called(self, piece: wire.CallDelta) -> str:
-        """A piece of a call, which may be the first. What is told of others waits until the one before is whole."""
+        """Takes a piece of a call, perhaps its first. Pieces of other calls wait until the one before is whole."""
         call = next((each for each in reversed(self._calls) if not each.is_other(piece)), None)
         if call is None:
             if piece.index in self._whole and not piece.name and not piece.arguments.strip():
@@ -187,7 +187,7 @@ class ChatAnswer(Answer):
         return written + self._begun(self._calls[0])
 
     def _begun(self, call: "_Open") -> str:
-        """What is known of a call and wasn't written yet: nothing before its name."""
+        """The unwritten text of a call as far as it is known: nothing before its name."""
         if not call.name:
             return ""
         opening = "" if call.written else self._writing.calls(call.name)
@@ -204,12 +204,12 @@ class ChatAnswer(Answer):
         return self._begun(call) + ("" if call.argued else self._writing.arguments("{}"))
 
     def _ended_calls(self) -> str:
-        """What is written where something else begins, or nothing more comes. Raises as `_ended` does."""
+        """The text that ends the open calls, where another part begins or the stream ends. Raises as `_ended` does."""
         calls, self._calls = self._calls, []
         return "".join(map(self._ended, calls))
 
     def _cut_calls(self) -> str:
-        """What is written of calls where the server cut them off: the last isn't ended."""
+        """The text of calls that the server cut off: the last isn't ended."""
         calls = [each for each in self._calls if each.name]
         self._calls = []
         return "".join([*map(self._ended, calls[:-1]), *map(self._begun, calls[-1:])])
@@ -230,7 +230,7 @@ class _Open:
         self.index = first.index
         self.id = first.id
         self.name = ""
-        """What it calls, empty as long as nobody has named it."""
+        """The name of the function, empty until a piece names it."""
         self.written = self.argued = False
         """Whether it was begun to be written; whether it has arguments."""
         self._waiting: list[str] = []
@@ -248,7 +248,7 @@ class _Open:
         self.whole = self.whole or (self.argued and self._scan.end(text) is not None)
 
     def take(self) -> str:
-        """What was not written yet."""
+        """The text not written yet."""
         waiting, self._waiting = self._waiting, []
         return "".join(waiting)
 

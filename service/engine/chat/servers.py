@@ -1,8 +1,8 @@
-"""The kinds of servers that are asked by Chat Completions: anybody's, vLLM's and llama.cpp's.
+"""The kinds of servers that are asked by Chat Completions: any server, vLLM's and llama.cpp's.
 
-Such a server makes each prompt of messages, by its own template, and reads its model by its own parser. What somebody
-says never becomes a mark as far as marks can be known: where a server tells how it cuts texts those are asked for,
-else what is a mark of common models is taken for one.
+Such a server makes each prompt of messages, by its own template, and reads its model by its own parser. A user's text
+never becomes a mark as far as marks can be known: where a server tells how it cuts texts it is asked for them,
+else the marks of common models count as marks.
 """
 
 import logging
@@ -34,14 +34,14 @@ CUTS = "cuts texts"
 """The trait of a server that tells how it cuts a text into tokens."""
 
 LOST = "prompts by ids, going on amid an answer, grammars, exact lengths"
-"""What such a server can't do for us, which docs/models.md tells at length."""
+"""The features that such a server lacks; docs/models.md explains each."""
 
 USUAL_EFFORT = "medium"
 
 
 class ByChat:
-    """Any server with Chat Completions. `shared` is whether several tenants use it: it isn't known to keep them apart,
-    so none is told what was cached.
+    """Any server with Chat Completions. `shared` is whether several tenants use it: it may not keep them apart, so none
+    is told how many tokens were cached.
     """
 
     name = "Chat Completions"
@@ -70,7 +70,7 @@ class ByChat:
         return ServerLoad()
 
     async def disarmed(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
-        """The generation without marks in what is said. Raises EngineError, and what `ask` does."""
+        """The generation without marks in its texts. Raises EngineError, and the errors of `ask`."""
         if generation.asks is None:
             return generation
         pieces = self._pieces(ask, facts.model) if CUTS in facts.traits else common_pieces
@@ -94,7 +94,7 @@ class ByChat:
         )
 
     def passed(self, passed: Passed) -> Mapping[str, object]:
-        """As the kind has it: nothing, as nobody knows what it knows."""
+        """As the kind has it: nothing, as it may refuse members that it doesn't know."""
         return {}
 
     def refused(self, status: int, body: bytes) -> EngineError:
@@ -102,7 +102,7 @@ class ByChat:
         return wire.read_refusal(self.name, status, body)
 
     async def _served(self, ask: Ask, wanted: Wanted) -> Facts:
-        """What it says of itself. Raises EngineError where that isn't what is wanted."""
+        """The server's facts. Raises EngineError where they don't fit."""
         status, body = await ask("GET", MODELS, None)
         if status != 200:
             raise self.refused(status, body)
@@ -120,15 +120,15 @@ class ByChat:
         return Facts(CHAT, served.id, context, speech=speech, constrains=False)
 
     async def _cuts(self, ask: Ask) -> bool:
-        """Whether it tells how it cuts a text. Raises what `ask` does."""
+        """Whether it tells how it cuts a text. Raises the errors of `ask`."""
         return False
 
     def _pieces(self, ask: Ask, model: str) -> Pieces:
-        """What tells it."""
+        """The function that cuts texts into pieces."""
         return common_pieces
 
     def _own(self, generation: Generation) -> dict[str, Any]:
-        """What its body has besides."""
+        """Members that this kind adds to the body."""
         effort = _options(generation).get("reasoning_effort", USUAL_EFFORT)
         return {} if effort == USUAL_EFFORT else {"reasoning_effort": effort}
 
@@ -206,5 +206,5 @@ class LlamaByChat(ByChat):
 
 
 def _options(generation: Generation) -> dict[str, Any]:
-    """What a template is told of reasoning."""
+    """The options about reasoning that the template gets."""
     return {} if generation.asks is None else msgspec.json.decode(generation.asks.transcript.options)

@@ -1,7 +1,7 @@
 """The wire of Chat Completions, as far as an engine needs it: requests to JSON, and the events of a stream. Pure.
 
-What everybody knows is sent to everybody, and what a kind of server knows besides is its own to add. What wasn't asked
-for is left out, as some servers refuse what they don't know.
+Every server gets the members that all servers know; a kind of server adds those that it alone knows. Members that the
+request doesn't ask for are left out, as some servers refuse unknown ones.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class TopLogprob(msgspec.Struct):
 
 
 class TokenLogprob(TopLogprob):
-    """One that was."""
+    """The sampled token."""
 
     top_logprobs: list[TopLogprob] | None = None
 
@@ -56,18 +56,18 @@ class CallDelta(msgspec.Struct):
 
     @property
     def name(self) -> str:
-        """What is to be called, where this piece says it."""
+        """The name of the function to call, if this piece has it."""
         return (self.function and self.function.name) or ""
 
     @property
     def arguments(self) -> str:
-        """What it has of the arguments."""
+        """This piece's part of the arguments."""
         return (self.function and self.function.arguments) or ""
 
 
 class Delta(msgspec.Struct):
-    """What comes next of what the model says. Reasoning has either of two names. What refuses is an answer like any
-    other: no model here was trained to say it apart.
+    """The next piece of a message. Reasoning has either of two names. A refusal counts as an answer: no model here was
+    trained to tell it apart.
     """
 
     content: str | None = None
@@ -78,7 +78,7 @@ class Delta(msgspec.Struct):
 
     @property
     def answer(self) -> str:
-        """What it has of the answer."""
+        """This piece's part of the answer."""
         return (self.content or "") + (self.refusal or "")
 
 
@@ -93,12 +93,12 @@ class Choice(msgspec.Struct):
 
     @property
     def likely(self) -> list[TokenLogprob]:
-        """What is told of its tokens."""
+        """The log probabilities of its tokens."""
         return (self.logprobs and self.logprobs.content) or []
 
 
 class Usage(msgspec.Struct):
-    """What a stream tells of its tokens, as far as that can be: what is no number of tokens is not told."""
+    """The usage that a stream reports; a value that can't be a number of tokens counts as missing."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -130,7 +130,7 @@ class Model(msgspec.Struct):
 
     @property
     def context_tokens(self) -> int:
-        """Its context, 0 where nobody says how long it is."""
+        """Its context in tokens, 0 where the server doesn't say."""
         return self.max_model_len or self.context_length or (self.meta.n_ctx if self.meta else 0)
 
 
@@ -148,10 +148,10 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 def request_body(generation: Generation, model: str, context_tokens: int, own: Mapping[str, object]) -> bytes:
-    """What to post for a generation; `own` is what its kind of server knows besides. Raises EngineRefused.
+    """The body of a generation; `own` are members for its kind of server alone. Raises EngineRefused.
 
-    `max_tokens` is left out where the prompt might leave less room, as servers refuse that: who reads the stream ends
-    it there. No text has more tokens than bytes.
+    `max_tokens` is left out where the prompt might leave less room, as servers refuse that: the reader of the stream
+    ends it there. No text has more tokens than bytes.
     """
     asks, sampling = generation.asks, generation.sampling
     if asks is None:
@@ -185,7 +185,7 @@ def request_body(generation: Generation, model: str, context_tokens: int, own: M
 
 
 def read_event(name: str, payload: bytes) -> Event:
-    """An event of a stream. Raises EngineError if it isn't one, and what an error event stands for."""
+    """An event of a stream. Raises EngineError if it isn't one, and the error of an error event."""
     try:
         event = _EVENT.decode(payload)
     except UNREADABLE as error:
@@ -198,7 +198,7 @@ def read_event(name: str, payload: bytes) -> Event:
 
 
 def read_usage(told: msgspec.Raw) -> Usage:
-    """What a usage says, in whatever way a server tells it."""
+    """The usage, in whichever form a server reports it."""
     said = _members(told)
     cached = _members(said.get("prompt_tokens_details", NOTHING)).get("cached_tokens", NOTHING)
     prompt, sampled = (_count(said.get(name, NOTHING)) for name in ("prompt_tokens", "completion_tokens"))
@@ -221,7 +221,7 @@ def _count(told: msgspec.Raw) -> int | None:
 
 
 def read_models(name: str, body: bytes) -> list[Model]:
-    """What a server serves. Raises EngineUnavailable if it doesn't say."""
+    """The models that a server serves. Raises EngineUnavailable if it doesn't say."""
     try:
         return _MODELS.decode(body).data
     except UNREADABLE as error:
@@ -229,14 +229,14 @@ def read_models(name: str, body: bytes) -> list[Model]:
 
 
 def read_refusal(name: str, status: int, body: bytes) -> EngineError:
-    """What an answer with an HTTP error stands for."""
+    """The error that an answer with an HTTP error status stands for."""
     return _refusal(name, status, said_in(body).message)
 
 
 def _refusal(name: str, status: int, message: object) -> EngineError:
-    """What an error with this status is. What is forbidden may be one prompt alone, where somebody moderates them, and
-    so may be what the server doesn't know: were it the server that can't be had, all others would wait for it, too.
-    Words of that may be of keys.
+    """The error for an HTTP status. Status 403 may refuse one prompt alone, where a provider moderates prompts, and 404
+    or 405 one request alone. As an EngineUnavailable they would make all others wait for the server, too. Their
+    messages aren't repeated, as they may name keys.
     """
     if status == FORBIDDEN:
         return EngineRefused(f"the {name} server forbids it (status {status})")

@@ -1,7 +1,7 @@
 """DemoEngine: the engine port around a mind that samples without a model.
 
 The mind is a plain generator of token ids; this file cuts it into chunks, counts, paces, and stops it. It
-must never look at what the tokens say, and never run for long without giving other tasks a turn.
+must never look at the tokens' meaning, and never run for long without giving other tasks a turn.
 
 It counts what a prefix cache would have had, as vLLM does: whole blocks from the beginning, never the last token of a
 prompt, and nothing of another salt. Nothing is computed, so nothing is saved; kept are hashes, not tokens.
@@ -30,7 +30,7 @@ CHUNKS_PER_SECOND = 1000
 """The most chunks a paced stream sends a second; a faster stream puts more tokens into each."""
 
 BLOCK_TOKENS = 16
-"""As vLLM has it."""
+"""The size of vLLM's blocks."""
 
 MOST_BLOCKS = 65_536
 """Blocks in each of the two halves of the memory: a million tokens, in 8 MB at most."""
@@ -74,7 +74,7 @@ class DemoEngine:
         return {"demo": not self._closed.is_set()}
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        """Sample what the prompt asks for; see the port. Raises EngineUnavailable after `close`."""
+        """Sample the answer to the prompt; see the port. Raises EngineUnavailable after `close`."""
         await self.check()
         draft, begun, sent = _Draft(generation), asyncio.get_running_loop().time(), 0
         prefix = Prefix(self._prefixes, generation.cache_salt)
@@ -119,7 +119,7 @@ class DemoEngine:
 
 
 class _Draft:
-    """What was thought but not yet sent, up to the stop id or the last token that `max_tokens` allows."""
+    """Ids planned but not yet sent, up to the stop id or the last token that `max_tokens` allows."""
 
     def __init__(self, generation: Generation) -> None:
         sampling = generation.sampling
@@ -145,7 +145,7 @@ class _Draft:
         return Chunk(ids, None if self._ids else self._finish, cached, self._logprobs(ids))
 
     def abort(self, cached: int | None) -> Chunk:
-        """End here, whatever is left."""
+        """Ends here, and drops the rest."""
         return Chunk([], Finish.ABORT, cached, self._logprobs([]))
 
     def _logprobs(self, ids: Sequence[int]) -> list[TokenLogprobs] | None:
@@ -164,7 +164,7 @@ class _Draft:
 
 
 def likelihood(id: int, alternatives: int) -> TokenLogprobs:
-    """How likely a token was: nothing is left to chance, so that is made up, of ids alone.
+    """The made-up probability of a token, from ids alone, as the demo engine leaves nothing to chance.
 
     The token has between 0.5 and 0.98; what is left is halved again and again among others, which are no marks.
     """
@@ -196,7 +196,7 @@ class Prefixes:
 
 
 class Prefix:
-    """The tokens of one generation, as they come: its prompt, then what is sampled."""
+    """The tokens of one generation, as they come: its prompt, then the sampled ones."""
 
     def __init__(self, prefixes: Prefixes, salt: str | None) -> None:
         self._prefixes = prefixes
@@ -207,7 +207,7 @@ class Prefix:
 
     @property
     def cached(self) -> int:
-        """How many tokens were cached of the prompt, if that is what came so far."""
+        """The number of cached tokens of the prompt, if only the prompt came so far."""
         return min(self._blocks_known, max(self._tokens - 1, 0) // BLOCK_TOKENS) * BLOCK_TOKENS
 
     def add(self, ids: Sequence[int]) -> None:

@@ -1,10 +1,10 @@
 """Functions: which are declared in the developer message, and which one a user's words ask for.
 
 Declarations are found by their lines (`type NAME = …` inside `namespace NAME {…}`); a signature is read only
-when its function is called. The same tools come with every request of a client, so what was found is kept,
+when its function is called. The same tools come with every request of a client, so parsed declarations are cached,
 within bounds. A signature is read back into a JSON schema of its arguments. The renderer's TypeScript is not quite
-TypeScript (a description's second line stands bare, `"a" | "b"[]` is an array of both), so the reader is tolerant: what
-it can't read may be anything, and it never raises.
+TypeScript (a description's second line stands bare, `"a" | "b"[]` is an array of both), so the reader is tolerant: an
+unreadable type may be anything, and it never raises.
 """
 
 import json
@@ -106,12 +106,12 @@ class Declaration:
 
 
 PYTHON = Declaration("python", "Runs code.", "(_: string)")
-"""The tool that the system message tells of, as the model was trained with it. Its input is code."""
+"""The tool of the system message, as the model was trained with it. Its input is code."""
 
 
 def code_asked_for(system: str, words: str) -> str | None:
-    """The code that the words want to be run, as in "use python: 2 + 2" or between ```; None where there is none, or
-    nothing that runs it.
+    """The code that the words ask to run, as in "use python: 2 + 2" or between ```; None where there is none, or no
+    tool that runs it.
     """
     if _HAS_PYTHON not in system:
         return None
@@ -164,7 +164,7 @@ def fitting(
 def also(
     called: Declaration, given: Mapping[str, object], declarations: tuple[Declaration, ...], words: str
 ) -> Generator[tuple[int, ...], None, list[tuple[Declaration, str]]]:
-    """What the words ask for beside a call with these arguments: functions, and the words for each.
+    """The functions that the words ask for beside a call with these arguments, and the words for each.
 
     The same once more for each name that is listed beside an argument, and other functions for later clauses.
     """

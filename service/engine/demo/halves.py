@@ -1,6 +1,6 @@
 """The rest of a JSON text that was broken off in the middle, guided by the value that it was to say.
 
-What was begun otherwise than that value is closed as soon as it can be; what is missing is taken from the value.
+A text that departs from that value is closed as soon as it can be; missing parts are taken from the value.
 """
 
 import json
@@ -12,7 +12,7 @@ _ZEROS = [f'{"0" * missing}"' for missing in (1, 2, 3, 4)]
 _WORDS = [word[begun:] for word in ("true", "false", "null") for begun in range(1, len(word))]
 _MEMBERS = [f"{end}:null" for end in ("", '"', '\\"', *_ZEROS, '"more"')]
 _ENDS = ["", "null", '"', '\\"', *_ZEROS, "0", *_WORDS, *_MEMBERS]
-"""What may complete a value, or else a member of an object, that was broken off anywhere."""
+"""The endings that may complete a value, or a member of an object, broken off anywhere."""
 _PLAIN_MEMBERS = (":null", '":null', '"more":null')
 _NOTHING = object()
 
@@ -23,7 +23,7 @@ def written(value: object) -> str:
 
 
 def rest_of(begun: str, value: object) -> str:
-    """What completes `begun` to JSON; empty where it is whole, or no JSON."""
+    """The text that completes `begun` to JSON; empty where it is whole, or no JSON."""
     if written(value).startswith(begun):
         return written(value)[len(begun) :]
     closings = _closings(begun)
@@ -53,7 +53,7 @@ def _closings(begun: str) -> str:
 
 
 def _rest(end: str, closings: str, made: Any, wanted: Any) -> str:
-    """What completes a text that `end` and `closings` make the value `made`, with all that is wanted beside it."""
+    """The completion of a text that `end` and `closings` make the value `made`, with all that is wanted beside it."""
     open_ones: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
     for _ in closings:
         given, desired = _parts(made), _parts(wanted) if type(wanted) is type(made) else {}

@@ -1,6 +1,6 @@
 """Texts that match a pattern or a grammar: of the user's words where they fit, and else as short as can be.
 
-The grammar room reads the patterns. Its EBNF, which is what an engine gets of a grammar, becomes patterns, one for each
+The grammar room reads the patterns. EBNF, the form in which an engine gets a grammar, becomes patterns, one for each
 rule. Nothing is ever matched against a pattern here, so no pattern can be slow.
 """
 

@@ -1,10 +1,10 @@
-"""What the demo engine wants to say: the messages of an answer, decided from the reading of a prompt.
+"""The demo engine's plan: the messages of an answer, decided from the reading of a prompt.
 
 A thought comes first, then calls of functions that were declared, or a final answer. It has no clock and no
 state, so one prompt has one plan; a long text is written only as its lines are taken.
 
-What the user said earlier in this very prompt ("my name is Ada") answers "what is my name?". There is no memory but the
-prompt: what another conversation said can't come up, which makes the demo engine a test of continuation. Patterns run
+Words of the user earlier in this very prompt ("my name is Ada") answer "what is my name?". There is no memory but the
+prompt: another conversation's words can't come up, which makes the demo engine a test of continuation. Patterns run
 over users' text, so each is linear: no unbounded repeat in another.
 """
 
@@ -44,13 +44,13 @@ SUMMED_UP = 12
 """How many pieces of the user's words go into a summary, the newest."""
 
 SUMMARY_WANTED = "summary of the conversation"
-"""What a developer message says behind a conversation that is to be summed up."""
+"""The sign of a developer message behind a conversation to summarise."""
 
 COMMANDS = "container.exec"
 """The function that runs commands, of which gpt-oss knows from its training how they are written."""
 
 REGEX_FOLLOWS = "regular expression:"
-"""What stands in a tool's description before the pattern of its input."""
+"""The words before the pattern of its input in a tool's description."""
 
 Ids = Sequence[int]
 Plan = tuple["Message", ...]
@@ -94,8 +94,8 @@ _THING_END = re.compile(
 class Message:
     """One message of an answer: its lines, or the function that it calls and the words that the call is about.
 
-    `value` is what the lines of an answer in a JSON format say, or what a call is given, and `plain` what they would
-    say without the format. One that only `introduces` the engine answers nothing else.
+    `value` is the JSON value of an answer's lines, or a call's arguments, and `plain` the answer without the format.
+    One that only `introduces` the engine answers nothing else.
     """
 
     kind: Kind
@@ -120,7 +120,7 @@ class Message:
                 return Heading("analysis" if kind == "thought" else "final")
 
     def said(self) -> object:
-        """What its content says in JSON, None where it says nothing; of a call whose input is a text, that."""
+        """Its content as JSON, or None; the text itself for a call whose input is a text."""
         if self.kind != "call" or self.value is not None:
             return self.value
         if self.function.name == COMMANDS:
@@ -212,7 +212,7 @@ def final(reading: Reading, lines: Iterable[str], *, introduces: bool = False) -
 
 
 def made_up(heading: Heading, reading: Reading) -> Message:
-    """A message of such a header that nobody planned."""
+    """A message with such a header that isn't planned."""
     if heading.recipient == PYTHON.name:
         return Message("call", function=PYTHON, words=f"print({reading.words[:QUOTED_CHARS]!r})")
     if heading.recipient:
@@ -221,7 +221,7 @@ def made_up(heading: Heading, reading: Reading) -> Message:
 
 
 def introduction(words: str) -> str:
-    """Who this is, for whoever asks for nothing else."""
+    """The demo engine's introduction, its answer when nothing else is asked for."""
     said = f"You said {_quoted(words)}. " if words.strip() else ""
     who = "I am harmonium's demo engine, no real model"
     return f"{said}{who}: I can count, recall, tell stories and call tools."
@@ -230,7 +230,7 @@ def introduction(words: str) -> str:
 def _calls(
     reading: Reading, function: Declaration, declarations: tuple[Declaration, ...]
 ) -> Generator[Ids, None, Plan]:
-    """Calls of a function and of what the words ask for beside it."""
+    """Calls of a function, and of those that the words ask for beside it."""
     calls = [Message("call", function=function, words=reading.words)]
     given = calls[0].said()
     if isinstance(given, dict):
@@ -273,13 +273,13 @@ def _asking(reading: Reading) -> str:
 
 
 def _relayed(outputs: tuple[Output, ...]) -> list[str]:
-    """What the tools said, a line each."""
+    """The tools' outputs, a line each."""
     said = [f"The {o.tool.rpartition('.')[2]} function says: {o.text.strip()[:OUTPUT_CHARS]}" for o in outputs]
     return [*(f"{line}\n" for line in said[:-1]), said[-1]]
 
 
 def _summary(reading: Reading) -> Generator[Ids, None, str]:
-    """What the user said, in short."""
+    """A short summary of the user's texts."""
     pieces: list[str] = []
     for text in islice(reading.user_texts(), SUMMED_UP):
         pieces.append(_quoted(text.strip()))
@@ -302,7 +302,7 @@ class Opening(NamedTuple):
 
 
 def onward(outputs: Sequence[Output], declarations: Sequence[Declaration]) -> Opening | None:
-    """What to open after a search that found something; None where that was something else."""
+    """The page to open after a search with results; None for any other output."""
     last = outputs[-1]
     able = [each for each in declarations if each.name == OPEN]
     return Opening(able[0], {"id": 0}) if able and last.tool == SEARCH and "【0†" in last.text else None
@@ -323,7 +323,7 @@ def cited(outputs: Sequence[Output]) -> str | None:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked for, as it will be said back ("your name") and as it is looked for ("name")."""
+    """A question: the thing asked for, as the answer repeats it ("your name") and as it is looked up ("name")."""
 
     spoken: str
     what: str
@@ -343,7 +343,7 @@ def asked(words: str) -> tuple[Question, ...]:
 
 
 def recall(question: Question, texts: Iterable[str]) -> Generator[tuple[int, ...], None, str | None]:
-    """The newest value that the user gave for what is asked, or None; newer texts come first. Yields are pauses."""
+    """The newest value that the user gave for the question, or None; newer texts come first. Yields are pauses."""
     for text in texts:
         if question.what in _single_spaced(text).lower():
             values = [value for what, value in _statements(text) if what.lower() == question.what]
@@ -366,7 +366,7 @@ def _statements(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _bare(thing: str) -> str:
-    """A thing without what only follows its name: "boat called" and "boat" are the same."""
+    """A thing without the words that only follow its name: "boat called" and "boat" are the same."""
     return _THING_END.sub("", thing).strip()
 
 

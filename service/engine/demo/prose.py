@@ -1,4 +1,4 @@
-"""What the demo engine can say at length: numbers in order and stories of any length, line by line.
+"""Long texts of the demo engine: numbers in order and stories of any length, line by line.
 
 Everything here is a generator, so that a hundred thousand lines cost nothing before they are sent, and
 depends on its arguments alone: the same request gives the same text.

@@ -1,4 +1,4 @@
-"""Reading a Harmony prompt: who said what last, which functions are declared, what was sampled already.
+"""The reading of a Harmony prompt: the last message, the declared functions, the ids sampled already.
 
 A prompt may hold 131,072 tokens. Where its messages begin is found at once; only those that matter are decoded, and of
 long ones only the ends unless all is asked for, in pieces. Every function that could take long is a generator whose
@@ -39,14 +39,14 @@ ID_BYTES = 4
 """The width of a packed id."""
 
 PAUSE: tuple[int, ...] = ()
-"""What a generator yields to let others run: a piece of no tokens."""
+"""A piece of no tokens: a generator yields it to let other tasks run."""
 
 _USER, _SYSTEM, _DEVELOPER = (encode(role)[0] for role in ("user", "system", "developer"))
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a tool said: the tool's full name (`functions.get_weather`) and the text."""
+    """A tool's output: the tool's full name (`functions.get_weather`) and the text."""
 
     tool: str
     text: str
@@ -54,7 +54,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a prompt says to somebody who is about to answer it.
+    """A prompt as read for an answer.
 
     `asked` are the places of the user's messages in it, and `words` the text of the last one; `instruction` is the text
     of a developer message behind that, `outputs` the tool outputs that are not answered yet, oldest first, and
@@ -80,7 +80,7 @@ class Reading:
 
 
 def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
-    """Read what every answer needs: its head, and what was said last."""
+    """Read the parts that every answer needs: the prompt's head, and its last message."""
     spans = yield from _messages(prompt)
     roles = [prompt[span.start + 1] if len(span) > 1 else ASSISTANT for span in spans]
     texts = {_SYSTEM: "", _DEVELOPER: ""}

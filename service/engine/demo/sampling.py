@@ -5,8 +5,8 @@ clock, so one prompt has one answer. A prompt may already have a beginning of th
 forces a channel): then it goes on from there. A model never ends by itself: behind its last message it says that it has
 no more.
 
-Under a constraint it takes the way through a structural tag that says most of what was planned. Each id is one that
-the tag lets through there: headers and marks come from the tag, contents from the plan where any will do, and from
+Under a constraint it takes the way through a structural tag that holds most of the plan. The tag lets each of its ids
+through: headers and marks come from the tag, contents from the plan where any will do, and from
 their own format where they have one.
 """
 
@@ -43,7 +43,7 @@ _JSON = (CONSTRAIN, *encode("json"), MESSAGE)
 _NO_MORE = Message("answer", ["I have no more to say."])
 
 PIECES_PER_PAUSE = 200
-"""How many pieces of an answer are compared with what was begun between two pauses."""
+"""The pieces of an answer compared with its beginning between two pauses."""
 
 
 def sampled_answer(prompt: Ids, tag: str | None = None, stop_ids: Iterable[int] = STOPS) -> Iterator[Ids]:
@@ -96,7 +96,7 @@ def _header(message: Message) -> list[int]:
 
 
 def _continued(begun: Begun, left: Sequence[Message], reading: Reading) -> Iterator[Ids]:
-    """Go on from a beginning: ours, one that was sampled under a constraint, or a message that the caller opened."""
+    """Goes on from a beginning: ours, one that was sampled under a constraint, or a message that the caller opened."""
     if begun.place != "content" and not begun.header and not left:
         return
     if begun.place in ("closed", "start"):
@@ -112,7 +112,7 @@ def _continued(begun: Begun, left: Sequence[Message], reading: Reading) -> Itera
 
 
 def _rest_of_header(begun: Begun, message: Message) -> Ids:
-    """What completes the header of a message that was begun."""
+    """The ids that complete the header of a message that was begun."""
     if _begins(message, begun):
         return _header(message)[len(begun.header) :]
     forced = begun.heading.recipient
@@ -144,7 +144,7 @@ def _rest(message: Message, begun: Ids) -> Iterator[Ids]:
 
 
 def _left(messages: Sequence[Message], closed: Sequence[Heading]) -> list[Message]:
-    """What is still to say behind messages of these headers."""
+    """The messages still to say behind messages of these headers."""
     left = list(messages)
     for heading in closed:
         place = next((place for place, message in enumerate(left) if fits(heading, message)), None)
@@ -156,7 +156,7 @@ def _left(messages: Sequence[Message], closed: Sequence[Heading]) -> list[Messag
 
 
 class Constrained:
-    """What is left of a plan, and the tag to say it under."""
+    """The rest of a plan, and the tag to say it under."""
 
     def __init__(self, tag: str, messages: Sequence[Message], reading: Reading) -> None:
         self._place = read_tag(tag)
@@ -237,7 +237,7 @@ def behind(message: Message, begun: Ids) -> Iterator[Ids]:
 
 
 def _matching(content: Format, message: Message) -> str:
-    """A text that matches a format, and says what the message was to say if that can be.
+    """A text that matches a format, with the planned value of the message if that can be.
 
     Raises EngineRefused for a format that has no text, or none that could be found.
     """
@@ -254,7 +254,7 @@ def _matching(content: Format, message: Message) -> str:
 
 
 def _value(schema: Any, message: Message) -> object:
-    """What the message was to say where the schema allows it, else another value of the schema."""
+    """The planned value of the message where the schema allows it, else another value of the schema."""
     planned = message.said()
     if planned is not None and is_valid(schema, planned):
         return planned

@@ -1,8 +1,8 @@
-"""Headers and structural tags: whom a message addresses, and the ways that a tag leaves open from each place.
+"""Headers and structural tags: the recipient of a message, and the ways that a tag leaves open from each place.
 
-A tag is walked from one content to the next: between two contents stand marks and headers, of which `ways` gives every
-choice; the contents themselves are for `constrained` to write. A kind of format that the service never sends is
-refused. What was read is kept, within bounds.
+The walk goes from one content of a tag to the next: between two contents stand marks and headers, of which `ways` gives
+every choice; `constrained` writes the contents themselves. A kind of format that the service never sends is
+refused. Parsed tags are cached, within bounds.
 """
 
 import json
@@ -26,7 +26,7 @@ TAGS = 8
 """How many tags are kept, with the ways through them."""
 
 LOOKED_AHEAD = 3
-"""How many messages ahead it is looked for who may be addressed."""
+"""How many messages ahead the possible recipients are looked for."""
 
 Format = Mapping[str, Any]
 """A part of a tag."""
@@ -38,7 +38,7 @@ _CLOSINGS = (END, CALL, RETURN)
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """Who is addressed, and on which channel, and whether the content is said to be JSON."""
+    """The recipient of a message, its channel, and whether its content is said to be JSON."""
 
     channel: str
     recipient: str = ""
@@ -46,7 +46,7 @@ class Heading(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """The headers of the closed messages, and what stands behind them.
+    """The headers of the closed messages, and the ids behind them.
 
     `place` is behind a closing mark, behind START, in a header (of which nothing may be there yet), or in a content.
     """
@@ -63,7 +63,7 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 def heading(ids: Ids) -> Heading:
-    """What a header says, whole or in part; what stands before its START belongs to the message before."""
+    """The heading of a header, whole or in part. Ids before its START belong to the message before."""
     begin = len(ids) - ids[::-1].index(START) if START in ids else 0
     header, _ = read_header(ids[begin:], role_given=begin == 0, marked=True)
     return Heading(header.channel or "", header.recipient or "", header.content_type is not None)

@@ -1,7 +1,7 @@
 """A value for a JSON schema: of the user's words where they fit, made up where they don't.
 
-It follows what an engine's grammar can enforce: types, properties, items, choices, references, bounds, lengths, formats
-and patterns. A keyword that it doesn't know is passed over; the service validates what an engine says.
+It follows all that an engine's grammar can enforce: types, properties, items, choices, references, bounds, lengths,
+formats and patterns. It skips unknown keywords; the service validates an engine's output.
 """
 
 import json
@@ -24,7 +24,7 @@ GENEROUS = 8
 """So deep, optional values are made too; further down only required ones."""
 
 VALUES = 200
-"""After so many values, nested ones included, only what must be is made; after twice as many, everything is null, and
+"""After so many values, nested ones included, only required ones are made; after twice as many, everything is null, and
 lists end. All of them are made at once, in some milliseconds."""
 
 MAX_CHARS = 2_000
@@ -177,7 +177,7 @@ class _Maker:
         raise _Endless
 
     def _target(self, reference: str) -> object:
-        """What a reference refers to; nothing in particular where that is nowhere."""
+        """The target of a reference; None if it has none."""
         try:
             return self._references.target(reference, "")
         except InvalidRequest:

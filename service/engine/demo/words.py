@@ -1,4 +1,4 @@
-"""The user's words as what values are made of: quotations, names, numbers, and what stands beside a field's name.
+"""The user's words as material for values: quotations, names, numbers, and the words beside a field's name.
 
 Each name, number or quotation is used once, in order, so that two cities go to two fields. The patterns run over
 users' text: each is linear.
@@ -53,7 +53,7 @@ class Words:
         said = " ".join(words.split())
         self.answering = answer is not None
         self.text = said if answer is None else answer
-        """What a string says for which nothing better is found."""
+        """The value of a string for which nothing better is found."""
         self._lower = said.lower()
         self._plain = f" {_plain(words)} "
         self._numbers = [_number(match[0]) for match in _NUMBER.finditer(said)]
@@ -107,7 +107,7 @@ class Words:
         return (after[1] or after[2]) if after else None
 
     def _said_beside(self, name: str) -> str:
-        """What stands right after the field's name: `city: Oslo`, `to ann@example.org`, `subject "Lunch"`."""
+        """The words right after the field's name: `city: Oslo`, `to ann@example.org`, `subject "Lunch"`."""
         spoken = f" {name.replace('_', ' ').lower()}"
         place = f" {self._lower}".find(spoken)
         value = _BESIDE.match(self.text, place + len(spoken) - 1) if place >= 0 else None

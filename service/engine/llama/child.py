@@ -1,8 +1,8 @@
 """A llama.cpp server in a process of its own, and what that process runs: `python -m service.engine.llama.child`.
 
-It is told what to serve by a line of JSON on its input, says by one on its output where it listens, or why it doesn't,
-and ends when its input does, which is with its parent however that dies. PyPI's `xllamacpp` has llama.cpp's own server
-inside. Never import it elsewhere: it has threads of its own.
+The parent says what to serve by a line of JSON on the input. The process answers by one on its output where it listens,
+or why it doesn't. It ends when its input does, which is with its parent however that dies. PyPI's `xllamacpp` has
+llama.cpp's own server inside. Never import it elsewhere: it has threads of its own.
 """
 
 import os
@@ -15,10 +15,10 @@ import msgspec
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What is to be served: a GGUF file by the name `alias`, to who has the `key`, at a port, where 0 is any.
+    """A llama.cpp server to start: it serves a GGUF file as `alias` to clients with the `key`, at a port (0 is any).
 
-    There are `slots` for as many generations at once, each with a context of `context_tokens`; with 0 they share what
-    the model was made for. `options` are llama.cpp's own, by the names that xllamacpp's CommonParams has for them.
+    It has `slots` for as many generations at once, each with a context of `context_tokens`; with 0 they share the
+    model's own context. `options` are llama.cpp's own, by the names that xllamacpp's CommonParams has for them.
     """
 
     path: str
@@ -38,7 +38,7 @@ class Began(msgspec.Struct, frozen=True):
 
 
 _serving: list[Any] = []
-"""The server, which ends with what holds it."""
+"""The server, which ends with its owner."""
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Structural tags as llama.cpp is constrained: GBNF, or a schema that its server turns into GBNF itself. Pure.
 
-A special token matches in GBNF by its spelling, as any text: `[a-z<|>]*` lets `<|end|>` through as one id. So whatever
-mark a tag doesn't name is banned by the bias of its logit, and where marks are named no free text has `<|` in it.
+A special token matches in GBNF by its spelling, as any text: `[a-z<|>]*` lets `<|end|>` through as one id. So the bias
+of its logit bans each mark that a tag doesn't name, and where marks are named no free text has `<|` in it.
 """
 
 import json
@@ -19,7 +19,7 @@ FREE = 'free ::= ([^<] | "<"+ [^<|])* "<"*'
 
 
 GUIDED = "%llguidance {}\n"
-"""What a grammar begins with that is for llguidance, where a server has that."""
+"""The first line of a grammar for llguidance, where a server has that."""
 
 GUIDED_JSON = {"x-guidance": {"whitespace_flexible": False}}
 """JSON without white space: the only bound that llguidance has for it."""
@@ -32,7 +32,7 @@ _PIECES = re.compile(r'"[^"]*"|\[[^]]*\]|[A-Za-z_]\w*')
 
 
 class Constraint(msgspec.Struct, frozen=True):
-    """What of a request constrains it, and the ids of the marks that are let through."""
+    """A request's constraint, and the ids of the marks that it lets through."""
 
     asked: Mapping[str, Any]
     marks: frozenset[int] = frozenset()
@@ -96,8 +96,8 @@ def _lark(form: Mapping[str, Any], rules: list[str]) -> str:
 
 
 def _schema(schema: object, ends: Sequence[int], *, guided: bool) -> dict[str, Any]:
-    """A schema, which a server makes GBNF of; one with llguidance lets a model go on behind it unless an end is named,
-    and has its end at an id that is none of ours.
+    """A schema, from which a server makes GBNF. A server with llguidance lets a model go on behind it unless an end is
+    named, and has its end at an id that is none of ours.
     """
     if not isinstance(schema, dict):
         raise TypeError("a schema is an object")

@@ -1,7 +1,7 @@
 """LlamaLocalEngine: the engine's port over a llama.cpp server that we start and end, for a laptop.
 
-It runs in a process of its own (child.py), which listens on loopback for who has a key that is made at its start. Where
-it dies it is started again, at the same port. Never two for one model: each has all its memory.
+It runs in a process of its own (child.py), which listens on loopback for clients with a key that is made at its start.
+When it dies it is started again, at the same port. Never two for one model: each has all its memory.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ END_SECONDS = 5.0
 """How long it may take to end."""
 
 PROBE_SECONDS = 1.0
-"""How often it is asked whether it is well."""
+"""The seconds between two checks of its health."""
 
 AGAIN = Backoff(1, 30)
 """The pauses between two starts."""
@@ -84,7 +84,7 @@ class LlamaLocalEngine:
 
     @property
     def model(self) -> ModelCard:
-        """What is served. Raises EngineUnavailable before the first start."""
+        """The card of the model that is served. Raises EngineUnavailable before the first start."""
         return self._begun().model
 
     async def start(self) -> None:

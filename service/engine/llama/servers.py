@@ -3,13 +3,13 @@
 They have no salts that keep tenants' cached prompts apart. So a prompt is matched with what is cached only as long as
 all generations have the same salt: from the second one on, every prompt is computed whole.
 
-Each connection takes one of a few threads for as long as it lives, and who asks more than it has slots leaves none for
-probes. So a server is asked for as many generations at once as it has slots, and the others wait here.
+Each connection takes one of a few threads for as long as it lives, and a client that opens more of them than there are
+slots leaves none for probes. So we run as many generations at a server as it has slots, and the others wait here.
 
 The events of a llama.cpp server's stream. Pure.
 
 Each has a token, but where a character is spread over several: the server holds a text back until it is whole, and then
-sends it with the last id alone; how many were sampled, it counts on (tools/server, `process_token`). The earlier ones
+sends it with the last id alone; its count includes all of them (tools/server, `process_token`). The earlier ones
 follow from their bytes: as many entries of the vocabulary as are missing, one after the other. Nothing is known of
 their probabilities.
 """
@@ -33,7 +33,7 @@ from service.logs import event
 from service.markup.speech import Transcript
 
 REPLACEMENT = "\ufffd"
-"""What stands for bytes that are no character, ever: which they were can't be known."""
+"""Stands for bytes that never become a character. The bytes themselves can't be recovered from it."""
 
 _ENDS = {"eos": "stop", "limit": "length"}
 
@@ -128,7 +128,7 @@ def _cut(text: bytes, count: int) -> Iterator[Sequence[int]]:
 @cache
 def parts() -> dict[bytes, int]:
     """The ordinary ids by their bytes, those that begin or end amid a character: no others are ever missing. Made once,
-    0.1 s: call it before anybody waits.
+    in 0.1 s: call it before any request waits.
     """
     return {word: id for id, word in enumerate(vocabulary()) if word[0] & 0xC0 == 0x80 or _is_cut(word)}
 
@@ -185,7 +185,7 @@ class Llama:
         return found == facts
 
     async def _served(self, ask: Ask, wanted: Wanted) -> tuple[Facts, bool]:
-        """What it says of itself, and whether its model has the vocabulary of gpt-oss. Raises as `facts`."""
+        """The server's facts, and whether its model has the vocabulary of gpt-oss. Raises as `facts`."""
         slots = wire.read_props(await _asked(ask, "/props")).total_slots
         body, terms = await _asked(ask, "/v1/models"), wanted()
         served = next((each for each in wire.read_models(body).data if terms.model in ("", each.id)), None)
@@ -235,7 +235,7 @@ class Llama:
 
 
 def pieces_of(ask: Ask) -> Pieces:
-    """What cuts a text into pieces, marks among them."""
+    """A function that cuts a text into pieces, marks among them."""
 
     async def pieces(text: str) -> Sequence[tuple[int, str]]:
         found = wire.read_pieces(await _asked(ask, wire.TOKENIZE, wire.tokenize_body(text, pieces=True)))
@@ -250,7 +250,7 @@ async def _written(ask: Ask, transcript: Transcript) -> str:
 
 
 async def _asked(ask: Ask, path: str, body: bytes | None = None) -> bytes:
-    """What it answers. Raises EngineError where it refuses."""
+    """The body of the server's answer. Raises EngineError where it refuses."""
     status, body = await ask("GET" if body is None else "POST", path, body)
     if status != 200:
         raise wire.read_refusal(status, body)

@@ -1,7 +1,7 @@
-"""The wire of llama.cpp's server: requests to JSON, answers from it, and what its errors are to us. Pure.
+"""The wire of llama.cpp's server: requests to JSON, its answers, and our errors for its own. Pure.
 
-`/completion` alone takes token ids and gives token ids. Its defaults aren't neutral, so all that bears on sampling is
-sent. A key that a server doesn't know is ignored in silence, so tests check each on a real one.
+`/completion` alone takes token ids and gives token ids. Its defaults aren't neutral, so we send every parameter of
+sampling. A server ignores an unknown key in silence, so tests check each on a real one.
 """
 
 from typing import Any, TypeVar
@@ -25,10 +25,10 @@ TOKENIZE = "/tokenize"
 T = TypeVar("T", bound=msgspec.Struct)
 
 SEEDS = 2**32 - 1
-"""How many seeds there are: the one behind the last stands for none."""
+"""The number of seeds: the one behind the last stands for none."""
 
 SAMPLERS = ("penalties", "top_k", "top_p", "min_p", "temperature")
-"""What there is to sampling, in the order in which vLLM has it but for the temperature, which it applies first."""
+"""The steps of sampling, in vLLM's order; but vLLM applies the temperature first."""
 
 
 class _Top(msgspec.Struct):
@@ -118,8 +118,8 @@ PROBE = _ENCODE({"prompt": [0], "n_predict": 1, "grammar": f"{GUIDED}start: /a/\
 
 
 def request_body(generation: Generation, context_tokens: int, *, cached: bool, guided: bool) -> bytes:
-    """What to post for a generation; `cached` is whether its prompt may be known, `guided` whether the server has
-    llguidance. Raises EngineRefused.
+    """The body that asks for a generation; `cached` is whether its prompt may be cached, `guided` whether the server
+    has llguidance. Raises EngineRefused.
     """
     sampling = generation.sampling
     allowed = set(sampling.stop_ids)
@@ -163,7 +163,7 @@ def request_body(generation: Generation, context_tokens: int, *, cached: bool, g
 
 
 def template_body(transcript: Transcript) -> bytes:
-    """What to post for the text of a prompt."""
+    """The body that asks for the text of a prompt."""
     return _ENCODE(
         {
             "messages": msgspec.Raw(transcript.messages),
@@ -175,7 +175,7 @@ def template_body(transcript: Transcript) -> bytes:
 
 
 def tokenize_body(text: str, *, marks: bool = True, pieces: bool = False) -> bytes:
-    """What to post for the ids of a text, in which `marks` are marks; `pieces` is whether each comes with its text."""
+    """The body that asks for a text's ids; `marks` is whether it may hold marks, `pieces` whether each has its text."""
     return _ENCODE({"content": text, "parse_special": marks, "add_special": False, "with_pieces": pieces})
 
 
@@ -202,7 +202,7 @@ def _read(body: bytes, type: type[T]) -> T:
 
 
 def read_event(data: bytes) -> Event:
-    """An event of a stream. Raises EngineError if it isn't one, and what an error event stands for."""
+    """An event of a stream. Raises EngineError if it isn't one, and the error of an error event."""
     try:
         event = _EVENT.decode(data)
     except UNREADABLE as error:
@@ -213,7 +213,7 @@ def read_event(data: bytes) -> Event:
 
 
 def read_models(body: bytes) -> Models:
-    """What a server serves. Raises EngineUnavailable if it doesn't say."""
+    """The models that a server serves. Raises EngineUnavailable if it doesn't say."""
     try:
         return _MODELS.decode(body)
     except UNREADABLE as error:
@@ -229,7 +229,7 @@ def read_props(body: bytes) -> Props:
 
 
 def read_refusal(status: int, body: bytes) -> EngineError:
-    """What an answer with an HTTP error stands for."""
+    """The error that an answer with an HTTP error status stands for."""
     try:
         error = _EVENT.decode(body).error
     except UNREADABLE:

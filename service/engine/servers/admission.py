@@ -1,17 +1,17 @@
-"""How much the generations under way take of their servers, and who waits until there is room for more.
+"""The load that running generations put on their servers, and the queue of those that wait for room.
 
-A generation takes its prompt's tokens and, of the output that it may have, as many as are expected: the mean of the
-latest ones. What it samples beyond that counts as it comes. All that it may have would be ten times too much, as few
-use what they are allowed, and a server would stand half empty. What prompts have in common counts each time.
+A generation takes its prompt's tokens and, of its allowed output, the expected number: the mean of the latest ones.
+Tokens sampled beyond that count as they come. The whole allowed output would be ten times too much, as few use it,
+and a server would stand half empty. A prefix that prompts share counts each time.
 
-Those that wait go by priority, then who has the least under way, then by age. None goes past the first that waits for
-the same server, or a large prompt would wait for ever. What a home has cached of waits for that one alone at first,
-then takes another one for which nobody waits, and at last stands in line for all of them, as if it had come just then:
+The queue is ordered by priority, then by the tenant's load under way (least first), then by age. None goes past the
+first that waits for the same server, or a large prompt would wait for ever. A request waits for its home, the server
+that has its prefix cached; then it takes any for which nobody waits; at last it queues for all, as if it were new:
 
     own ─▶ idle ─▶ any
 
-So a server serves those whose home it is as long as these don't wait much longer elsewhere, none is idle for long, and
-where all lines are long nobody changes over. Never decide here what a server has room for.
+So a server serves the requests whose home it is as long as these don't wait much longer elsewhere, none is idle for
+long, and where all lines are long nobody changes over. Never decide here how much room a server has.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ from service.engine.servers.server import Server
 from service.shares import Rate, Share
 
 FIRST_EXPECTED = 512.0
-"""How many tokens of output are expected before any generation has ended."""
+"""The output tokens that are expected before any generation has ended."""
 
 MEAN_OF = 64
-"""Of about how many of the latest generations the mean is."""
+"""About how many of the latest generations the mean covers."""
 
 BYTES_A_TOKEN = 4
-"""Of how many bytes of a request that is passed on, or whose prompt the server makes, one token is made."""
+"""The bytes of one token in a request that is passed on, or whose prompt the server makes."""
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What a generation takes: whose it is, and how many tokens of its prompt and of its output."""
+    """The load of a generation: its tenant, and the tokens of its prompt and of its output."""
 
     tenant: str
     prompt: int
@@ -55,18 +55,18 @@ class Need(msgspec.Struct, frozen=True):
 
 
 class Reach(IntEnum):
-    """Which servers one that waits for its home takes besides. Only time moves it, each time to the next."""
+    """The servers that a waiting request takes besides its home. Only time moves it, each time to the next."""
 
     OWN = 0
     """None."""
     IDLE = 1
-    """One for which nobody waits: it has waited as long as computing its prompt anew would take."""
+    """A server for which nobody waits: it has waited as long as computing its prompt anew would take."""
     ANY = 2
     """All: it has waited so long that its home must be worse off than the others."""
 
 
 class Ticket:
-    """A generation that wants a place: what it takes, where it may go, and how long it has waited."""
+    """A generation that wants a place: its load, the servers that may take it, and how long it has waited."""
 
     def __init__(self, number: int, asked: Generation | Passed, need: Need) -> None:
         self.number = number
@@ -75,15 +75,15 @@ class Ticket:
         self.priority = asked.priority
         self.begun = isinstance(asked, Generation) and asked.begun
         self.refused: set[Server] = set()
-        """Servers that have too much to do for it."""
+        """Servers that are too busy for it."""
         self.home: Home | None = None
         self.reach = Reach.OWN
         self.late = number
         """Its number in the lines of other servers than its home, once it stands there."""
         self.widens: tuple[tuple[float, Reach], ...] = ()
-        """After how many seconds of waiting it has which reach."""
+        """The seconds of waiting after which it gets each reach."""
         self.deadline: float | None = None
-        """Until when it waits, on the loop's clock."""
+        """The end of its waiting, on the loop's clock."""
         self.answer: asyncio.Future[Held | None] | None = None
 
     def wait_for_home(self, alone_seconds: float, apart_seconds: float) -> None:
@@ -99,12 +99,12 @@ class Ticket:
 
 
 class _Line(NamedTuple):
-    """What those who stand in a line have in common: whose places they want, and all that says who goes first but their
-    numbers. So only the first of a line has to be looked at.
+    """The key of a line: the servers that its tickets wait for, and every rank but their numbers. So only the first of
+    a line has to be looked at.
     """
 
     last: bool
-    """Whether all that wait for a server otherwise go before them."""
+    """Whether all others that wait for a server go before them."""
     later: bool
     """Whether they begin something."""
     priority: int
@@ -112,12 +112,12 @@ class _Line(NamedTuple):
     model: str
     refused: frozenset[Server]
     home: tuple[Server, int] | None
-    """Their home, and in which of its lives, if they want that alone."""
+    """Their home, and which of its lives, if they want it alone."""
 
 
 class _Stand(NamedTuple):
-    """Where a ticket stands at the moment, for its home or for all servers. They sort as they come: of two that have a
-    number in common, one is the last.
+    """The present position of a ticket, for its home or for all servers. Stands sort in the order of service: of two
+    with the same number, one is the last.
     """
 
     last: bool
@@ -128,7 +128,7 @@ class _Stand(NamedTuple):
 
 
 class Held:
-    """What a generation has of a server, until `release`."""
+    """A generation's place at a server, until `release`."""
 
     def __init__(self, server: Server, need: Need, places: int, admission: "Admission") -> None:
         self.server = server
@@ -139,7 +139,7 @@ class Held:
         self._sampled = 0
         self._since = monotonic()
         self.first_seconds = 0.0
-        """How long the first of its tokens took."""
+        """The seconds until its first token."""
         server.running += places
         self._take(need.tokens)
 
@@ -163,7 +163,7 @@ class Held:
 
 
 class Admission:
-    """Generations that are under way at an engine's servers, and those that wait, `waiting` at most."""
+    """The generations under way at an engine's servers, and those that wait, `waiting` at most."""
 
     def __init__(
         self,
@@ -173,16 +173,16 @@ class Admission:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`servers` are those that have places, or will have. `give` gives a place at one of some, if there is one now,
-        and if there is one at home where a home is named.
+        and at home where a home is named.
         """
         self._servers = servers
         self._give = give
         self._numbers = count()
         self._waiting: dict[Ticket, list[tuple[_Line, int]]] = {}
-        """Those who wait, and where they stand with which number."""
+        """The tickets that wait, and their number in each line."""
         self._lines: dict[_Line, list[tuple[int, Ticket]]] = {}
         self._under_way = Counter[str]()
-        """How many tokens of each tenant."""
+        """The tokens under way of each tenant."""
         self._share = Share(waiting, several=self._several)
         self._rate = Rate(clock)
         self._expected = FIRST_EXPECTED
@@ -193,8 +193,8 @@ class Admission:
         return len(self._waiting)
 
     def ticket(self, asked: Generation | Passed, context_tokens: int) -> Ticket:
-        """What says whose turn it is; it is kept for as long as somebody waits, however often. Nothing takes more than
-        the model's context.
+        """A ticket, which sets the order of waiting; keep it through all attempts. No ticket counts more than the
+        model's context.
         """
         expected = int(self._expected)
         if isinstance(asked, Generation):
@@ -212,7 +212,7 @@ class Admission:
         return any(map(ticket.may_have, self._servers()))
 
     def now(self, ticket: Ticket) -> Held | None:
-        """A place for it at once, if there is one for which nobody waits who goes before it."""
+        """A place for it at once, if there is one and nobody that waits for it goes first."""
         own = [self._stand(line, number, ticket) for line, number in self._places(ticket)]
         for stand, servers in self._firsts([*self._stands(), *own]):
             if stand.ticket is ticket and (held := self._give(ticket, servers, stand.home)) is not None:
@@ -220,8 +220,8 @@ class Admission:
         return None
 
     async def wait(self, ticket: Ticket) -> Held | None:
-        """The place of one that waits for its turn; None where it should look itself why there will be none. Raises
-        EngineOverloaded where too many wait, and TimeoutError once its time is over.
+        """The place of a ticket, once it is its turn; None where the caller should look itself why there will be none.
+        Raises EngineOverloaded where too many wait, and TimeoutError once its time is over.
         """
         tenant, loop = ticket.need.tenant, asyncio.get_running_loop()
         if not self._share.fits(tenant, 1):
@@ -253,7 +253,7 @@ class Admission:
                 self.look()
 
     def look(self) -> None:
-        """Something has changed: give places to those who wait, as long as one of them gets one."""
+        """Gives places to the waiting after a change, as long as one of them gets one."""
         servers = self._servers()
         for line in [line for line in self._lines.values() if not any(map(line[0][1].may_have, servers))]:
             for _, ticket in tuple(line):
@@ -262,7 +262,7 @@ class Admission:
             pass
 
     def _serve(self) -> bool:
-        """Give the first of those who wait a place for whom there is one; false where there is none."""
+        """Gives a place to the first waiting ticket for which there is one; false where there is none."""
         for stand, servers in self._firsts(self._stands()):
             if (held := self._give(stand.ticket, servers, stand.home)) is not None:
                 self._answer(stand.ticket, held)
@@ -307,7 +307,7 @@ class Admission:
         return [(line, ticket.number), *([further] if home and ticket.reach > Reach.OWN else [])]
 
     def _stands(self) -> Iterator[_Stand]:
-        """Who is the first in each line."""
+        """The first ticket's stand in each line."""
         for line, tickets in self._lines.items():
             waiting = (each for each in tickets if each[1].answer is not None and not each[1].answer.done())
             if found := next(waiting, None):
@@ -319,7 +319,7 @@ class Admission:
         return _Stand(line.last, (line.later, line.priority, self._under_way.get(line.tenant, 0)), number, ticket, home)
 
     def _firsts(self, stands: Iterable[_Stand]) -> Iterator[tuple[_Stand, list[Server]]]:
-        """Who is next, one after the other, with the servers for which nobody goes before it."""
+        """The stands in order, each with the servers for which no other goes before it."""
         servers = self._servers()
         left = list(servers)
         for stand in sorted(stands):

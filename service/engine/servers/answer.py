@@ -1,7 +1,7 @@
 """The bytes of a server's stream to the chunks of the engine's port. Pure.
 
-Whatever came at once is one chunk, however many events it was. The chunk with the finish comes when the stream has
-ended, since the number of cached tokens may come behind the finish, and since a connection can be used again only once
+Each read of the connection becomes one chunk, however many events it holds. The chunk with the finish comes when the
+stream has ended: the number of cached tokens may come behind the finish, and a connection can be used again only once
 its answer was read to the end.
 """
 
@@ -23,12 +23,12 @@ _FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.ST
 class Answer(ABC):
     """One stream, read as it comes. `logprobs` is how many were asked for, None is none.
 
-    A kind of server says by `_take` what an event of it means: it adds to `tokens` and `logprobs`, and sets
+    A subclass's `_take` reads an event: it adds to `tokens` and `logprobs`, and sets
     `cached_tokens` and, by `_finish_as`, the finish.
     """
 
     name: str
-    """What the kind of server is called."""
+    """The name of the kind of server."""
 
     def __init__(self, *, logprobs: int | None, max_event_bytes: int = MAX_EVENT_BYTES, decoded: bool = False) -> None:
         self._max_event_bytes = max_event_bytes
@@ -39,13 +39,13 @@ class Answer(ABC):
         self.ending = False
         """Whether the server was asked to abort it."""
         self.over = False
-        """Whether nothing more is wanted, though the server would go on."""
+        """Whether no more is wanted, though the server would go on."""
         self.given_up_at: float | None = None
-        """When what comes behind the finish is waited for no more, by the loop's clock; None before the finish."""
+        """The time, by the loop's clock, after which the rest behind the finish is dropped; None before the finish."""
         self._alternatives = logprobs
         self._decoded = decoded
         self._text: list[str] = []
-        """What the tokens say, where that is wanted."""
+        """The tokens' text, where that is wanted."""
         self.lost: list[tuple[int, str]] = []
         """Places of the next chunk's tokens where the server left out ids, and the text of all of them there."""
         self._tokens: list[int] = []
@@ -58,7 +58,7 @@ class Answer(ABC):
         """Add what an event says. Raises EngineError."""
 
     def feed(self, data: bytes) -> Iterator[Chunk]:
-        """What the next bytes say. Raises EngineError, after what came before it."""
+        """The chunks of the next bytes. Raises EngineError, after the chunks before it."""
         error = None
         try:
             for payload in self._payloads(data):
@@ -72,7 +72,7 @@ class Answer(ABC):
             raise error
 
     def _made(self) -> Sequence[Chunk]:
-        """What was added by now, as one chunk if it is anything."""
+        """One chunk of the tokens added since the last; none if there are none."""
         if not self._tokens:
             return ()
         self.begun = True
@@ -98,7 +98,7 @@ class Answer(ABC):
         return [event[len(DATA) :] for event in events if event.startswith(DATA) and not event.endswith(DONE)]
 
     def _cut(self, data: bytes, mark: bytes) -> list[bytes]:
-        """What these bytes complete, all at once, each without the mark at its end. What is behind the last is kept."""
+        """The pieces that these bytes complete, without the mark at their ends. Bytes behind the last mark are kept."""
         rest = self._rest
         if rest:
             rest += data
@@ -113,7 +113,7 @@ class Answer(ABC):
         return whole
 
     def _finish_as(self, reason: str) -> None:
-        """Note why it stopped. Raises EngineError where that was not for its sake, and nobody here has asked for it."""
+        """Note why it stopped. Raises EngineError for an end neither of its own nor asked for here."""
         if reason == "abort" and not self.ending:
             raise EngineUnavailable(f"the {self.name} server aborted the generation")
         if reason != "abort" and reason not in _FINISH:

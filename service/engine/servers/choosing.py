@@ -1,9 +1,9 @@
-"""Which of an engine's servers a generation goes to, and for how long it is worth waiting for that one.
+"""The choice of a server for a generation, and how long it is worth waiting for that one.
 
 Generations of one affinity go to one server as long as that isn't far busier than the others, since its prefix cache
-knows how they begin: to their home, which is where the response that they go on from was made, or else where rendezvous
-hashing has them. To wait for it is worth as long as it would take to compute anew what it has cached. Never decide here
-who is next, or what a server has room for.
+has their beginning. Their home is the server that made the response which they continue, or else the one by
+rendezvous hashing. Waiting for it is worth as long as computing its cached prefix anew would take. Never decide here
+who is next, or how much room a server has.
 """
 
 import math
@@ -22,28 +22,28 @@ SLACK = 1.25
 
 
 CHANCE = 2.0
-"""How many times the square root of its even share it may have besides: so far numbers go apart by chance alone, and a
-prefix that is computed again for that costs more than it brings."""
+"""How many times the square root of its even share it may have besides: numbers differ so far by chance alone, and
+computing a prefix again for that costs more than it brings."""
 
 LEAST_SHARE = 8
-"""Where so few generations are under way at a server, it isn't busy, however few the others have."""
+"""A server with no more generations than this isn't busy, however few the others have."""
 
 MAX_WARM = 65_536
 """How many responses' homes are remembered: 19 MB."""
 
 PACED_BY = 64
-"""By how many of the latest generations the pace of computing prompts is judged."""
+"""The number of latest generations by which the pace of computing prompts is judged."""
 
 
 ALONE = 1 / 2
-"""Which part of its time a generation waits at most for its home alone."""
+"""The largest part of its time that a generation waits for its home alone."""
 
 APART = 1 / 4
-"""Which part of its time a home's line has to be slower than another one for somebody to change over."""
+"""The part of its time by which its home's line has to be slower than another before a generation changes over."""
 
 
 class Home(NamedTuple):
-    """The server that has so many `tokens` of a prompt cached, in that one of its lives."""
+    """The server that has so many `tokens` of a prompt cached, in this one of its lives."""
 
     server: Server
     lives: int
@@ -51,11 +51,11 @@ class Home(NamedTuple):
 
 
 class Choosing:
-    """What is known of the servers' caches."""
+    """Chooses a server by what its cache should hold."""
 
     def __init__(self) -> None:
         self._warm: OrderedDict[str, Home] = OrderedDict()
-        """Where responses were made lately."""
+        """The servers that made the latest responses."""
         self._computed = deque[tuple[int, float]](maxlen=PACED_BY)
         """How many tokens of the latest prompts were computed, and in how many seconds the first one was sampled."""
 
@@ -66,7 +66,7 @@ class Choosing:
         up: Collection[Server],
         weights: Mapping[Server, float],
     ) -> Server:
-        """The server of those that are `free`, of which there has to be one, among all that are `up`."""
+        """The server for a request: one of the `free` ones (at least one), among all that are `up`."""
         calm = _calm(up, free, weights, lambda server: server.running)
         if (warm := self._warm_for(asked)) and warm.server in calm:
             return warm.server
@@ -77,7 +77,7 @@ class Choosing:
     def home(
         self, asked: Generation | Passed, prompt: int, up: Sequence[Server], weights: Mapping[Server, float]
     ) -> Home | None:
-        """The server that may have the beginning of a prompt of so many tokens cached, if one may."""
+        """The server that may have the beginning of a prompt of so many tokens cached, if there is one."""
         if len(up) < 2:
             return None
         if warm := self._warm_for(asked):
@@ -89,12 +89,12 @@ class Choosing:
         return Home(server, server.lives, prompt)
 
     def patience(self, home: Home | None, wait_seconds: float) -> tuple[float, float]:
-        """Of so many seconds, how many are waited for a home alone, and how many before another server's line."""
+        """The part of `wait_seconds` to wait for a home alone, and that before another server's line."""
         alone = 0.0 if home is None else min(self.seconds_to_compute(home.tokens), ALONE * wait_seconds)
         return alone, max(alone, APART * wait_seconds)
 
     def note_warm(self, generation: Generation, server: Server) -> None:
-        """A server has a response's prompt in its cache from now on."""
+        """Notes that a server has a response's prompt in its cache."""
         if generation.response:
             self._warm[generation.response] = Home(server, server.lives, len(generation.prompt))
             self._warm.move_to_end(generation.response)
@@ -102,11 +102,11 @@ class Choosing:
                 self._warm.popitem(last=False)
 
     def note_computed(self, tokens: int, seconds: float) -> None:
-        """So many tokens of a prompt were not cached, and it took so long to the first one that was sampled."""
+        """Notes that so many tokens of a prompt were not cached, and how long the first sampled token took."""
         self._computed.append((tokens, seconds))
 
     def seconds_to_compute(self, tokens: int) -> float:
-        """How much longer so many more tokens of a prompt take, by the latest generations; 0 where they don't say."""
+        """The extra seconds for so many more tokens of a prompt, by the latest generations; 0 where they don't say."""
         try:
             return max(0.0, linear_regression(*zip(*self._computed, strict=True)).slope * tokens)
         except (StatisticsError, TypeError):  # there are too few, or all were of one length
@@ -128,24 +128,24 @@ def _calm(
     weights: Mapping[Server, float],
     running: Callable[[Server], int],
 ) -> list[Server]:
-    """Those that are free and aren't far busier than the others, by how much is `running` at each."""
+    """The free servers that aren't far busier than the others, by how much is `running` at each."""
     even = (sum(map(running, up)) + 1) / sum(weights.values())
     return [server for server in free if running(server) < bearable(even * weights[server])]
 
 
 def bearable(share: float) -> int:
-    """How many generations a server may have whose share would be so many."""
+    """The most generations that a server may have for an even share of so many."""
     return max(LEAST_SHARE, math.ceil(SLACK * share + CHANCE * math.sqrt(share)))
 
 
 def first(affinity: str, servers: Collection[Server], weights: Mapping[Server, float]) -> Server:
-    """The one of the servers that comes first for an affinity."""
+    """The server that ranks first for an affinity."""
     return max(servers, key=lambda server: rank(affinity, server.url, weights[server]))
 
 
 def rank(affinity: str, url: str, weight: float = 1.0) -> float:
-    """Rendezvous hashing: each affinity ranks the servers, and one that goes away leaves the others' rank alone. The
-    highest comes first. A server does for a share of all affinities that is its weight's of all weights, as of
+    """Rendezvous hashing: each affinity ranks the servers, and the loss of one leaves the others' rank alone. The
+    highest comes first. A server's share of all affinities is its weight's share of all weights, as the ranks are
     exponential variables with such rates.
     """
     number = int.from_bytes(blake2b(f"{affinity} {url}".encode(), digest_size=8).digest())

@@ -2,8 +2,8 @@
 
     idle ─ send ─▶ asked ─ the end of its answer, leave ─▶ idle      any ─ leave before that, abort ─▶ closed
 
-There is nothing between the transport and who reads: all of a body that came with one read is one piece. Where nobody
-reads, no more is taken from the socket than is named here, and the server has to wait.
+Nothing stands between the transport and the reader: all of a body that came with one read is one piece. While nobody
+reads, no more is taken from the socket than the bound below, and the server has to wait.
 
 httptools cuts an answer, which bounds nothing: a head, the lines between chunks and a trailer are bounded here. All
 parts of the body that came with one read lie together, each as long as its chunk: a server that sends a token a chunk
@@ -25,11 +25,11 @@ MAX_UNREAD_BYTES = 256 * 1024
 """How much of an answer may wait for its reader; behind it, no more is read from the socket."""
 
 MAX_HEAD_BYTES = 64 * 1024
-"""The most of a head, of those before it that only say to wait (1xx) and of a trailer, in bytes; also the most that may
-come in a row and be no part of a body."""
+"""The most bytes of a head, of those before it that only say to wait (1xx) and of a trailer; also the most that may
+come in a row outside the body."""
 
 FRAME_BYTES = len(": \r\n")
-"""What a header has besides its name and its value."""
+"""The bytes of a header besides its name and its value."""
 
 SWITCHING = 101
 FIRST_FINAL = 200
@@ -38,17 +38,17 @@ FIRST_FINAL = 200
 BODILESS = (204, 304)
 
 AGENT = "harmonium"
-"""What a server hears who asks it."""
+"""The user agent of our requests."""
 
 KEPT_IN_PATHS = "/%:@!$&'()*+,;=~"
-"""What a path has as it is (RFC 3986, section 3.3); what is escaped stays so."""
+"""Characters that stay as they are in a path (RFC 3986, section 3.3); escapes stay so, too."""
 
 _TORN = re.compile(r"[\r\n\0]")
-"""What would end a header."""
+"""Characters that would end a header."""
 
 
 class Peer(NamedTuple):
-    """Whom a connection leads to. `certified` is the name that its certificate has to have."""
+    """The other end of a connection. `certified` is the name that its certificate has to have."""
 
     tls: bool
     host: str
@@ -57,7 +57,7 @@ class Peer(NamedTuple):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a server is asked: the other end, what it is told to be asked for, and what its paths begin with."""
+    """The target of requests: the other end, the host that they name, and the prefix of their paths."""
 
     peer: Peer
     authority: str
@@ -65,7 +65,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def target_of(place: ServerAddress) -> Target:
-    """Where the server of a place is asked. Raises ValueError for a host that can't be one."""
+    """The target for the server at an address. Raises ValueError for a host that can't be one."""
     parts = urlsplit(place.url)
     host = parts.hostname or ""
     if not host.isascii():
@@ -96,11 +96,11 @@ def head(method: str, target: Target, path: str, headers: Mapping[str, str], len
 
 
 class Broken(OSError):
-    """The connection broke, or what came over it was no whole answer."""
+    """The connection broke, or brought no whole answer."""
 
 
 class _Ahead(Exception):
-    """Another answer begins, that nobody has asked for. Raised inside the parser, which stops there."""
+    """Another answer begins that nobody asked for. Raised inside the parser, which stops there."""
 
 
 class Incoming:
@@ -113,7 +113,7 @@ class Incoming:
         self.headers: dict[str, str] = {}
         self.headed = self.whole = self.keeps = False
         self.pieces: list[bytes] = []
-        """Parts of the body that nobody has taken yet; whoever takes them empties the list."""
+        """Parts of the body that the reader hasn't taken yet; it empties the list."""
         self.on_body = self.pieces.append
         self._max_head_bytes = max_head_bytes
         self._head_bytes = 0
@@ -158,7 +158,7 @@ class Incoming:
                 raise Broken("the connection ended before the answer")
             self.whole = True
 
-    # What follows is called by the parser; what is raised there ends it.
+    # The parser calls the methods below; an error raised there ends it.
 
     def on_message_begin(self) -> None:
         """A head begins."""
@@ -210,12 +210,12 @@ class Connection(asyncio.Protocol):
         self._answer = Incoming()
         self._asked = False
         self._unread = 0
-        """How many bytes came since somebody read; those between the parts of a body are counted with them."""
+        """The bytes received since the last read; those between the parts of a body are counted with them."""
         self._paused = False
         self._trouble = ""
-        """Why nothing more comes, though more should; empty is nothing of the kind."""
+        """The reason why nothing more comes, though more should; empty if there is none."""
         self._news: asyncio.Future[None] | None = None
-        """What the one who reads waits for."""
+        """The reader waits for this."""
 
     @property
     def answer(self) -> Incoming:
@@ -244,7 +244,7 @@ class Connection(asyncio.Protocol):
         return self
 
     async def read(self) -> bytes:
-        """What has come of the body, as soon as there is something; nothing at its end. Raises Broken."""
+        """The bytes of the body received since the last read, at least one; empty at its end. Raises Broken."""
         answer = self._answer
         while not answer.pieces:
             if answer.whole:
@@ -259,8 +259,8 @@ class Connection(asyncio.Protocol):
         return data
 
     def leave(self) -> None:
-        """Be done with the answer. If that was read to its end, the connection may be used again; else it is closed,
-        by which a server notices that nobody wants what it generates.
+        """Leaves the answer. If it was read to its end, the connection may be used again; else it is closed, by which a
+        server notices that its output isn't wanted.
         """
         self._asked = False
         if self.closed or not self.at_eof or not self._answer.keeps or self._transport.get_write_buffer_size():
@@ -274,14 +274,14 @@ class Connection(asyncio.Protocol):
         self._fail("it was closed here")
 
     def _more(self) -> asyncio.Future[None]:
-        """What is done once something has come: each who waits makes a new one. Raises Broken where nothing will."""
+        """A future, done once something has come; each waiter makes a new one. Raises Broken where nothing will."""
         if self._trouble:
             raise Broken(self._trouble)
         self._news = asyncio.get_running_loop().create_future()
         return self._news
 
     def _tell(self) -> None:
-        """Wake who waits."""
+        """Wakes the reader."""
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
@@ -295,15 +295,15 @@ class Connection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    # What follows is called by the event loop.
+    # The event loop calls the methods below.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """What one read brought."""
-        if not self._asked:  # nobody knows what this answers
+        """Takes the bytes of one read."""
+        if not self._asked:  # nobody asked for this
             self.abort()
             return
         try:

@@ -1,8 +1,8 @@
 """ServersEngine: the engine's port over one or several servers of one kind that serve the same model.
 
-Where a generation goes, `choosing` says, and whose turn it is, `admission`. A server that can't be reached is passed
-over, and asked again until it is back; a generation that it had begun fails, for a request that kills servers must not
-be handed from one to the next.
+`choosing` says where a generation goes, and `admission` when. A server that can't be reached is passed over, and asked
+again until it is back; a generation that it had begun fails, for a request that kills servers must not be handed from
+one to the next.
 """
 
 import asyncio
@@ -41,6 +41,7 @@ from service.ssrf import LookUp, look_up
 logger = logging.getLogger(__name__)
 
 MAX_CONTEXT_TOKENS = 1 << 24
+"""The longest context that a request may have until a server has said its own."""
 
 WAIT_SECONDS = 30.0
 """How long a generation waits for room in a server's cache: about as long as an answer takes that gives its room back.
@@ -48,7 +49,6 @@ Then it is refused; a background response waits in its queue again."""
 
 PROBE_SECONDS = 5.0
 """How often each server is asked for its health: a request learns of a server's death by itself."""
-"""The longest context that anything may have, for as long as no server has said how long its own is."""
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class Access(msgspec.Struct, frozen=True):
 
 
 class ServersEngine:
-    """Servers of a kind as one engine. `model` empty and `context_tokens` 0 are what the servers say.
+    """Servers of a kind as one engine. `model` empty and `context_tokens` 0 are the servers' own.
 
     They all have to serve one model: without a `model`, the first that is up decides which.
     """
@@ -96,8 +96,8 @@ class ServersEngine:
         look_up: LookUp = look_up,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`markup` is AUTO, HARMONY or a family's name: what the model is said to write. `tls` is what the servers'
-        certificates are verified with, None is by the authorities that the system knows.
+        """`markup` is AUTO, HARMONY or a family's name: how the model writes. `tls` verifies the servers' certificates;
+        None is by the authorities that the system knows.
         """
         self._kind = kind
         self._access = access
@@ -106,7 +106,7 @@ class ServersEngine:
         self._context_tokens = context_tokens
         self._servers: list[Server] = []
         self._leaving: list[Server] = []
-        """Those that were taken out, and have generations under way."""
+        """Servers that were taken out, and have generations under way."""
         self._tls = tls
         self._contact: Contact | None = None
         self._names = Names(look_up)
@@ -120,7 +120,7 @@ class ServersEngine:
 
     @property
     def model(self) -> ModelCard:
-        """What the servers serve, with the smallest context of those that are up; the last known where none is.
+        """The card of the servers' model, with the smallest context of those that are up; the last known where none is.
 
         Raises EngineUnavailable while no server has ever been up.
         """
@@ -163,15 +163,15 @@ class ServersEngine:
         self._looking = asyncio.create_task(self._look_again(self._contact))
 
     async def change(self, access: Access) -> None:
-        """Have the servers of `access` from now on; the key is that of before. New ones are asked first. Those that are
-        left out begin nothing more, and go once what runs there has ended.
+        """Have the servers of `access` from now on, with the old key. New ones are asked first. Removed ones
+        begin nothing more, and go once their generations have ended.
         """
         if self._contact is None or self._closed:
             raise EngineUnavailable("the engine is closed")
         await self._have(self._contact, access)
 
     async def _have(self, contact: Contact, access: Access | None = None) -> None:
-        """Have the servers of `access`, or those to which the names of now lead."""
+        """Have the servers of `access`, or the current addresses of its names."""
         async with self._changing:
             access = access or self._access
             places = await self._names.places(access.urls, access.connect_seconds)
@@ -274,7 +274,7 @@ class ServersEngine:
             yield await self._reply(passed, place)
 
     async def _reply(self, passed: Passed, place: AsyncExitStack) -> PassedReply:
-        """What a server answers, which goes on as long as its `place` is held. Raises EngineError."""
+        """A server's reply, which goes on as long as its `place` is held. Raises EngineError."""
         trouble: EngineUnavailable | None = None
         ticket = self._ticket(passed)
         for _ in range(len(self._servers) + 1):
@@ -430,7 +430,7 @@ class ServersEngine:
         return [server for server in up if model in ("", server.facts and server.facts.model)]
 
     def _terms(self) -> Terms:
-        """What a server has to serve to be let in: our model, or that of the servers that are up; empty is any."""
+        """The terms on which a server is let in: our model, or that of the servers that are up; empty is any."""
         model = self._wanted or next((server.facts.model for server in self._up() if server.facts), "")
         return Terms(model, self._context_tokens)
 

@@ -1,7 +1,7 @@
-"""What differs between kinds of servers: how one is asked, what its answers mean, what it says of itself.
+"""The differences between kinds of servers: how to ask one, how to read its answers, how to find its facts.
 
-Pure but for `facts` and `serves`, which ask by what they are given. A kind knows nothing of one server: what it found
-out of one is in its Facts.
+Pure but for `facts` and `serves`, which ask by the function they are given. A kind knows nothing of one server: the
+findings about one are in its Facts.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,10 +25,10 @@ SHOWN_CHARS = 500
 """How much of a server's own words an error repeats."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding what a server sent may raise."""
+"""Errors that decoding a server's bytes may raise."""
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-"""An id as a server sends it: of any vocabulary, but never what no vocabulary has."""
+"""An id as a server sends it: of any vocabulary, but within the bounds of all."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """How many of something, as a server sends it."""
@@ -38,17 +38,15 @@ Ask = Callable[[str, str, bytes | None], Awaitable[tuple[int, bytes]]]
 
 
 class ServerChanged(EngineUnavailable):
-    """The server no longer has the endpoint or the model that it had: ask it again what it has."""
+    """The server no longer has the endpoint or the model that it had: ask for its facts again."""
 
 
 class RefusedAlone(EngineRefused):
-    """The server doesn't know what it was asked: this request alone is wrong, unless the server says by now that it
-    serves something else.
-    """
+    """The server rejects this request alone, unless a new probe shows that it now serves something else."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is posted to a server. `end` is what to post to end the generation that it asks for, whose stream then says
+    """A body to post to a server. `end` is the request that ends this generation, whose stream then says
     so; None where it can only be hung up on.
     """
 
@@ -58,10 +56,10 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What a server serves: the path for token ids, the model, its context in tokens, how it samples by default.
+    """The facts of a server: the path for token ids, the model, its context in tokens, how it samples by default.
 
     `places` is how many generations it can have under way at once, where more would keep it from answering; 0 is as
-    many as come. `traits` is what else its kind was told, and `speech` how a model speaks that doesn't speak Harmony.
+    many as come. `traits` are other facts of its kind, and `speech` how a model speaks that doesn't speak Harmony.
     `logprobs` and `constrains` are as the model's card has them.
     """
 
@@ -77,8 +75,8 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class ServerLoad(msgspec.Struct, frozen=True):
-    """What a server tells of its load: how many generations run and wait there, how much of its cache those that run
-    have (1 is all), and for how many tokens that has room; 0 is not told.
+    """The load that a server reports: how many generations run and wait there, the share of its cache that the running
+    ones have (1 is all), and for how many tokens that has room; 0 is not told.
     """
 
     running: int = 0
@@ -88,8 +86,8 @@ class ServerLoad(msgspec.Struct, frozen=True):
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What a server has to serve: the model, where empty is the first that it lists, and the context in tokens, which
-    counts where it doesn't say; 0 is nothing said.
+    """The terms that a server has to meet: the model, where empty is the first that it lists, and the context in
+    tokens, which counts where it doesn't say; 0 is nothing said.
     """
 
     model: str = ""
@@ -97,24 +95,24 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 Wanted = Callable[[], Terms]
-"""The terms of this moment: which model is wanted may be for the first server that is up to say."""
+"""The terms of this moment: the first server that is up may have to say which model is wanted."""
 
 
 @runtime_checkable
 class Telling(Protocol):
-    """What a kind of server has besides that tells its load."""
+    """The addition of a kind whose servers report their load."""
 
     async def told(self, ask: Ask) -> ServerLoad:
-        """What it tells, as far as it does. Raises EngineError, and what `ask` does."""
+        """The load that it reports, as far as it does. Raises EngineError, and the errors of `ask`."""
         ...
 
 
 @runtime_checkable
 class Templating(Protocol):
-    """What a kind of server has besides whose models may speak by a chat template."""
+    """The addition of a kind whose models may speak by a chat template."""
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
-        """The ids that the model's chat template makes. Raises EngineError, and what `ask` does."""
+        """The ids that the model's chat template makes. Raises EngineError, and the errors of `ask`."""
         ...
 
     async def cut(self, ask: Ask, text: str) -> list[int]:
@@ -124,10 +122,10 @@ class Templating(Protocol):
 
 @runtime_checkable
 class Disarms(Protocol):
-    """What a kind of server has besides that makes its prompts itself."""
+    """The addition of a kind whose servers make their prompts themselves."""
 
     async def disarmed(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
-        """The generation without marks in what is said. Raises EngineError, and what `ask` does."""
+        """The generation without marks in its texts. Raises EngineError, and the errors of `ask`."""
         ...
 
 
@@ -136,7 +134,7 @@ class Kind(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
         ...
 
     @property
@@ -156,41 +154,41 @@ class Kind(Protocol):
 
     @property
     def streams_alone(self) -> bool:
-        """Whether it notices only in a stream that it was hung up on: a whole answer is made of one then."""
+        """Whether it notices a hang-up only in a stream: a whole answer is made from a stream then."""
         ...
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
-        """What a server serves. Raises EngineError where that isn't what is wanted, or it doesn't say.
+        """The facts of a server. Raises EngineError where they don't fit `wanted`, or it doesn't say.
 
-        The model has to be asked for last: what is wanted then still is so when the server counts as up.
+        The model has to be asked for last, so that `wanted` still holds when the server counts as up.
         """
         ...
 
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
-        """Whether a server that is up still serves what it did; cheap. Raises as `facts`."""
+        """Whether a server that is up still serves the same; cheap. Raises as `facts`."""
         ...
 
     def request(self, facts: Facts, generation: Generation) -> Request:
-        """What to post for a generation. Raises EngineRefused for what it can't do."""
+        """The request of a generation. Raises EngineRefused where the server can't do it."""
         ...
 
     def answer(self, generation: Generation) -> Answer:
-        """What reads the stream that comes back."""
+        """The reader of the stream that comes back."""
         ...
 
     def passed(self, passed: Passed) -> Mapping[str, object]:
-        """What the body of a request that is passed on has to say besides, whatever it says itself: what keeps tenants
-        apart, and who goes first.
+        """Members that the body of a passed request must have, whatever it says itself: they keep tenants apart, and
+        set the priority.
         """
         ...
 
     def refused(self, status: int, body: bytes) -> EngineError:
-        """What an answer with an HTTP error stands for."""
+        """The error that an answer with an HTTP error status stands for."""
         ...
 
 
 def refusal(kind: str, status: int, message: str) -> EngineError:
-    """What an error with this status is to us. Only a refusal repeats `message`, the server's: clients see it."""
+    """Our error for an error status. Only a refusal repeats `message`, the server's: clients see it."""
     if status in (401, 407):
         return ServerChanged(f"the {kind} server asks for another key; see HARMONIUM_ENGINE_API_KEY")
     if status in (403, 404, 405):

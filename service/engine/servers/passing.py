@@ -1,8 +1,8 @@
-"""A request that is passed on to a server: its body, what a refusal of it is to us, and its answer as it comes.
+"""A request that is passed on to a server: its body, our error for a refusal of it, and its answer as it comes.
 
-In an answer it is looked where its events end, how the stream ends, and what it says of usage; all else goes through as
-it came. Whole events alone go out, so that an error can follow each of them. For servers that notice a hang-up only
-where they stream, a stream is made the one answer that it is.
+An answer is searched for the ends of its events, the end of the stream, and its usage; all else goes through as it
+came. Whole events alone go out, so that an error can follow each of them. For servers that notice a hang-up only in
+a stream, we ask for a stream and make the whole answer of it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ NOT_SERVED = (404, 405, 501)
 """A server that lacks an endpoint, or has a model that is not for it."""
 
 OURS = (401, 403, 407, 408, 425, 429)
-"""What is between the server and us, and none of the sender's business."""
+"""Statuses of a matter between the server and us, none of the client's business."""
 
 MAX_WORD_CHARS = 64
 """How long the code and the param of an error may be."""
@@ -34,13 +34,13 @@ GENERATED = frozenset({"/v1/chat/completions", "/v1/completions"})
 """Paths whose answers may be streams."""
 
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
-"""What makes an answer a stream that says all that a whole answer does."""
+"""Members that make an answer a stream with all that a whole answer has."""
 
 USAGE_BYTES = 2048
 """The longest usage that is looked for, as JSON."""
 
 _BOUNDARIES = (b"\n\n", b"\n\r\n")
-"""What is at the end of an event."""
+"""The bytes at the end of an event."""
 
 _TOLD = re.compile(
     rb"^(?:data: ?(?P<done>\[DONE\])|(?:data|error): ?(?P<error>\{\s*\"(?:error|object)\"\s*:.*))", re.MULTILINE
@@ -49,16 +49,16 @@ _TOLD = re.compile(
 are escaped."""
 
 _SIGNS = (b"[DONE]", b'"error"')
-"""What such a line has somewhere."""
+"""Such a line contains one of these."""
 
 _OF_USAGE = b'"usage"'
 _USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
-"""In a text of a model's the quotes would be escaped."""
+"""The quotes would be escaped in a text of a model's."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 MAX_STREAM_BYTES = 64 << 20
-"""The longest stream that is made one answer of: a context of tokens, with alternatives for each."""
+"""The longest stream that becomes one answer: a context of tokens, with alternatives for each."""
 
 _DATA = b"data: "
 _DONE = b"[DONE]"
@@ -66,18 +66,18 @@ _DONE = b"[DONE]"
 _OTHERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 BROKEN = OSError
-"""What a connection may raise."""
+"""The error that a connection may raise."""
 
 ACCEPTED = "application/json, text/event-stream"
 EVENTS = "text/event-stream"
 JSON = "application/json"
 
 TAIL_SECONDS = 1
-"""How long the end of a stream may take that has said all."""
+"""The time that the end of a stream may take behind its last event."""
 
 
 class Said(msgspec.Struct):
-    """What a server says of an error."""
+    """The error that a server reports."""
 
     message: Any = None
     code: Any = None
@@ -93,12 +93,12 @@ class _Envelope(msgspec.Struct):
 
 
 def passed_body(passed: Passed, model: str, own: Mapping[str, object]) -> bytes:
-    """What to post: the members as they came, and over them the server's model and what is `own` to its kind."""
+    """The body to post: the members as they came, then the server's model and the kind's `own` members over them."""
     return _ENCODE({**passed.members, "model": model, **own})
 
 
 def passed_refusal(name: str, status: int, body: bytes, hidden: Iterable[str]) -> EngineError:
-    """What an answer with an HTTP error stands for. `hidden` is what no sender may see of what the server says."""
+    """The error for an answer with an HTTP error status. `hidden` are secrets to cut from the server's message."""
     said = said_in(body)
     if (400 <= status < 500 and status not in OURS) or status in NOT_SERVED:
         message = said.message if isinstance(said.message, str) else ""
@@ -109,12 +109,12 @@ def passed_refusal(name: str, status: int, body: bytes, hidden: Iterable[str]) -
         status = 404 if status in NOT_SERVED else status
         return PassedRefusal(message[:SHOWN_CHARS], status, code=_word(said.code), param=_word(said.param))
     error = refusal(name, status, "")
-    # what a single request is refused for says nothing of the server
+    # the refusal of a single request says nothing of the server
     return EngineUnavailable(str(error)) if isinstance(error, ServerChanged) else error
 
 
 def said_in(body: bytes) -> Said:
-    """The error that a body tells, with nothing in it where it tells none."""
+    """The error in a body; empty where it has none."""
     try:
         said = msgspec.json.decode(body, type=_Envelope)
     except UNREADABLE:
@@ -150,7 +150,7 @@ class _Failed(_Code):
 
 
 class UsageFound:
-    """What an answer says of its tokens, found while its pieces go by. Streams may say it again and again: the last
+    """The usage of an answer, found while its pieces pass by. Streams may report it again and again: the last
     counts.
     """
 
@@ -180,7 +180,7 @@ class PassedEvents:
     """The bytes of a stream to whole events."""
 
     def __init__(self, name: str, hidden: list[str], *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        """`name` is what the kind of server is called, `hidden` what nobody may see of what it says."""
+        """`name` is the kind of server, `hidden` the secrets that no client may see in its messages."""
         self._name = name
         self._hidden = hidden
         self._max_event_bytes = max_event_bytes
@@ -211,17 +211,17 @@ class PassedEvents:
         return events
 
     def check(self) -> None:
-        """Raises what the stream failed with, behind the events that came before that."""
+        """Raises the error of the stream, behind the events that came before it."""
         if self._failure is not None:
             raise self._failure
 
     def end(self) -> None:
-        """Raises EngineBroke where a stream that is over has not said so."""
+        """Raises EngineBroke where a stream ended without saying that it is over."""
         if not self.done:
             raise EngineBroke(f"the {self._name} server broke off")
 
     def _read(self, line: bytes) -> EngineError | None:
-        """What an event says that the server failed with, if it says that."""
+        """The server's error if an event reports one, else None."""
         try:
             said = msgspec.json.decode(line, type=_Failed)
         except UNREADABLE:
@@ -315,10 +315,10 @@ def _joined(pieces: list[_Call]) -> dict[str, Any]:
 
 
 class Whole:
-    """The answer that a stream is."""
+    """The answer made of a stream."""
 
     def __init__(self, name: str) -> None:
-        """`name` is what the kind of server is called."""
+        """`name` is the kind of server."""
         self._name = name
         self._answers: dict[int, _Answer] = {}
         self._others: dict[str, msgspec.Raw] = {}
@@ -360,8 +360,8 @@ class ServerReply:
         hidden: list[str],
         broken: Callable[[], EngineUnavailable],
     ) -> None:
-        """`hidden` is what nobody may see of what the server says; `broken` notes that the connection broke, and says
-        what that is. Raises EngineError for an answer that nobody asked for.
+        """`hidden` are secrets that no client may see; `broken` notes that the connection broke, and returns the error.
+        Raises EngineError for an answer that nobody asked for.
         """
         answer = connection.answer
         encoding = answer.headers.get("content-encoding", "identity")

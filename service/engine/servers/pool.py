@@ -19,21 +19,21 @@ from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVa
 from service.engine.servers.connection import Broken, Connection, Peer, Target, head
 
 IDLE_SECONDS = 3.0
-"""How long an unused connection is kept: less than the 5 s after which vLLM and llama.cpp close it, lest a request meet
-that."""
+"""How long an unused connection is kept: less than the 5 s after which vLLM and llama.cpp close it, so that no request
+meets that."""
 
 CLOSING = {"connection": "close"}
 
 KNOWN_SECONDS = 10.0
-"""How long what a name leads to is taken for true: many connections that are made at once ask once."""
+"""How long the addresses of a name are cached: many connections that are made at once ask once."""
 
 NEXT_SECONDS = 0.25
 """How long one address is tried alone before the next one is tried beside it (RFC 8305, section 5)."""
 
 DIALED_AT_ONCE = 32
-"""How many connections to one peer may be made at the same time, the others wait. Many servers have a queue of some 100
-for those that they haven't accepted yet. The kernel drops what is more, and tries again a second later, and then again
-after two and four: longer than a connection may take."""
+"""How many connections to one peer may be made at the same time; the others wait. Many servers have a queue of some 100
+for those that they haven't accepted yet. The kernel drops any further one, and tries again a second later, and then
+again after two and four: longer than a connection may take."""
 
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds, seconds and probes after which the kernel gives up a peer that is gone."""
@@ -51,20 +51,20 @@ class Unconnected(OSError):
 
 
 class Dialing:
-    """What makes connections."""
+    """Opens connections."""
 
     def __init__(self, seconds: float, tls: ssl.SSLContext | None = None) -> None:
-        """`seconds` is how long a connection may take, TLS included. `tls` is what others are verified with, None is by
-        the authorities that the system knows.
+        """`seconds` is how long a connection may take, TLS included. `tls` verifies the servers; None is by the
+        authorities that the system knows.
         """
         self._seconds = seconds
         self._tls = tls
         self._known: dict[tuple[str, int], _Found] = {}
         self._turns: WeakValueDictionary[Peer, asyncio.Semaphore] = WeakValueDictionary()
-        """Whose turn it is to be connected to a peer, as long as anybody wants to be."""
+        """The semaphores that limit connecting to a peer, as long as anybody waits for one."""
 
     async def dial(self, peer: Peer, made: Callable[[], _P]) -> _P:
-        """The protocol that `made` makes, connected. Raises Unconnected."""
+        """A connected protocol, made by `made`. Raises Unconnected."""
         connecting: socket.socket | None = None
         turns = self._turns.setdefault(peer, asyncio.Semaphore(DIALED_AT_ONCE))
         try:
@@ -94,7 +94,7 @@ class Dialing:
         await asyncio.gather(*looking, return_exceptions=True)
 
     async def _addresses(self, host: str, port: int) -> Sequence[Address]:
-        """What a host leads to. Raises OSError."""
+        """The addresses of a host. Raises OSError."""
         loop = asyncio.get_running_loop()
         if _is_address(host):
             return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
@@ -106,7 +106,7 @@ class Dialing:
 
 
 class _Found:
-    """What a name leads to, or the look-up that will tell."""
+    """A name's addresses, or the look-up that will find them."""
 
     def __init__(self, task: "asyncio.Future[Sequence[Address]]", until: float) -> None:
         self.task = task
@@ -121,7 +121,7 @@ class _Found:
 
 @cache
 def verifying() -> ssl.SSLContext:
-    """What verifies others by the authorities that the system knows; reading these takes some milliseconds."""
+    """An SSL context that trusts the system's authorities; reading these takes some milliseconds."""
     made = ssl.create_default_context()
     made.set_alpn_protocols(["http/1.1"])
     return made
@@ -250,12 +250,12 @@ class Contact:
     """The connections to all servers of an engine. The callers bound how many streams there are."""
 
     def __init__(self, *, keeps: bool, api_key: str, connect_seconds: float, tls: ssl.SSLContext | None = None) -> None:
-        """`keeps` is whether a connection may be used again behind an answer. `tls` is what the servers' certificates
-        are verified with, None is by the authorities that the system knows.
+        """`keeps` is whether a connection may be used again behind an answer. `tls` verifies the servers' certificates;
+        None is by the authorities that the system knows.
         """
         self.api_key = api_key
         self.headers = {"content-type": "application/json", "accept": "*/*"}
-        """What every request has."""
+        """The headers of every request."""
         if api_key:
             self.headers["authorization"] = BEARER + api_key
         self.pool = Pool(keeps=keeps, connect_seconds=connect_seconds, tls=tls)

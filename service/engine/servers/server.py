@@ -1,9 +1,9 @@
-"""One server: whether it is well, what it serves, and streams of its events.
+"""One server: its health, its facts, and streams of its events.
 
     unknown ─▶ up ⇄ down     any ─▶ closed
 
 A probe moves it to up, once the server is healthy and says what it serves, and to down; a request that can't reach it
-moves it to down. What it serves is asked again whenever it comes up, as another server may be there by then. Closing it
+moves it to down. Its facts are asked for again whenever it comes up, as another server may be there by then. Closing it
 is for good.
 Hanging up is how a generation is aborted, so a stream that isn't read to its end closes its connection. A server that
 points elsewhere is not followed: prompts and the key are for it alone.
@@ -100,14 +100,14 @@ class State(Enum):
 
 
 class _Heard(NamedTuple):
-    """What others had at a server when it last told: generations, and tokens."""
+    """The load of other clients when the server last reported: generations, and tokens."""
 
     running: int
     tokens: int
 
 
 class Server:
-    """A server of a kind at a place, or a router before some. `wanted` says what it has to serve."""
+    """A server of a kind at an address, or a router before some. `wanted` are the terms that it has to meet."""
 
     def __init__(
         self,
@@ -126,12 +126,12 @@ class Server:
         self.tokens = 0
         """How many tokens they take."""
         self.room = 0
-        """For how many it has room by what it told in this life; 0 is not told."""
+        """The tokens for which it has room, as reported in this life; 0 is unknown."""
         self.lives = 0
-        """How often it came up: each time with a cache of which nothing is known."""
+        """How often it came up: each time with a cache of unknown content."""
         self.state = State.UNKNOWN
         self.facts: Facts | None = None
-        """What it served when it was last up."""
+        """The facts when it was last up."""
         self.trouble = f"the {kind.name} server was not asked yet"
         """Why it is not up. Clients may see it: it names no host."""
         self._wanted = wanted
@@ -143,7 +143,7 @@ class Server:
         self._told: _Heard | None = None
         self._streams: set[Connection] = set()
         self._ends: dict[str, Request] = {}
-        """What ends each generation that is under way, by its id."""
+        """The request that ends each generation under way, by the generation's id."""
         self._ending: set[asyncio.Task[None]] = set()
 
     @property
@@ -157,7 +157,7 @@ class Server:
 
     @property
     def others_running(self) -> int:
-        """How many generations of others ran or waited there when it last told."""
+        """How many generations of others ran or waited there at its last report."""
         return 0 if self._told is None else self._told.running
 
     @property
@@ -166,7 +166,7 @@ class Server:
         return 0 if self._told is None else self._told.tokens
 
     async def weigh(self) -> None:
-        """Ask how much it has to do. Where it doesn't tell, or nonsense, it counts as if it were ours alone."""
+        """Asks for its load. Where it reports none, or nonsense, it counts as if it were ours alone."""
         if self.state is not State.UP or not isinstance(self.kind, Telling):
             return
         life, running, tokens = self.lives, self.running, self.tokens
@@ -176,26 +176,26 @@ class Server:
             told = ServerLoad()
         if life == self.lives:
             self.room = told.room or self.room
-            # what of ours has ended, or begun, while it told is nobody else's
+            # generations of ours that ended or began during the report are no one else's
             others = told.running + told.waiting - max(running, self.running)
             others_tokens = int(told.used * self.room) - max(tokens, self.tokens)
             self._told = _Heard(max(0, others), max(0, others_tokens))
 
     async def probe(self) -> None:
-        """Find out how it is doing. Several who ask at once share one probe; never raises."""
+        """Probes it. Concurrent callers share one probe; never raises."""
         if self._probing is None:
             self._probing = asyncio.create_task(self._probe())
             self._probing.add_done_callback(lambda _: setattr(self, "_probing", None))
         await asyncio.wait([self._probing])
 
     async def leave(self) -> None:
-        """Close it, where nothing runs there any more but what ends a generation that was hung up on."""
+        """Closes it, once nothing runs there but requests that end aborted generations."""
         if self._ending:
             await asyncio.wait(self._ending)
         await self.close()
 
     async def close(self) -> None:
-        """End the streams, and what else is under way."""
+        """Ends the streams, and all else under way."""
         self.state, self.trouble = State.CLOSED, "the engine is closed"
         for task in self._ending:
             task.cancel()
@@ -233,7 +233,7 @@ class Server:
 
     @asynccontextmanager
     async def pass_on(self, passed: Passed) -> AsyncGenerator[PassedReply, None]:
-        """What it answers to a request that is passed on. Leaving early hangs up. Raises as `stream` does."""
+        """The server's reply to a request that is passed on. Leaving early hangs up. Raises as `stream` does."""
         facts = self._served()
         folded = self.kind.streams_alone and not passed.stream and passed.path in GENERATED
         own = {**self.kind.passed(passed), **(STREAMED if folded else {})}
@@ -282,7 +282,7 @@ class Server:
                 self._left(request)
 
     def _left(self, request: Request) -> None:
-        """End a generation that was hung up on, where that alone isn't noticed soon."""
+        """Ends a generation that was hung up on, where the server doesn't notice that soon."""
         if request.end is None or self.kind.notices_hang_ups or self._closed:
             return
         task = asyncio.create_task(self._say(request.end))
@@ -294,7 +294,7 @@ class Server:
             await self._ask("POST", request.path, request.body)
 
     def _served(self) -> Facts:
-        """What it serves now. Raises Unreachable."""
+        """The server's facts. Raises Unreachable."""
         if self.facts is None or self.state is not State.UP:
             raise Unreachable(self.trouble)
         return self.facts
@@ -305,12 +305,12 @@ class Server:
 
     @property
     def _hidden(self) -> list[str]:
-        """What nobody may see who asks it something: where it is, and the key for it."""
+        """The secrets that no client may see: its address, and the key for it."""
         return [each for each in (self._contact.api_key, urlsplit(self.url).netloc, self.place.host) if each]
 
     @property
     def _templating(self) -> Templating:
-        """What it makes prompts with. Raises EngineRefused."""
+        """The kind, if it can make prompts. Raises EngineRefused."""
         if not isinstance(self.kind, Templating):
             raise EngineRefused(f"with {self.kind.name}, only gpt-oss is served")
         return self.kind
@@ -325,8 +325,8 @@ class Server:
             raise self.down(EngineUnavailable(f"the {self.kind.name} server did not answer"), error) from error
 
     async def completed(self, chunk: Chunk, answer: Answer) -> Chunk:
-        """The chunk with the ids that the server left out: those into which it cuts their text. So they say the same,
-        if they aren't those that were sampled. Raises EngineError.
+        """The chunk with the ids that the server left out: the ids into which it cuts their text. They give the same
+        text, though perhaps not by the sampled ids. Raises EngineError.
         """
         lost, answer.lost = answer.lost, []
         ids, logprobs = list(chunk.tokens), None if chunk.logprobs is None else list(chunk.logprobs)
@@ -341,7 +341,7 @@ class Server:
         return msgspec.structs.replace(chunk, tokens=ids, logprobs=logprobs)
 
     async def abort(self, id: str) -> bool:
-        """Have it end a generation, whose stream then says so; False where that is not possible."""
+        """Has it end a generation, whose stream then says so; False where that is not possible."""
         request = self._ends.get(id)
         if request is None:
             return False
@@ -352,7 +352,7 @@ class Server:
         return status == 200
 
     def down(self, trouble: EngineUnavailable, cause: Exception | None = None) -> EngineUnavailable:
-        """Note why it can't serve now, and return it. `cause` is for the log."""
+        """Notes and returns the reason why it can't serve now. `cause` is for the log."""
         if self._closed:
             return trouble
         if self.state is not State.DOWN or str(trouble) != self.trouble:
@@ -432,18 +432,18 @@ class Server:
         )
 
     async def _ask_at_length(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """The same of one about a whole conversation."""
+        """The same for a request about a whole conversation."""
         return await self._contact.ask(
             self._target, method, path, body, seconds=RENDER_SECONDS, most=MAX_RENDERED_BYTES
         )
 
 
 def _headers(asked: Generation | Passed) -> dict[str, str]:
-    """What a server is told of a request besides its body."""
+    """The headers of a request."""
     return {"x-request-id": asked.id, **_session(asked.affinity, asked.cache_salt or ""), **dict(asked.trace)}
 
 
 def _session(affinity: str, salt: str) -> dict[str, str]:
-    """What tells a router which generations belong together, and nobody whose they are: two tenants never share one."""
+    """A header that tells a router which generations belong together, but not whose: two tenants never share one."""
     key = salt.encode()[:MAX_KEY_BYTES]
     return {SESSION: blake2b(affinity.encode(), key=key, digest_size=16).hexdigest()} if affinity else {}

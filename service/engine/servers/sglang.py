@@ -53,7 +53,7 @@ class _Logprob(msgspec.Struct, array_like=True):
 
     @property
     def finite(self) -> float:
-        """The log probability, which is none or endless for what can't be."""
+        """The log probability, which is None or infinite for an impossible token."""
         return LEAST_LOGPROB if self.logprob is None else max(self.logprob, LEAST_LOGPROB)
 
 
@@ -126,8 +126,8 @@ class Sglang(TokenIdServers):
 
 
 def request_body(generation: Generation, rid: str, chance: int) -> bytes:
-    """What to post for a generation, which is `rid` there. `chance` is the seed where none was asked for: a server that
-    goes by seeds has one and the same for all without. SGLang serves higher priorities earlier. Raises EngineRefused.
+    """The body that asks for the generation `rid`. `chance` is the seed where none was asked for, as a server that goes
+    by seeds has the same one for all without. SGLang serves higher priorities earlier. Raises EngineRefused.
     """
     sampling = generation.sampling
     named = parameters(sampling) | stops(sampling)
@@ -156,7 +156,7 @@ def request_body(generation: Generation, rid: str, chance: int) -> bytes:
 
 
 def _salted(salt: str | None) -> dict[str, str]:
-    """What keeps cached prefixes apart. Older servers know the second name alone, and ignore the first in silence."""
+    """The members that keep cached prefixes apart. Older servers know the second name alone, and ignore the first."""
     return {"cache_salt": salt, "extra_key": salt} if salt else {}
 
 

@@ -1,7 +1,7 @@
-"""How a model speaks that doesn't speak Harmony: its server is asked how it cuts texts into ids.
+"""The speech of a model that doesn't speak Harmony: its server is asked how it cuts texts into ids.
 
-What somebody says never becomes a mark: where it spells one that is a single id, a character that nobody sees is put
-into it. Which texts are marks only the server knows, so it is asked about those that look like some.
+A user's text never becomes a mark: where it spells one that is a single id, an invisible character is put into it.
+Only the server knows which texts are marks, so it is asked about those that look like some.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Pieces = Callable[[str], Awaitable[Sequence[tuple[int, str]]]]
-"""A text as the server cuts it, in which marks are marks: each id, and what it stands for."""
+"""A text as the server cuts it, in which marks are marks: each id with its text."""
 
 Written = Callable[[Transcript], Awaitable[str | None]]
 """The text of a prompt as the server's template writes it, None where it tells none. Raises EngineError."""
 
 _PROBED_NAME, _PROBED_ARGUMENT, _PROBED_OUTPUT = "probedtool", "probedargument", "probedoutput"
-"""Words that no template says by itself."""
+"""Words that no template writes by itself."""
 
 _TOOL = {
     "type": "function",
@@ -51,13 +51,13 @@ THREAD_FROM_CHARS = 65_536
 """A text of this length takes some 0.5 ms."""
 
 MAX_KNOWN = 4096
-"""Of how many texts it is remembered whether they are marks, some 400 kB, and how many are asked about at once."""
+"""The most texts of which we remember whether they are marks, some 400 kB, and the most asked about at once."""
 
 COMMON = re.compile(
     r"<\|[^|<>\s]+\|>|<(?:start|end)_of_turn>|\[\|[^\[\]|\s]+\|\]"
     r"|\[/?(?:INST|AVAILABLE_TOOLS|TOOL_(?:CALLS|RESULTS|CONTENT)|SYSTEM_PROMPT|THINK|CALL_ID|ARGS)\]"
 )
-"""What is a mark of some model: of those in `<|…|>`, of Gemma's, of EXAONE's and of Mistral's."""
+"""Matches marks of some model: those in `<|…|>`, Gemma's, EXAONE's and Mistral's."""
 
 WORSE_SYSTEM = re.compile(r"smollm2", re.IGNORECASE)
 """Models whose template adds a system message with which they answer worse, by their names. SmolLM2-135M, quantised,
@@ -75,7 +75,7 @@ async def speech_of(pieces: Pieces, written: Written, model: str) -> Speech:
 
 
 async def _shown(written: Written) -> Shown:
-    """What a template shows of tools: all of it, where it shows that there is one, or nobody can tell."""
+    """The parts that a template shows of tools: all, where it shows that there is one, or it can't be found out."""
     prompt = await _tried(written, Transcript(msgspec.json.encode(_PROBE[:1]), msgspec.json.encode([_TOOL])))
     if prompt is None or _PROBED_NAME in prompt:
         return SHOWN
@@ -94,16 +94,14 @@ async def _tried(written: Written, transcript: Transcript) -> str | None:
 
 
 class Disarming:
-    """Takes the marks out of what somebody says."""
+    """Takes the marks out of users' texts."""
 
     def __init__(self) -> None:
         self._known: dict[str, bool] = {}
         """Texts that look like marks, and whether they are."""
 
     async def disarmed(self, pieces: Pieces, transcript: Transcript) -> Transcript:
-        """A transcript in which no mark is spelled, not by what tools say of themselves either, but those that are our
-        own.
-        """
+        """A transcript in which only our own marks are spelled; tools' descriptions are searched, too."""
         messages = await self._broken(pieces, transcript.messages)
         tools = await self._broken(pieces, transcript.tools)
         if transcript.own:
@@ -126,7 +124,7 @@ class Disarming:
         return marks
 
     async def _marks_among(self, pieces: Pieces, some: Sequence[str]) -> set[str]:
-        """The same of MAX_KNOWN at most. What others learn meanwhile may be all that is remembered."""
+        """The same of MAX_KNOWN at most. Concurrent calls may replace all that is remembered."""
         known = {each: self._known.get(each) for each in some}
         unknown = [each for each, is_mark in known.items() if is_mark is None]
         if unknown:
@@ -140,13 +138,13 @@ class Disarming:
 
 
 async def common_pieces(text: str) -> Sequence[tuple[int, str]]:
-    """What stands in for the cuts of a server that doesn't tell them: what is a mark of common models is one here."""
+    """The pieces from a server that doesn't tell its cuts: the marks of common models count as marks."""
     known = {*MARKS, *ENDS}
     return [(0, each) for each in text.split("\n") if each in known or COMMON.fullmatch(each)]
 
 
 async def _at_leisure(text: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What the work on a text returns, by a thread where it takes long."""
+    """Does the work on a text and returns its result, in a thread where it takes long."""
     if len(text) < THREAD_FROM_CHARS:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)

@@ -1,8 +1,8 @@
 """TensorRT-LLM's `trtllm-serve`, as read in its source of 2026: `/v1/completions` takes token ids, and gives token ids
-where no text is asked for. It refuses a key that it doesn't know, so newer keys are sent only where they are needed.
+where no text is asked for. It refuses unknown keys, so newer keys are sent only where they are needed.
 
 It has no salts that keep tenants' cached prompts apart. So a server that has cached prompts is for one tenant alone,
-and for requests without a salt of their own: whether it has, is seen when it is asked the same thing twice.
+and for requests without a salt of their own: a probe asks the same thing twice to see whether it has.
 
 Experimental: no real server has met this; tests hold it against a stand-in alone.
 """
@@ -41,7 +41,7 @@ REUSES = "reuses prompts"
 """The trait of a server that computes the beginning of a prompt once."""
 
 PROBE_TOKENS = 300
-"""How long the prompt is that is asked twice: more than two of the largest blocks."""
+"""The length of the prompt that is asked twice: more than two of the largest blocks."""
 
 SWITCH_OFF = "start it with kv_cache_config: enable_block_reuse: false"
 
@@ -92,7 +92,7 @@ class Tensorrt(TokenIdServers):
         return Request(COMPLETIONS, request_body(generation, facts.model))
 
     def _refuse_salted(self, reuses: bool, salt: str | None) -> None:
-        """Raise EngineRefused for what isn't to be matched with what is cached, where everything is."""
+        """Raise EngineRefused for a generation that must not be matched with the cache, where every one is."""
         if reuses and salt != self._salt:
             raise EngineRefused(f"the engine can't keep cached prompts apart: leave out cache_salt, or {SWITCH_OFF}")
 
@@ -101,7 +101,7 @@ class Tensorrt(TokenIdServers):
         return TensorrtAnswer(logprobs=None)
 
     def passed(self, passed: Passed) -> Mapping[str, object]:
-        """As the kind has it: nothing, as what it doesn't know it refuses, and its endpoints know different things."""
+        """As the kind has it: nothing, as it refuses unknown members, and its endpoints know different ones."""
         self._refuse_salted(self._reuses, passed.cache_salt)
         return {}
 
@@ -109,7 +109,7 @@ class Tensorrt(TokenIdServers):
 async def _reuses(ask: Ask, model: str) -> bool:
     """Whether a prompt that was computed is matched with what is cached; also where the server doesn't say.
 
-    It is asked for all that a generation has and a server might not know. Raises EngineError where it refuses that.
+    The probe uses every member that a server might not know. Raises EngineError where it refuses one.
     """
     prompt = [secrets.randbelow(FIRST_SPECIAL) for _ in range(PROBE_TOKENS)]
     body = _ENCODE(_members(Generation("", prompt, Sampling(1, 0, stop_ids=ENDS[:1])), model))
@@ -122,7 +122,7 @@ async def _reuses(ask: Ask, model: str) -> bool:
 
 
 def request_body(generation: Generation, model: str) -> bytes:
-    """What to post for a generation. Raises EngineRefused."""
+    """The body that asks for a generation. Raises EngineRefused."""
     usage = {"include_usage": True, "continuous_usage_stats": True}
     return _ENCODE(_members(generation, model) | {"stream": True, "stream_options": usage})
 

@@ -1,12 +1,12 @@
 """Token ids in, token ids out: the part of the wire that vLLM, SGLang and TensorRT-LLM have in common. Pure.
 
-Some servers end, or say that it is their own fault, where a structural tag is malformed. So one that can't be read is
-refused here. What a server makes of one that can be read is for the server to say.
+Some servers end, or say that it is their own fault, where a structural tag is malformed. So a tag that can't be read is
+refused here. A server decides itself about one that can be read.
 
 A prompt of a conversation mostly begins with the one before, up to its last answer. So as JSON it is cut into blocks at
-the same places, and the text of the last blocks is kept. Without that, 100,000 ids take some milliseconds, longer than
-all that a response takes besides. As for a server's own prefix cache, nobody can tell by the time what a prompt of
-another salt began with.
+the same places, and the text of the last blocks is cached. Without that, 100,000 ids take some milliseconds, longer
+than the rest of a response's work. As with a server's own prefix cache, the time tells nobody how a prompt of another
+salt began.
 
 A page of metrics, in Prometheus' text format, may be long, cut off, or none at all. A line that can't be read is passed
 over, and never more read than that.
@@ -64,7 +64,7 @@ class Error(msgspec.Struct):
 
 
 class Said(msgspec.Struct):
-    """The members that tell an error, in an event or a body: one in `error`, or the body itself."""
+    """The members of an error, in an event or a body: one in `error`, or the body itself."""
 
     error: Error | str | None = None
     object: str | None = None
@@ -101,7 +101,7 @@ _S = TypeVar("_S", bound=Said)
 
 
 def parameters(sampling: Sampling) -> dict[str, Any]:
-    """The parameters that all of them call by the same names."""
+    """The parameters that all these servers call by the same names."""
     return {
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
@@ -116,7 +116,7 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
 
 def stops(sampling: Sampling) -> dict[str, Any]:
     """The ends of a generation where `ignore_eos` would switch off stop_token_ids as well: the model's own ends stay
-    on, so those that nobody asked for are banned.
+    on, so the ones not asked for are banned.
     """
     if not sampling.stop_ids:
         return {"ignore_eos": True}
@@ -132,7 +132,7 @@ def likeliest(given: Iterable[tuple[int, float]], most: int) -> tuple[tuple[int,
 
 
 def decoded(decoder: "msgspec.json.Decoder[_T]", body: bytes, otherwise: EngineError) -> _T:
-    """The body as what it should be. Raises `otherwise` where it is something else."""
+    """The decoded body. Raises `otherwise` where it doesn't fit the type."""
     try:
         return decoder.decode(body)
     except UNREADABLE as error:
@@ -140,7 +140,7 @@ def decoded(decoder: "msgspec.json.Decoder[_T]", body: bytes, otherwise: EngineE
 
 
 def read_event(name: str, decoder: "msgspec.json.Decoder[_S]", data: bytes) -> _S:
-    """An event of a stream. Raises EngineError if it isn't one, and what an error event stands for."""
+    """An event of a stream. Raises EngineError if it isn't one, and the error of an error event."""
     event = decoded(decoder, data, EngineError(f"the {name} server sent something that is no event"))
     if event.error is not None or event.object == "error":
         raise _refusal(name, 500, event)
@@ -148,7 +148,7 @@ def read_event(name: str, decoder: "msgspec.json.Decoder[_S]", data: bytes) -> _
 
 
 def read_refusal(name: str, status: int, body: bytes) -> EngineError:
-    """What an answer with an HTTP error stands for."""
+    """The error that an answer with an HTTP error status stands for."""
     try:
         return _refusal(name, status, _SAID.decode(body))
     except UNREADABLE:
@@ -156,14 +156,14 @@ def read_refusal(name: str, status: int, body: bytes) -> EngineError:
 
 
 def _refusal(name: str, status: int, said: Said) -> EngineError:
-    """What an error stands for, which came with this status unless it says another."""
+    """The error for a message with this status unless it names another."""
     if isinstance(said.error, Error):
         return refusal(name, said.error.code or status, said.error.message)
     return refusal(name, status, said.error or said.message)
 
 
 class TokenIdServers:
-    """The part of a kind that all of them share. `name` is what it is called in messages."""
+    """The shared part of these kinds. `name` is the kind's name in messages."""
 
     name: str
     keeps_connections = True
@@ -179,7 +179,7 @@ class TokenIdServers:
 
 
 async def asked(name: str, ask: Ask, method: str, path: str, body: bytes | None = None) -> bytes:
-    """The body of an answer with status 200. Raises EngineError for any other, and what `ask` does."""
+    """The body of an answer with status 200. Raises EngineError for any other, and the errors of `ask`."""
     status, said = await ask(method, path, body)
     if status != 200:
         raise read_refusal(name, status, said)
@@ -213,7 +213,7 @@ def read_format(tag: str) -> Mapping[str, Any]:
 
 
 def _check(form: Any) -> None:
-    """Look at a format and what is inside. Raises what tells that it is malformed."""
+    """Checks a format and all inside it. Raises the error of a malformed one."""
     if not isinstance(form, Mapping):
         raise TypeError("a format is an object")
     known = cast(Mapping[str, Any], form)
@@ -233,7 +233,7 @@ class Sample(msgspec.Struct, frozen=True):
     value: float
 
     def label(self, name: str) -> int:
-        """What a label says as a whole number; 0 where it says none."""
+        """A label's whole number; 0 where it is none."""
         text = self.labels.get(name, "")
         return min(int(text), MOST) if text.isascii() and text.isdigit() and len(text) <= 16 else 0
 

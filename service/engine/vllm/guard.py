@@ -1,9 +1,9 @@
 """The guard of vLLM's core: a small process that ends the core once we are gone, however that happened.
 
-A core doesn't watch its parent. Left alone it would keep the model's memory, and no other would find room. Having the
-kernel tell it, as the embedded store has, would have to be asked for in the core, and that is vLLM's code.
+A core doesn't watch its parent. Left alone it would keep the model's memory, and no other would find room. The embedded
+store has the kernel tell it; a core would have to ask for that itself, and that is vLLM's code.
 
-This file is both sides: a class for us, and run as a script, the guard. Never import here what is not in Python itself.
+This file is both sides: a class for us, and, run as a script, the guard. Import only Python's own library here.
 """
 
 import os
@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from typing import IO, cast
 
 PATIENCE_SECONDS = 15.0
-"""What vLLM's core gets to end by itself."""
+"""The time that vLLM's core gets to end by itself."""
 
 
 class Guard:
     """A guard, from its making to `dismiss`. Linux alone can have one; elsewhere this does nothing.
 
-    `patience_seconds` is what a core gets to end by itself, before it is killed.
+    `patience_seconds` is the time that a core gets to end by itself, before it is killed.
     """
 
     def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -34,7 +34,7 @@ class Guard:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def watch(self, pids: Iterable[int]) -> None:
-        """These are cores too, if it doesn't know them yet. They have to be alive."""
+        """Adds these cores, if it doesn't know them yet. They have to be alive."""
         for pid in pids:
             if self._process is not None and pid not in self._guarded:
                 self._guarded.add(pid)
@@ -43,7 +43,7 @@ class Guard:
                 words.flush()
 
     def dismiss(self) -> None:
-        """There is nothing left to guard."""
+        """Ends the guard, as nothing is left to guard."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()

@@ -1,7 +1,7 @@
-"""What is used of vLLM as a library: how it is started, asked and read. vLLM 0.32, and only where it is installed.
+"""The part of vLLM's library that we use: to start, ask and read it. vLLM 0.32, and only where it is installed.
 
-It is imported when an engine starts and never before, which takes seconds and needs it installed; so its classes come
-without types, and what is read of them stands here as protocols. Never let an object of vLLM's out of this package.
+The import takes seconds and needs vLLM, so it happens only when an engine starts. Its classes come without types, so
+the attributes that we read stand here as protocols. Never let an object of vLLM's out of this package.
 """
 
 import dataclasses
@@ -38,13 +38,13 @@ ENVIRONMENT: Mapping[str, str] = {
     # no usage data is sent
     "VLLM_NO_USAGE_STATS": "1",
 }
-"""How vLLM has to be set up where it is a guest; this it reads from the environment alone."""
+"""Settings of vLLM as a guest; it reads these from the environment alone."""
 
 CORE = "EngineCore"
-"""How vLLM names the process that computes, or with a number behind it each of them."""
+"""vLLM's name of the process that computes, or with a number behind it of each of them."""
 
 TERMINAL_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP})
-"""What a terminal sends to every process: for us alone, who give open streams time before vLLM has to end."""
+"""Signals that a terminal sends to every process: only we take them, to give open streams time before vLLM ends."""
 
 
 class Logprob(Protocol):
@@ -54,7 +54,7 @@ class Logprob(Protocol):
 
 
 class Completion(Protocol):
-    """What was sampled since the last one, for one of the outputs that were asked for."""
+    """The tokens sampled since the last one, for one of the requested outputs."""
 
     token_ids: Sequence[int]
     logprobs: Sequence[Mapping[int, Logprob]] | None
@@ -62,20 +62,20 @@ class Completion(Protocol):
 
 
 class Output(Protocol):
-    """What was sampled since the last one."""
+    """The tokens sampled since the last one."""
 
     outputs: Sequence[Completion]
     num_cached_tokens: int | None
 
 
 class AsyncLlm(Protocol):
-    """vLLM's AsyncLLM, as far as it is used. Its processes are children of this one."""
+    """The part of vLLM's AsyncLLM that we use. Its processes are children of this one."""
 
     vllm_config: Any
     errored: bool
     """Whether its core has died, or it was shut down."""
     output_handler: Task[None] | None
-    """What takes the core's outputs, from the first generation on."""
+    """The task that takes the core's outputs, from the first generation on."""
 
     def generate(
         self,
@@ -87,7 +87,7 @@ class AsyncLlm(Protocol):
         priority: int,
         reasoning_ended: bool,
     ) -> AsyncGenerator[Output, None]:
-        """Sample. Closing the generator, or cancelling who reads it, aborts."""
+        """Sample. Closing the generator, or cancelling its reader, aborts."""
         ...
 
     async def abort(self, request_id: Iterable[str]) -> None:
@@ -119,7 +119,7 @@ class Vllm:
     wrapper: type[Exception]
 
     def build(self, model: str, args: Mapping[str, Any]) -> AsyncLlm:
-        """Start an engine. Blocks until it is ready. Raises EngineUnavailable, and what vLLM raises."""
+        """Start an engine. Blocks until it is ready. Raises EngineUnavailable, and vLLM's own errors."""
         self._check_names(args)
         with _kept_from_children(TERMINAL_SIGNALS):
             return self.async_llm.from_engine_args(self.engine_args(model=model, **{**ARGUMENTS, **args}))
@@ -129,7 +129,7 @@ class Vllm:
         return self.tokens_input(list(ids), cache_salt=cache_salt)
 
     def parameters(self, sampling: Sampling) -> Any:
-        """How to sample, and to be given what is new each time. Raises what `refusals` are."""
+        """Parameters of sampling that ask for new tokens each time. Raises one of `refusals`."""
         tag = sampling.structural_tag
         return self.sampling_params(
             **parameters(sampling),
@@ -176,7 +176,7 @@ def load() -> Vllm:
 
 @contextmanager
 def _kept_from_children(signals: Collection[signal.Signals]) -> Generator[None]:
-    """Processes that this thread starts meanwhile never get these signals: they inherit what is blocked."""
+    """Blocks these signals for processes that this thread starts meanwhile: they inherit the mask."""
     resource_tracker.ensure_running()  # it unblocks SIGINT when it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
@@ -203,5 +203,5 @@ def _finite(given: Logprob) -> float:
 
 
 def brief(error: BaseException) -> str:
-    """What an exception of vLLM says, in one line of sensible length."""
+    """The message of an exception of vLLM, in one line of sensible length."""
     return " ".join(str(error).split())[:SHOWN_CHARS] or type(error).__name__

@@ -1,8 +1,8 @@
 """VllmLocalEngine: the engine's port over vLLM in this process, whose engine core and workers are its children.
 
 It is for one machine and one harmonium. A vLLM server can be restarted on its own; this one can't, and once its core
-has died, harmonium has to be restarted. vLLM takes any number of generations and queues what it has no room for:
-MAX_CONCURRENT_REQUESTS is what bounds them. Never load two at the same time in one process.
+has died, harmonium has to be restarted. vLLM takes any number of generations and queues those without room:
+MAX_CONCURRENT_REQUESTS bounds them. Never load two at the same time in one process.
 """
 
 import asyncio
@@ -44,10 +44,10 @@ KILL_SECONDS = 5.0
 """How long a core that was killed may take to be gone."""
 
 POLL_SECONDS = 0.1
-"""How often it is looked, while vLLM loads, whether it has started its core."""
+"""The seconds between two looks for vLLM's core while vLLM loads."""
 
 WARM_UP = Generation("warm-up", (0,), Sampling(1, 0))
-"""The first generation: it shows that tokens come, and starts what vLLM starts with the first."""
+"""The first generation: it shows that tokens come, and starts the parts that vLLM starts with the first."""
 
 _FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.STOP, "abort": Finish.ABORT}
 
@@ -55,8 +55,8 @@ _FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.ST
 class VllmLocalEngine:
     """vLLM in this process. `model` is a name or a folder, `args` are vLLM's AsyncEngineArgs by name.
 
-    Its id is `served_as`, else what vLLM calls it: `model`, unless `args` say otherwise. `context_tokens` 0 is the
-    length that vLLM has found room for, and more than that it never is.
+    Its id is `served_as`, else vLLM's name: `model`, unless `args` say otherwise. `context_tokens` 0 is the
+    longest that vLLM has found room for, and it is never more than that.
     """
 
     def __init__(self, model: str, args: Mapping[str, Any], *, served_as: str = "", context_tokens: int = 0) -> None:
@@ -76,7 +76,7 @@ class VllmLocalEngine:
 
     @property
     def model(self) -> ModelCard:
-        """What is served. Raises EngineUnavailable before the first start."""
+        """The card of the model that is served. Raises EngineUnavailable before the first start."""
         if self._card is None:
             raise EngineUnavailable("vLLM was not started yet")
         return self._card
@@ -85,7 +85,7 @@ class VllmLocalEngine:
         """Load the model and sample a token, which takes half a minute at the least; also after `close`.
 
         vLLM is built in a thread: the loop goes on, but for a second here and there. Cancelling gives the load up.
-        Raises EngineUnavailable with what keeps vLLM from starting.
+        Raises EngineUnavailable with the reason why vLLM doesn't start.
         """
         await self.close()
         began = time.monotonic()
@@ -115,7 +115,7 @@ class VllmLocalEngine:
         return {"vllm-local": self._llm is not None and not self._llm.errored}
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        """Sample; see the port. What was sampled since the last chunk comes as one chunk. Raises EngineError."""
+        """Sample; see the port. All tokens sampled since the last chunk come as one chunk. Raises EngineError."""
         vllm, llm = self._ready()
         id = f"{generation.id}-{next(self._numbers)}"
         self._under_way.add(id)
@@ -158,7 +158,7 @@ class VllmLocalEngine:
             guard.dismiss()
 
     async def _load(self) -> None:
-        """Build vLLM, read what it serves, and see whether it samples."""
+        """Build vLLM, read its model's facts, and see whether it samples."""
         self._others = frozenset(multiprocessing.active_children())
         self._guard = Guard()
         building = asyncio.get_running_loop().run_in_executor(None, self._build)
@@ -184,7 +184,7 @@ class VllmLocalEngine:
             pass
 
     def _build(self) -> None:
-        """Import vLLM and start it. Returns nothing: what a thread has returned may live on in it."""
+        """Imports vLLM and starts it. Returns nothing: an object that a thread has returned may live on in it."""
         self._vllm = load()
         self._llm = self._vllm.build(self._source, self._args)
 
@@ -210,7 +210,7 @@ class VllmLocalEngine:
             event(logger, logging.INFO, "loading was given up", reason=brief(error))
 
     def _ready(self) -> tuple[Vllm, AsyncLlm]:
-        """What serves. Raises EngineUnavailable if nothing does."""
+        """The running library and its engine. Raises EngineUnavailable if none runs."""
         if self._vllm is None or self._llm is None:
             raise EngineUnavailable("vLLM is not running")
         if self._llm.errored:
@@ -218,14 +218,14 @@ class VllmLocalEngine:
         return self._vllm, self._llm
 
     def _death(self) -> EngineUnavailable:
-        """What it means that the core died. It is logged once."""
+        """The error for a dead core. It is logged once."""
         if not self._death_logged:
             self._death_logged = True
             event(logger, logging.ERROR, "vLLM's engine core died", remedy="restart harmonium")
         return EngineBroke("vLLM's engine core died; harmonium has to be restarted")
 
     def _chunk(self, output: Output, logprobs: int | None) -> Chunk:
-        """What was sampled. Raises EngineError where vLLM ended the generation for reasons of its own."""
+        """The sampled chunk. Raises EngineError where vLLM ended the generation for reasons of its own."""
         (completion,) = output.outputs
         reason = completion.finish_reason
         if reason == "abort" and self._llm is not None:
@@ -240,7 +240,7 @@ class VllmLocalEngine:
         )
 
     def _failure(self, vllm: Vllm, error: Exception) -> EngineError:
-        """What an exception of vLLM is to us."""
+        """Our error for an exception of vLLM."""
         if self._llm is None:
             return EngineUnavailable("vLLM was stopped")
         if self._llm.errored:

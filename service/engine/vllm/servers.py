@@ -1,4 +1,4 @@
-"""The kind of servers that vLLM's are: what to ask one to learn what it serves."""
+"""The kind of servers that vLLM's are: how to learn a server's facts."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -113,13 +113,13 @@ class Vllm(TokenIdServers):
         raise self.refused(status, body)
 
     async def _defaults(self, ask: Ask) -> Defaults:
-        """How it samples by default, from what it makes of a request that doesn't say."""
+        """Its default sampling, from the parameters that it fills in for a request without any."""
         status, body = await ask("POST", "/v1/completions/render", b'{"prompt": [0]}')
         return wire.read_defaults(body) if status == 200 else Defaults()
 
 
 def pieces_of(ask: Ask, model: str) -> Pieces:
-    """What cuts a text into pieces, marks among them."""
+    """A function that cuts a text into pieces, marks among them."""
 
     async def pieces(text: str) -> Sequence[tuple[int, str]]:
         cut = await _cut(ask, wire.tokenize_body(text, model))
@@ -129,7 +129,7 @@ def pieces_of(ask: Ask, model: str) -> Pieces:
 
 
 def _written_by(ask: Ask, model: str) -> Written:
-    """What tells the text that the template makes, as far as its tokens tell theirs."""
+    """A function that returns the text the template makes, as far as its tokens have their texts."""
 
     async def written(transcript: Transcript) -> str | None:
         texts = wire.read_cut(
@@ -141,7 +141,7 @@ def _written_by(ask: Ask, model: str) -> Written:
 
 
 async def _cut(ask: Ask, body: bytes) -> wire.Cut:
-    """The ids that it makes of a text, or of a transcript. Raises EngineError where it refuses."""
+    """The ids into which it cuts a text, or a transcript. Raises EngineError where it refuses."""
     return wire.read_cut(await asked(wire.NAME, ask, "POST", wire.TOKENIZE, body))
 
 

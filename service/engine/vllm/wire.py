@@ -1,4 +1,4 @@
-"""The wire of a vLLM server: requests to JSON, answers from it, and what its errors are to us. Pure.
+"""The wire of a vLLM server: requests to JSON, its answers, and our errors for its own. Pure.
 
 Two endpoints take token ids and give token ids. `/inference/v1/generate` is made for it and does no more; servers
 without it (it wants --enable-scale-out) have `/v1/completions`, where ids are an extra beside the text. As measured
@@ -28,10 +28,10 @@ from service.markup.speech import Transcript
 NAME = "vLLM"
 
 MOST_LOGPROBS = 20
-"""What vLLM allows, unless its --max-logprobs says otherwise; with so many the last one may be missing."""
+"""The most that vLLM allows, unless its --max-logprobs says otherwise; with so many the last one may be missing."""
 
 TOKEN_ID = "token_id:"
-"""What `/v1/completions` writes before an id where a token's text would stand."""
+"""The prefix of an id where `/v1/completions` would write a token's text."""
 
 
 TOKENIZE = "/tokenize"
@@ -49,7 +49,7 @@ ABORT = "/inference/v1/abort_requests"
 """Beside Endpoint.GENERATE; `/v1/completions` can only be hung up on."""
 
 GENERATE_PREFIX = "generate-tokens-"
-"""What Endpoint.GENERATE makes an id begin with. An abort of an id without it is done nothing for, in silence."""
+"""The prefix that Endpoint.GENERATE gives an id. The server ignores an abort of an id without it, in silence."""
 
 
 class _TopLogprob(msgspec.Struct):
@@ -110,7 +110,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 def request_body(endpoint: Endpoint, generation: Generation, model: str) -> bytes:
-    """What to post for a generation."""
+    """The body that asks for a generation."""
     prompt, sampling = prompt_json(generation), parameters(generation.sampling)
     if generation.sampling.structural_tag is not None:
         sampling["structured_outputs"] = {"structural_tag": generation.sampling.structural_tag}
@@ -134,12 +134,12 @@ def request_body(endpoint: Endpoint, generation: Generation, model: str) -> byte
 
 
 def tokenize_body(text: str, model: str) -> bytes:
-    """What to post for the ids of a text in which marks are marks."""
+    """The body that asks for the ids of a text in which marks are marks."""
     return _ENCODE({"model": model, "prompt": text, "add_special_tokens": False, "return_token_strs": True})
 
 
 def template_body(transcript: Transcript, model: str, *, texts: bool = False) -> bytes:
-    """What to post for the ids of a prompt; `texts` is whether each comes with its text."""
+    """The body that asks for the ids of a prompt; `texts` is whether each comes with its text."""
     tools = {} if transcript.tools == b"[]" else {"tools": msgspec.Raw(transcript.tools)}
     body = {
         "model": model,
@@ -158,7 +158,7 @@ def read_cut(body: bytes) -> Cut:
 
 
 def abort_body(id: str) -> bytes:
-    """What to post to end a generation."""
+    """The body that ends a generation."""
     return _ENCODE({"request_ids": [GENERATE_PREFIX + id]})
 
 
@@ -168,8 +168,8 @@ def _with_the_sampled(logprobs: int) -> int:
 
 
 def parameters(sampling: Sampling) -> dict[str, Any]:
-    """The parameters that both endpoints, and vLLM as a library, call by the same names; what wasn't asked for is left
-    out. The constraint is for each to say.
+    """The parameters that both endpoints, and vLLM as a library, call by the same names; parameters not asked for are
+    left out. Each caller adds the constraint.
     """
     asked = {
         **token_ids.parameters(sampling),
@@ -184,7 +184,7 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
 
 
 def read_event(data: bytes) -> Event:
-    """An event of a stream. Raises EngineError if it isn't one, and what an error event stands for."""
+    """An event of a stream. Raises EngineError if it isn't one, and the error of an error event."""
     return token_ids.read_event(NAME, _EVENT, data)
 
 
@@ -230,7 +230,7 @@ def _decoded(given: _Logprobs, most: int) -> list[TokenLogprobs]:
 
 
 def _with_texts(token: str, logprob: float | None, top: Iterable[tuple[str, float]], most: int) -> TokenLogprobs:
-    """Those of tokens that are told by their texts, and not by their ids."""
+    """Log probabilities of tokens that have texts but no ids."""
     kept = sorted(top, key=lambda each: -each[1])[:most]
     likely = tuple((0, each) for _, each in kept)
     return TokenLogprobs(LEAST_LOGPROB if logprob is None else logprob, likely, (token, *(text for text, _ in kept)))
@@ -255,7 +255,7 @@ def read_defaults(body: bytes) -> Defaults:
 
 
 def read_told(body: bytes) -> ServerLoad:
-    """What a page of metrics tells of the server's load. Each engine in it has a sample of its own.
+    """The server's load on a page of metrics. Each engine in it has a sample of its own.
 
     Its room is `kv_cache_size_tokens` of each, which takes into account that layers with a sliding window keep less;
     where an older server doesn't say that, all blocks, a number that every sample repeats (vLLM 0.32, config/cache.py).

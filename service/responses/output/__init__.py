@@ -1,5 +1,5 @@
 """Output: sampled tokens become events, events a response, and both the bytes of an event log.
 
 Pure, so that a worker which replays the tokens of another makes the same events.
-Never I/O, a clock or chance: what is needed of these is passed in.
+Never I/O, a clock or chance: their values are passed in.
 """

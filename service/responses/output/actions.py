@@ -1,7 +1,7 @@
 """Calls of the client's tools that have items of their own: a search for tools, commands for a shell, patches.
 
-An item says what is to be done, and not what the model wrote, so nothing of it is known before the call is complete.
-It is shown whole or not at all: a client that carries out what was cut short would do harm.
+An item has the action, and not the model's text, so nothing of it is known before the call is complete. It is shown
+whole or not at all: a client that carries out an action that was cut short would do harm.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from store.turn import StoredMessage
 
 
 class ActionEmitter(Emitter):
-    """A call of a `tool`, whose item says what is to be done."""
+    """A call of a `tool`, whose item has the action."""
 
     tool: ClassVar[ClientKind]
     make: ClassVar[Callable[[str, str, dict[str, Any], ItemStatus], ActionCall]]
@@ -36,7 +36,7 @@ class ActionEmitter(Emitter):
         self._call_id = ids.call_id(response_id, index)
 
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
-        """Nothing: what the model writes isn't what the item says."""
+        """Nothing: the item doesn't show the model's text."""
         self._pieces.append(delta)
         return []
 
@@ -55,7 +55,7 @@ class ActionEmitter(Emitter):
         return item, [*self._told(action), events.OutputItemDone(self._index, item)]
 
     def _told(self, action: dict[str, Any]) -> list[Event]:
-        """The events that say what is to be done, before the item does."""
+        """The events that show the action, before the item does."""
         return []
 
     def _item(self, status: ItemStatus) -> ActionCall:

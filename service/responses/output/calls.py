@@ -4,7 +4,7 @@
 piece.
 
 gpt-oss knows functions alone, so a custom tool whose input is any text is declared to it as a function with one string.
-What isn't such an object goes through as it is, and so does what is no JSON inside of the string: line breaks, quotes
+Anything else goes through as it is, and so do characters inside of the string that are not JSON: line breaks, quotes
 and backslashes that should have been escaped. Nothing that may be part of the input is ever lost. Time is linear in the
 text.
 """
@@ -43,7 +43,7 @@ class Unwrapper:
 
     def __init__(self) -> None:
         self._waiting = ""
-        """What isn't decided yet."""
+        """The text that isn't decided yet."""
         self._inside: bool | None = None
         """Whether it stands inside of the string; None as long as that isn't known, False where there is none."""
         self._high: int | None = None
@@ -62,7 +62,7 @@ class Unwrapper:
         return self._decoded(text) if self._inside else text
 
     def rest(self) -> str:
-        """The text has ended: what of it still waits, unless it is the closing mark."""
+        """The text that still waits at the end, unless it is the closing mark."""
         text, self._waiting = self._waiting, ""
         if self._inside and _CLOSING.fullmatch(text):
             text = ""
@@ -85,7 +85,7 @@ class Unwrapper:
         return "".join(out)
 
     def _piece(self, found: re.Match[str]) -> str:
-        """What a stretch of plain text, or an escape, says."""
+        """The text of a plain stretch, or of an escape."""
         if found.re is _PLAIN:
             return self._whole(found[0])
         if found[2] is not None:
@@ -101,7 +101,7 @@ class Unwrapper:
         return self._whole(_REPLACEMENT if 0xDC00 <= code < 0xE000 else chr(code))
 
     def _whole(self, text: str) -> str:
-        """The text, behind what stands for a half of a character that lacks the other."""
+        """The text, behind the substitute for a half of a character that lacks the other."""
         if self._high is None:
             return text
         self._high = None
@@ -170,7 +170,7 @@ class CustomToolCallEmitter(Emitter):
         return self._deltas(delta if self._unwrapper is None else self._unwrapper.take(delta))
 
     def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """What is left of the input; then the input and the item are done."""
+        """End the item: the events of the rest of the input, then those that close the input and the item."""
         rest = self._deltas("" if self._unwrapper is None else self._unwrapper.rest())
         item, ending = super().close(status, sampled)
         return item, rest + ending

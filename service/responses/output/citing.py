@@ -1,6 +1,6 @@
-"""Citations in an answer: what it says its words come from, or where a file lies that it made.
+"""Citations in an answer: the sources that it names, and links to files that it made.
 
-What may be cited is known by the outcomes of the calls before (`Outcome.cites`). Spans count the characters of the text
+The outcomes of earlier calls say what may be cited (`Outcome.cites`). Spans count the characters of the text
 that the client sees.
 """
 
@@ -22,20 +22,20 @@ DRIVE = "/mnt/data/"
 _SCHEME = "sandbox:"
 _BEGINNING = f"{_SCHEME}{DRIVE}"
 _AS_IT_IS = "/;,?:@&=+$-_.!~*'()#"
-"""What programs that write URLs leave as it is (`encodeURI` of JavaScript)."""
+"""The characters that programs leave unescaped in URLs (`encodeURI` of JavaScript)."""
 
 _EITHER = "._"
-"""What may end a sentence behind a name, or go on with the name."""
+"""Characters that may end a sentence behind a name, or belong to the name."""
 
 _MOST_EITHER = 8
-"""How many of them are waited for to be followed by something else."""
+"""The most of them in a row that are held back until something else follows."""
 
 _IN_NAMES = "%/-~"
-"""What goes on with a name, beside letters and digits."""
+"""Characters that continue a name, beside letters and digits."""
 
 
 class Cited(NamedTuple):
-    """A piece of text as the client sees it, with its log probabilities, and what is annotated behind it."""
+    """A piece of text as the client sees it, with its log probabilities, and the annotation behind it."""
 
     text: str
     beside: Sequence[Logprob] = ()
@@ -46,11 +46,11 @@ class Citing(Protocol):
     """Finds the citations of one answer, piece by piece."""
 
     def take(self, text: str, beside: Sequence[Logprob] = ()) -> Sequence[Cited]:
-        """Some more text, and the log probabilities of its tokens; what can be shown by now."""
+        """Take more text, and the log probabilities of its tokens; the pieces that can be shown by now."""
         ...
 
     def rest(self) -> Sequence[Cited]:
-        """What is left, as nothing more comes."""
+        """The pieces that are left when no more text comes."""
         ...
 
 
@@ -61,7 +61,7 @@ class FileCiting:
     """
 
     def __init__(self, files: Mapping[str, Mapping[str, str]]) -> None:
-        """`files` has what is said of a file, by its path."""
+        """`files` has the annotation of each file, by its path."""
         self._files = {said: file for path, file in files.items() for said in _written(path)}
         self._known = sorted(self._files)
         self._sizes = sorted({len(said) for said in self._known}, reverse=True)
@@ -102,8 +102,8 @@ class FileCiting:
         return found
 
     def _name(self, said: str, *, whole: bool) -> str | None:
-        """The longest name of a file with which something begins, "" where it is none, and None where that is to be
-        seen.
+        """The longest name of a file with which something begins, "" where it is none, and None
+        where that is open.
         """
         if not whole and self._begins(said):
             return None
@@ -132,7 +132,7 @@ _ESCAPE = re.compile("%[0-9A-F]{2}")
 
 
 def _ends(behind: str, *, whole: bool) -> bool | None:
-    """Whether a name ends before this; None where that is to be seen."""
+    """Whether a name ends before this; None where that is open."""
     rest = behind.lstrip(_EITHER)
     if not rest:
         return True if whole or len(behind) > _MOST_EITHER else None
@@ -140,7 +140,7 @@ def _ends(behind: str, *, whole: bool) -> bool | None:
 
 
 def _partial(text: str) -> int:
-    """How many characters at the end may be the beginning of what every link begins with."""
+    """How many characters at the end may be the beginning of `_BEGINNING`."""
     sizes = range(min(len(_BEGINNING), len(text)), 0, -1)
     return next((size for size in sizes if text.endswith(_BEGINNING[:size])), 0)
 
@@ -149,7 +149,7 @@ class PageCiting:
     """Marks of pages that the browser has shown, which become links to these."""
 
     def __init__(self, displays: Sequence[Display], files: FileCiting | None = None) -> None:
-        """`files` finds links to files in what is left."""
+        """`files` finds links to files in the text between marks."""
         self._citations = Citations[Logprob](partial(source_of, displays))
         self._files = files
 
@@ -172,8 +172,8 @@ class PageCiting:
 
 
 def citing_of(cites: Sequence[Mapping[str, Any]], displays: Sequence[Display] = ()) -> Citing | None:
-    """What finds the citations of an answer behind outcomes that can be cited so, and what the browser has shown by
-    then; None where nothing can be.
+    """The finder of an answer's citations: of the outcomes before it, and of the pages that the browser has shown by
+    then. None where nothing can be cited.
     """
     known = {path: file for each in cites for path, file in each.get("files", {}).items()}
     files = FileCiting(known) if known else None

@@ -1,8 +1,8 @@
-"""A compacted conversation as it stands in a prompt: what the user said last, word by word, and a summary of all else.
+"""A compacted conversation as it stands in a prompt: the user's last words, word by word, and a summary of all else.
 
     developer: this conversation was compacted … · user messages · developer: the summary
 
-The first of these messages is a marker: what stands before it in a chain is out of the prompt, for good. They are kept
+The first of these messages is a marker: messages before it in a chain are out of the prompt, for good. They are kept
 in the chain like any others, so a compaction is one turn among turns.
 """
 
@@ -47,7 +47,7 @@ def compaction_messages(compaction: Compaction, *, limit: int) -> list[StoredMes
 
 
 def users_words(messages: Sequence[StoredMessage], room: int, size: int) -> tuple[StoredMessage, ...]:
-    """What a compaction of these messages keeps word by word: the newest of the user's that have at most `room` tokens
+    """The messages that a compaction keeps word by word: the user's newest ones that have at most `room` tokens
     together, and take at most `size` bytes of the payload.
     """
     kept: list[StoredMessage] = []

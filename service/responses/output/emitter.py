@@ -1,9 +1,9 @@
-"""What all kinds of output items have in common: an emitter knows the events of one kind, and their order.
+"""The base of all emitters of output items: an emitter knows the events of one kind, and their order.
 
 An emitter is opened, given text as it comes, and closed with a status. It yields events without sequence numbers; the
 machine stamps them. The grammar of each kind is the table in docs/events.md. Two identities hold for every item: the
 deltas joined are the done text, and the done item is what the response's output holds.
-What the model says is in text.py, calls of the caller's tools are in calls.py and actions.py, and calls of undeclared
+Messages and reasoning are in text.py, calls of the caller's tools in calls.py and actions.py, and calls of undeclared
 tools in undeclared.py; making.py says which one an item gets.
 """
 

@@ -4,7 +4,7 @@ Here are also calls of tools that the model was trained with, Python and a brows
 operator's server stands for one, as items: where this service runs them. The API has no event for the queries of a
 search, so nobody is told what the model writes before it is complete.
 
-What becomes of a call is in its outcome's `shown`, by the names of the item's members. A call that nobody runs is in
+An outcome's `shown` has the result of a call, by the names of the item's members. A call that nobody runs is in
 undeclared.py.
 """
 
@@ -45,7 +45,7 @@ from store.turn import Messages
 
 
 class FileSearchCallEmitter(HostedCallEmitter):
-    """A search of files; what was searched for is shown at the end."""
+    """A search of files; its queries are shown at the end."""
 
     kind = f"{FILE_SEARCH}_call"
     in_progress = events.FileSearchCallInProgress
@@ -57,7 +57,7 @@ class FileSearchCallEmitter(HostedCallEmitter):
         return []
 
     def call(self) -> list[Event]:
-        """It is known what the model wants, and that is searched for."""
+        """The query is complete, and the search begins."""
         return [*super().call(), events.FileSearchCallSearching(self._id, self._index)]
 
     def _item(self, status: ItemStatus) -> FileSearchCall:
@@ -99,7 +99,7 @@ class PythonCallEmitter(HostedCallEmitter):
 
 
 class BrowserCallEmitter(HostedCallEmitter):
-    """A call of one of the browser's tools; what it was to do is shown at the end."""
+    """A call of one of the browser's tools; its action is shown at the end."""
 
     kind = "web_search_call"
     in_progress = events.WebSearchCallInProgress
@@ -111,7 +111,7 @@ class BrowserCallEmitter(HostedCallEmitter):
         return []
 
     def call(self) -> list[Event]:
-        """It is known what the model wants, and that is done."""
+        """The action is complete, and is carried out."""
         return [*super().call(), events.WebSearchCallSearching(self._id, self._index)]
 
     def _item(self, status: ItemStatus) -> WebSearchCall:
@@ -142,11 +142,11 @@ def hosted_emitter(response_id: str, index: int, tool: Hosted) -> HostedCallEmit
 
 
 class Making(msgspec.Struct, frozen=True):
-    """What all items of a response are made with.
+    """The parts that all items of a response are made with.
 
     `seal` takes a kind and a payload (sealed.py), for the tenant; only what `rules` want sealed needs it. `kept` are
-    the messages that a compaction item carries beside its summary. `cites` is what an answer may cite of the outcomes,
-    and `displays` what it may cite of what the browser has shown.
+    the messages that a compaction item carries beside its summary. `cites` are the parts of outcomes that an answer may
+    cite, and `displays` the pages of the browser that it may cite.
     """
 
     response_id: str
@@ -162,7 +162,7 @@ def emitter_for(making: Making, header: Header, index: int) -> Emitter:
 
     A recipient decides before the channel does, because models call tools on any channel (`Rules.called`). Where there
     is none, or none that can be meant, analysis is reasoning, final and no channel an answer; commentary and channels
-    that don't exist are preambles, so that what was said to the user stays visible. Of a compacting response, the
+    that don't exist are preambles, so that text for the user stays visible. Of a compacting response, the
     answer is its compaction item.
     """
     rules, response_id = making.rules, making.response_id

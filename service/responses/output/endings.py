@@ -1,4 +1,4 @@
-"""How a response ends: from what ended its generation to its status, and the events that say so."""
+"""How a response ends: from the end of its generation to its status, and the events that say so."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -72,8 +72,8 @@ def finished(
 
 
 def told_again(response: Response, after: int) -> list[Event]:
-    """What stands for the events behind number `after` of a response that has ended, where they are no longer kept: its
-    last ones, and before them the first one for who has none.
+    """The substitutes of the events behind number `after` of a response that has ended, where these are no longer kept:
+    its last events, and before them the first one for a follower that has none.
     """
     out = terminal(response)
     if after < 0:

@@ -1,8 +1,8 @@
-"""Events to a Response: what a caller who doesn't stream gets is the fold of what a streaming caller sees.
+"""Events to a Response: a caller that doesn't stream gets the fold of the events that a streaming one sees.
 
 Folding the first n events of a stream gives the response as it stood then, so a log cut short by a crash folds too,
-and so does one whose beginning was folded before, by whomever, and written down since (`Fold.resume`).
-The terminal event's response is authoritative, and equals what was folded up to it; tests hold us to that.
+and so does one whose beginning was folded before, anywhere, and written down since (`Fold.resume`).
+The terminal event's response is authoritative, and equals the fold up to it; tests hold us to that.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ class Fold:
         self._response: Response | None = None
         self._items: list[Item] = []
         self._deltas: list[str] = []
-        """What the open item's deltas added so far."""
+        """The deltas of the open item so far."""
         self.number = -1
         """The sequence number of the last event folded; -1 before the first."""
 
@@ -94,7 +94,7 @@ def _with_part(item: Item, event: _Part) -> Item:
 
 
 def _open_text(item: Item) -> str:
-    """What the deltas of an item in progress came to so far; a part that has not been added yet has none."""
+    """The text of an item in progress so far; empty where its part has not been added yet."""
     if isinstance(item, ActionCall):
         return ""
     match item:

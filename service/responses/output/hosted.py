@@ -1,6 +1,6 @@
 """Calls of tools that the service runs, as items, and the lists of tools that it read for a response.
 
-A call streams as it is sampled. Then the tool runs, and the item ends with what became of it: no other item waits for
+A call streams as it is sampled. Then the tool runs, and the item ends with the outcome: no other item waits for
 anything but the model. Those of tools that the model was trained with are in trained.py. A call that somebody has to
 approve is a request for that, and no call.
 """
@@ -44,7 +44,7 @@ class HostedCallEmitter(Emitter):
         return [*super().open(), self.in_progress(self._id, self._index)]
 
     def call(self) -> list[Event]:
-        """What the model says is complete: the tool is called."""
+        """Note that the model's text is complete, and the tool is called; the events of that."""
         self._called = True
         return self._written()
 
@@ -59,11 +59,11 @@ class HostedCallEmitter(Emitter):
 
     @abstractmethod
     def _written(self) -> list[Event]:
-        """The events that end what the model says."""
+        """The events that end the model's text."""
 
     @abstractmethod
     def _ended(self, outcome: Outcome) -> Item:
-        """The item with what became of it."""
+        """The item with its outcome."""
 
     def _unanswered(self, outcome: Outcome) -> list[Event]:
         """The events for an outcome that is no answer."""
@@ -115,7 +115,7 @@ class ApprovalRequestEmitter(Emitter):
 
     @property
     def request(self) -> ApprovalRequest:
-        """What is asked for, once its arguments are complete."""
+        """The request for approval, once its arguments are complete."""
         tool = self._tool
         return ApprovalRequest(self._id, tool.server, tool.tool, self._said, self._channel, tool.at)
 

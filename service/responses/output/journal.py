@@ -1,14 +1,14 @@
-"""Batches of events as bytes: what an event log keeps of a background response, and what its followers are sent.
+"""Batches of events as bytes: an event log stores them for a background response, and its followers are sent them.
 
     version | packing | msgpack of (tokens, cached tokens, runs, log probabilities, outcomes, pieces)
     run     (kind, item, output index, texts)   deltas of one item, one after another
             bytes                               any other event, as JSON
 
 Nearly all events are deltas of one item, which differ in their text and their number alone. The numbers of a log have
-no gaps, so whoever knows the last one knows all. Other events stay JSON: tools hold numbers that msgpack can't.
-The tokens that made the events stand beside them, so that another process can go on where this one died: whoever
-appends a batch has made both of them last, or neither. So do the outcomes of calls that the service ran, and the text
-of what a model said that doesn't speak Harmony. From 0.1.0 on never change what a version means: add the next one.
+no gaps, so the last one gives all. Other events stay JSON: tools hold numbers that msgpack can't.
+The tokens that made the events stand beside them, so that another process can go on where this one died: an appended
+batch makes both of them last, or neither. So do the outcomes of calls that the service ran, and the text
+of a model that doesn't speak Harmony. From 0.1.0 on never change the meaning of a version: add the next one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +37,7 @@ UNKNOWN_TOKEN = tokens.LAST_LEGAL + 1
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Events that follow each other, and what made them.
+    """Events that follow each other, and the tokens that made them.
 
     `tokens` are little-endian u32 ids: all that were sampled since the batch before, whether or not an event came of
     them. `cached_tokens` is how much of the prompts of all stretches so far the engine had in its cache, once that is
@@ -54,7 +54,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Sampled(msgspec.Struct, frozen=True):
-    """Of a batch what a replay needs, which makes the events anew."""
+    """The part of a batch that a replay needs, which makes the events anew."""
 
     tokens: bytes
     cached_tokens: Cached
@@ -213,7 +213,7 @@ def decode_merged(blob: bytes, last: int) -> list[Event]:
 
 
 def decode_sampled(blob: bytes) -> Sampled:
-    """What a replay needs of a batch. Raises NewerFormat."""
+    """The part of a batch that a replay needs. Raises NewerFormat."""
     written = _written(blob)
     return Sampled(written.tokens, written.cached_tokens, written.logprobs, written.outcomes, written.pieces)
 

@@ -19,8 +19,8 @@ TOKENS_CACHED = 16_384
 def pieces_of(
     ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs]
 ) -> Iterator[tuple[Sequence[int], str, list[Logprob]]]:
-    """What a model said that doesn't speak Harmony, token by token: ids, their text, and what is shown of them. Tokens
-    that are but pieces of characters stay together.
+    """The text of a model that doesn't speak Harmony, token by token: ids, their text, and the log probabilities shown.
+    Tokens that are only parts of a character stay together.
     """
     shown = [shown_logprob(id, each) for id, each in zip(ids, logprobs, strict=True)]
     if "".join(each.token for each in shown) != text:

@@ -1,7 +1,7 @@
 """One response as a machine: sampled tokens in, events out.
 
-Its phases and their legal moves are a table (phases.py); a call out of order is refused and changes nothing. What comes
-next is next_step.py's to say. Store the turn that `result` describes before anybody sees the terminal event. Sequence
+Its phases and their legal moves are a table (phases.py); a call out of order is refused and changes nothing. The next
+step is decided in next_step.py. Store the turn that `result` describes before anybody sees the terminal event. Sequence
 numbers are stamped here and nowhere else. Events depend on the tokens alone, never on how the engine chunked them: so a
 machine that `replay`s the tokens of another goes on as that one would have. No clock and no I/O: times are passed in.
 """
@@ -60,7 +60,7 @@ MAX_FEEDBACKS = 1
 """How often a model gets feedback that it called an undeclared tool, before its response fails."""
 
 Feedback = StoredMessage | AfterCompaction
-"""What a model gets before it goes on: a message, or behind its compaction a prompt that begins anew."""
+"""The model's next input before it goes on: a message, or behind its compaction a prompt that begins anew."""
 
 _UNREADABLE_CALL = "The model wrote a call that can't be read."
 
@@ -94,7 +94,7 @@ class Machine:
         self._served = rules.chat is not None and rules.chat.served
         self._segmenter = Segmenter()
         self._parser: Parser | None = None
-        """Reads what a model says that doesn't speak Harmony."""
+        """Reads the text of a model that doesn't speak Harmony."""
         if rules.chat is not None:
             self._parser = rules.chat.parser(thinking=rules.chat.thinking)
         self._unclaimed: list[Logprob] = []
@@ -120,9 +120,9 @@ class Machine:
         """The requests from which it went on, by their ids."""
         answers = rules.answers
         self._answers: list[Answer] = [] if answers is None else list(reversed(answers.given))
-        """What is left to do before anything is sampled, the next one last."""
+        """The answers that are left to handle before anything is sampled, the next one last."""
         self._behind: Messages | None = None if answers is None else answers.behind
-        """What then stands before the model."""
+        """The messages that then stand before the model."""
         self.calls = 0
         """How many of the caller's tools it called, and calls it asked somebody to approve."""
         self.hosted_calls = 0
@@ -130,9 +130,9 @@ class Machine:
         self._calling: _Calling | None = None
         """The call whose outcome it waits for."""
         self.feedback: Feedback | None = None
-        """What the model gets before it goes on, as long as it waits for that."""
+        """The model's next input before it goes on, as long as it waits for it."""
         self.fault: str | None = None
-        """What the model did wrong beyond repair; the response then fails."""
+        """The model's mistake that can't be repaired; the response then fails."""
         self._steered = False
         self._first_of_last = 0
         """The number of the first of the last events, once they were made."""
@@ -154,12 +154,12 @@ class Machine:
         return self._stamp([events.ResponseCreated(response=waiting), events.ResponseQueued(response=waiting)])
 
     def start(self) -> list[Event]:
-        """A worker begins with what was queued. However many attempts it takes, it begins once."""
+        """A worker begins with the queued response. However many attempts it takes, it begins once."""
         self._move(Move.START)
         return self._stamp(self._in_progress())
 
     def _in_progress(self) -> list[Event]:
-        """It is in progress; first come the tools that servers listed for it, then what was approved."""
+        """It is in progress; first come the tools that servers listed for it, then the approved calls."""
         out: list[Event] = [events.ResponseInProgress(response=self._base)]
         for listed in self._all_rules.listed:
             item, shown = listing_events(self._base.id, len(self.output), listed)
@@ -190,7 +190,7 @@ class Machine:
         return [*emitter.open(), *(emitter.text(request.arguments) if request.arguments else ()), *emitter.call()]
 
     def _hear_the_rest(self) -> None:
-        """What the caller said besides its answers stands behind these, however far they came."""
+        """Append the input that the caller sent besides its answers behind these, however far they came."""
         self.messages += self._behind or ()
         self._behind = None
 
@@ -259,7 +259,7 @@ class Machine:
             self.stretches.give_feedback(feedback)
 
     def take_outcome(self, outcome: Outcome) -> list[Event]:
-        """What became of the `pending` call, which the model is told; the events that end its item."""
+        """Take the outcome of the `pending` call, which the model is told; the events that end its item."""
         calling = self._calling
         self._move(Move.TAKE_OUTCOME)
         out = [] if calling is None else self._end_call(calling, outcome)
@@ -338,8 +338,8 @@ class Machine:
             yield from self._open_item.go_on_unconstrained()
 
     def diverge(self, number: int) -> None:
-        """What the tokens so far came to elsewhere was something else, whose last event had the number before this one:
-        only the end is left. What is open here is closed without an event.
+        """Note that elsewhere the same tokens made other events, of which the last had the number before this one. Only
+        the end is left. Open items are closed here without an event.
         """
         diverged = after(self.phase, Move.DIVERGE)
         self._close_all(Ending.ERROR)
@@ -349,7 +349,7 @@ class Machine:
 
     @property
     def rules(self) -> Rules:
-        """What holds by now: of a response that compacts before it answers, the rules of one or the other."""
+        """The rules in force now: a response that compacts before it answers has one set for each."""
         return self._making.rules
 
     @property
@@ -418,11 +418,11 @@ class Machine:
 
     @property
     def notes(self) -> list[StoredMessage]:
-        """What its turn notes of approvals, beside the messages."""
+        """The notes of approvals in its turn, beside the messages."""
         return [*(each.note for each in self.asked), *map(answered, self._gone_on)]
 
     def snapshot(self) -> Response:
-        """The response as it stands: what its events so far come to."""
+        """The response as it stands: the fold of its events so far."""
         emitter = None
         if self._calling is not None:
             emitter = self._calling.emitter
@@ -449,7 +449,7 @@ class Machine:
             self._take(segments, out, complete=ending is Ending.STOP)
         self._hear_the_rest()
         if isinstance(self.feedback, StoredMessage):
-            self._keep([self.feedback])  # whoever goes on with the conversation finds the call answered
+            self._keep([self.feedback])  # later requests of the conversation find the call answered
         self.feedback = None
         if ending is Ending.STOP and not self.calls and self.rules.choice == "required" and self.fault is None:
             self.fault = "The model called no tool, although it had to."

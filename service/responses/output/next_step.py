@@ -1,10 +1,10 @@
-"""What comes next of a response: ask the engine, give the model feedback, or end.
+"""The next step of a response: ask the engine, give the model feedback, or end.
 
 A response is one generation unless something is constrained: behind a header whose content must match a format the
 engine is asked anew, with that format alone, and behind a call of an undeclared tool the model gets feedback first. All
 that was sampled stands in the prompt of the next one, so an engine's prefix cache makes it cheap. Nothing here depends
 on how often the engine was asked: a worker that takes over asks what the one before would have. Pure: the sampler
-carries out what is said here.
+carries out the steps.
 """
 
 from array import array
@@ -30,7 +30,7 @@ _ENDINGS = {Finish.STOP: Ending.STOP, Finish.LENGTH: Ending.LENGTH, Finish.ABORT
 
 
 class Generated(msgspec.Struct, frozen=True):
-    """What a generation has come to: what was asked, whether anything of it was sampled, and its finish, if any."""
+    """The state of a generation: its request, whether anything of it was sampled, and its finish, if any."""
 
     asked: Generation
     sampled: bool
@@ -48,7 +48,7 @@ class GiveFeedback(msgspec.Struct, frozen=True):
 
 
 class Render(msgspec.Struct, frozen=True):
-    """Have the model's chat template make the prompt of what comes next."""
+    """Have the model's chat template make the next prompt."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ def next_step(machine: Machine, initial: Generation) -> Next: ...
 @overload
 def next_step(machine: Machine, initial: Generation, generated: Generated) -> Next | None: ...
 def next_step(machine: Machine, initial: Generation, generated: Generated | None = None) -> Next | None:
-    """What comes next, from where the machine stands; None where the generation under way simply goes on.
+    """The next step from where the machine stands; None where the generation under way simply goes on.
 
     `initial` is how the engine would be asked at the beginning, and `generated` the generation under way, if any. Only
     one that sampled something is followed by another one, so no engine is asked again and again.
@@ -126,7 +126,7 @@ def _left(machine: Machine, max_tokens: int) -> int:
 
 
 def next_generation(initial: Generation, machine: Machine) -> Generation:
-    """What the engine is asked, to go on from where the machine stands.
+    """The request to the engine that goes on from where the machine stands.
 
     `initial` is how it would be asked at the beginning. Raises ValueError where nothing is left to ask for, as
     `ending_of` tells.
@@ -152,7 +152,7 @@ def next_generation(initial: Generation, machine: Machine) -> Generation:
 
 
 def _constrained(sampling: Sampling, machine: Machine) -> Sampling:
-    """The sampling with what constrains the model here: its content's format, or whom it may address.
+    """The sampling with the model's constraint here: its content's format, or the recipients that it may address.
 
     Where nothing does, a call doesn't end the generation if another one may follow. Behind a tag it does: an engine
     knows only ends there, and lets the mark of a call through as one.
@@ -172,8 +172,8 @@ def _constrained(sampling: Sampling, machine: Machine) -> Sampling:
 
 
 def chat_request(rules: Rules, chat: Chat, transcript: Transcript) -> ChatRequest:
-    """What a server is asked that reads its model itself. Tools come before the format of the answer, to which servers
-    would hold a call, too: where there are both, what holds for the answer is the check at the end.
+    """The request to a server that reads its model itself. Tools come before the format of the answer, to which servers
+    would hold a call, too: where there are both, only the check at the end holds the answer to its format.
     """
     if transcript.tools == b"[]":
         return ChatRequest(transcript, form=b"" if rules.answer is None else response_format(rules.answer))

@@ -53,7 +53,7 @@ class Stopper:
         self.hit = False
 
     def take(self, text: str, logprobs: Sequence[Logprob] = ()) -> list[Piece]:
-        """What may be shown by now. What stands before a stop is, the token in which it begins without its rest."""
+        """The pieces that may be shown by now: the text before a stop, which may cut the token in which it begins."""
         self._pending.append((text, logprobs))
         waiting = "".join(piece for piece, _ in self._pending)
         found = [place for stop in self._stops if (place := waiting.find(stop)) >= 0]
@@ -63,7 +63,7 @@ class Stopper:
         return self._release(len(waiting) - self._partial(waiting), cut=False)
 
     def rest(self) -> list[Piece]:
-        """What still waits, as the answer ended otherwise."""
+        """The pieces that still wait, where the answer ended otherwise."""
         pieces, self._pending = self._pending, []
         return pieces
 
@@ -159,7 +159,7 @@ class OpenItem:
         return self._shown([(text, logprobs)] if self._stopper is None else self._stopper.take(text, logprobs))
 
     def rest(self) -> list[Event]:
-        """The events for what was not shown yet, as it may have been the beginning of a stop text."""
+        """The events for text that was held back, as it may have been the beginning of a stop text."""
         return [] if self._stopper is None else self._shown(self._stopper.rest())
 
     def _shown(self, pieces: Sequence[Piece]) -> list[Event]:
@@ -197,7 +197,7 @@ class OpenItem:
 
     @property
     def fault(self) -> str | None:
-        """Why its content, now complete, is not what was asked for; None where it is."""
+        """Why its content, now complete, doesn't match the requested format; None where it does."""
         if isinstance(self.emitter, CompactionEmitter):
             return fault_of(self.content)
         mismatch = self._mismatch
@@ -228,7 +228,7 @@ class OpenItem:
         return None if misaddressed else as_sampled(self.header, closed)
 
     def kept(self, done: Item, sampled: StoredMessage | None, rules: Rules) -> Messages:
-        """What later prompts have of the item that it became.
+        """The messages that later prompts show for the item that it became.
 
         A call that was cut short is not kept: nobody can answer it, and a history with an open call confuses the model.
         """
@@ -264,7 +264,7 @@ class OpenItem:
 
 def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage:
     """The message to a model that called an undeclared tool. Never change its text: a worker of another release replays
-    what was sampled behind it."""
+    the tokens sampled behind it."""
     known = {} if rules.chat is None else rules.chat.names
     names = [known.get(callee.recipient, callee.recipient) for callee in rules.callable[:MAX_NAMES_SHOWN]]
     others = f"The tools that can be called are: {', '.join(names)}." if names else "No tools can be called."
@@ -277,8 +277,8 @@ def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage
 
 
 def told(text: str, recipient: str, channel: str | None, *, last: bool) -> StoredMessage:
-    """What a tool that the service runs said, as the model reads it. Behind the `last` one no other can be called.
-    Never change these texts: a worker of another release replays what was sampled behind them.
+    """The answer of a tool that the service runs, as the model reads it. Behind the `last` one no other can be called.
+    Never change these texts: a worker of another release replays the tokens sampled behind them.
     """
     if last:
         text = f"{text}\n\n{NO_MORE_CALLS}" if text else NO_MORE_CALLS

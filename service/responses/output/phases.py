@@ -23,7 +23,7 @@ class Phase(StrEnum):
 
 
 class Move(StrEnum):
-    """What happens to a machine: its methods, and what the sampled tokens come to."""
+    """The moves of a machine: its methods, and the effects of sampled tokens."""
 
     BEGIN = "begin"
     QUEUED = "queued"

@@ -1,4 +1,4 @@
-"""What a request asks of the answer: which tools may be called, what is constrained, and what is shown of it.
+"""The rules of a request for its answer: which tools may be called, which parts are constrained, which are shown.
 
 Made once with the prompt (read.py, prompt/build.py), kept in the spec of a background response, and read by the
 machine, next_step.py and the emitters. Everything in here is plain data, so that a worker of another day makes the same
@@ -44,7 +44,7 @@ class ServerTools(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True, dict=True):
-    """What holds for one response.
+    """The rules of one response.
 
     `allowed` are the recipients that may be called, None for all callees'. `parallel` is how many calls it may make.
     `answer` is the format that the final answer must match, as `Callee.content`. `top_logprobs` is how many
@@ -85,14 +85,14 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def first(self) -> "Rules":
-        """What holds at the beginning: of a response that compacts before it answers, the rules of the compaction."""
+        """The rules at the beginning: of a response that compacts before it answers, those of the compaction."""
         if self.after_compaction is None:
             return self
         return msgspec.structs.replace(self, choice="none", allowed=None, answer=None, stop=(), compacting=True)
 
     @property
     def then(self) -> "Rules":
-        """What holds once it has compacted."""
+        """The rules once it has compacted."""
         return msgspec.structs.replace(self, kept_messages=(), after_compaction=None)
 
     @property
@@ -101,7 +101,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         return self.after_compaction.newest if self.after_compaction is not None else ()
 
     def after_call(self, calls: int) -> "Rules":
-        """What holds once the service has run so many calls: none need follow, and beyond the bound none can."""
+        """The rules once the service has run so many calls: none need follow, and beyond the bound none can."""
         if calls >= self.hosted_calls:
             return msgspec.structs.replace(self, choice="none")
         return msgspec.structs.replace(self, choice="auto") if self.choice == "required" else self

@@ -1,8 +1,8 @@
-"""What stands inside a seal: a reasoning, or what a compaction left of a conversation, as bytes.
+"""The payload inside a seal: a reasoning, or the rest of a compacted conversation, as bytes.
 
-A payload begins with its format version, so that a release refuses what it can't know. From 0.1.0 on never change what
-a version means: add the next one. Who may read a payload is the affair of whoever
-seals it (service/responses/seal.py); in here nothing is secret, and the same value always makes the same bytes.
+A payload begins with its format version, so that a release refuses one that it can't know. From 0.1.0 on never change
+the meaning of a version: add the next one. The sealer (service/responses/seal.py) decides who may read a payload. In
+here nothing is secret, and the same value always makes the same bytes.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from store.turn import Messages, StoredMessage
 
 REASONING = "reasoning"
 COMPACTION = "compaction"
-"""The kinds of what is sealed, as the sealer is told them."""
+"""The kinds of sealed payloads, as the sealer is told them."""
 
 FORMAT = 1
 _VERSION = bytes([FORMAT])
@@ -43,7 +43,7 @@ class Unsealable(Exception):
 
 
 class Opener(Protocol):
-    """Opens what a client sends back, for one tenant."""
+    """Opens the seals that a client sends back, for one tenant."""
 
     def open(self, text: str) -> tuple[str, bytes]:
         """The kind and the payload. Raises Unsealable."""
@@ -51,10 +51,10 @@ class Opener(Protocol):
 
 
 class Compaction(msgspec.Struct, frozen=True, array_like=True):
-    """What a conversation is continued from once it was compacted: the summary, and the messages kept word by word.
+    """The basis of a conversation once it was compacted: the summary, and the messages kept word by word.
 
     `kept` are Harmony messages of the user in their order; empty where the client keeps them itself. `newest` are those
-    that came behind all that the summary tells of, of whomever they are.
+    of any author that came behind all that the summary tells of.
     """
 
     summary: str
@@ -92,12 +92,12 @@ def read_compaction(payload: bytes) -> Compaction:
 
 
 def open_reasoning(text: str, opener: Opener) -> StoredMessage | str:
-    """The reasoning sealed in `text`. Raises Unsealable, also for what is sealed and no reasoning."""
+    """The reasoning sealed in `text`. Raises Unsealable, also for a payload of another kind."""
     return read_reasoning(_opened(text, REASONING, opener))
 
 
 def open_compaction(text: str, opener: Opener) -> Compaction:
-    """The compaction sealed in `text`. Raises Unsealable, also for what is sealed and no compaction."""
+    """The compaction sealed in `text`. Raises Unsealable, also for a payload of another kind."""
     return read_compaction(_opened(text, COMPACTION, opener))
 
 

@@ -1,4 +1,4 @@
-"""What the model says as items: messages and reasoning, and the compaction that a summary becomes.
+"""Items of the model's text: messages and reasoning, and the compaction that a summary becomes.
 
 Nearly all events of a stream are made here: `text` of a message and of reasoning is the hot path.
 """
@@ -64,7 +64,7 @@ class MessageEmitter(Emitter):
         return self._cited(self._citing.take(delta, logprobs))
 
     def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """What was left of its citations; then the text, the part and the item are done."""
+        """End the item: the events of the citations left, then those that close the text, the part and the item."""
         left = [] if self._citing is None else self._cited(self._citing.rest())
         item, ending = super().close(status, sampled)
         return item, [*left, *ending]
@@ -108,8 +108,8 @@ class MessageEmitter(Emitter):
 class ReasoningEmitter(Emitter):
     """Raw reasoning with one part.
 
-    Whoever asked for a summary sees the reasoning as one while it is made, and raw once it is done, with no delta that
-    says it: clients join the deltas of both to one text. With `seal` the item carries its own message, sealed.
+    A caller that asked for a summary sees the reasoning as one while it is made. Once it is done, the item has it raw,
+    without deltas: clients join the deltas of both to one text. With `seal` the item carries its own message, sealed.
     """
 
     kind = "reasoning"
@@ -169,7 +169,7 @@ class ReasoningEmitter(Emitter):
 
 
 class CompactionEmitter(Emitter):
-    """A conversation in short: what the model writes of it is shown to nobody, and sealed at the end."""
+    """A compaction: nobody sees the model's summary, and it is sealed at the end."""
 
     kind = "compaction"
 

@@ -1,6 +1,6 @@
 """Calls of undeclared tools as items: Python, a browser, and whatever else a model may think of.
 
-Nobody runs them, so what is complete has `failed`; one cut short is `incomplete` as any other item. gpt-oss was trained
+Nobody runs them, so a complete one has `failed`; one cut short is `incomplete` as any other item. gpt-oss was trained
 with these tools and calls them unasked.
 """
 
@@ -63,7 +63,7 @@ class CodeInterpreterCallEmitter(_UndeclaredEmitter):
 
 
 class WebSearchCallEmitter(_UndeclaredEmitter):
-    """A call of one of the browser's tools; what it was to do is shown at the end, when its arguments are complete."""
+    """A call of one of the browser's tools; its action is shown at the end, when its arguments are complete."""
 
     kind = "web_search_call"
     in_progress = events.WebSearchCallInProgress
@@ -83,7 +83,7 @@ class WebSearchCallEmitter(_UndeclaredEmitter):
 
 
 def action_of(tool: str, arguments: str) -> dict[str, Any]:
-    """What a call of the browser's `tool` was to do.
+    """The action that a call of the browser's `tool` asked for.
 
     The model names pages by links' numbers (`id`) on pages by their numbers (`cursor`); nobody knows their addresses,
     so those numbers stand for them. Arguments that can't be read are a search for them as they are.
@@ -135,7 +135,7 @@ class McpCallEmitter(_UndeclaredEmitter):
 def server_and_tool(name: str) -> tuple[str, str]:
     """The server's label and the tool's name in a recipient: `mcp.docs.search` and `docs.search` are the same.
 
-    What has no dot is both. The namespace of functions, even repeated, is a server as any other.
+    A name without a dot is both. The namespace of functions, even repeated, is a server as any other.
     """
     functions = re.match(rf"(?:{FUNCTIONS}\.)+", name)
     if functions:

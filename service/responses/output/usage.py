@@ -1,8 +1,8 @@
-"""The stretches of one response: what stands before the model at each, and what they come to as its usage.
+"""The stretches of one response: the model's context at each, and the usage that they add up to.
 
-A stretch is what was sampled without a break: a response has several where the model got feedback in between, or where
-the conversation was compacted first. Each of them read all that stood before it. So a response's input tokens are those
-of all stretches, as an engine works for each. Usage calls them turns, as the API does. Never counts anything else.
+A stretch is a run of tokens sampled without a break: a response has several where the model got feedback in between, or
+where the conversation was compacted first. Each of them read all that stood before it. So a response's input tokens are
+those of all stretches, as an engine works for each. Usage calls them turns, as the API does. Count nothing else here.
 """
 
 from array import array
@@ -30,8 +30,8 @@ class _Stretch(msgspec.Struct):
 
 
 class Before(msgspec.Struct, frozen=True):
-    """What stood before the model: the prompt of the `first` stretch or a later one's, where that is known here, and
-    what was sampled behind it.
+    """The model's context: the prompt of the `first` stretch or of a later one, where it is known here, and the tokens
+    sampled behind it.
     """
 
     first: bool
@@ -53,7 +53,7 @@ class Stretches:
         """Whether the present stretch's prompt is still to be made, anywhere."""
         self._later = False
         self.before: Before | None = None
-        """What stood before the model in the stretch before one that is templated."""
+        """The model's context in the stretch before one that is templated."""
         self.prompt: Templated | None = None
         """Of a later stretch that is templated, the ids of its prompt, where they are known."""
         self.prefix_tokens = input_tokens
@@ -77,7 +77,7 @@ class Stretches:
 
     @property
     def length(self) -> int:
-        """How many ids the response has taken: what was sampled, and the feedback in between."""
+        """How many ids the response has taken: the sampled ones, and the feedback in between."""
         return self.sampled + sum([each.feedback for each in self._all])
 
     @property
@@ -106,7 +106,7 @@ class Stretches:
         return self._all[0].cached if len(self._all) == 1 else [each.cached for each in self._all]
 
     def note_again(self, cached: Cached) -> None:
-        """What `cached` was when these stretches, or the first of them, were under way elsewhere."""
+        """Take `cached` as it was when these stretches, or the first of them, were under way elsewhere."""
         known = cached if isinstance(cached, list) else [cached]
         for stretch, each in zip(self._all, known, strict=False):
             stretch.cached = each if stretch.cached is None else stretch.cached
@@ -189,7 +189,7 @@ class Stretches:
         self.note_prompt(length)
 
     def usage(self, *, by_stretch: bool) -> Usage:
-        """What the response took, and each of its stretches where that was asked for."""
+        """The usage of the response, and of each of its stretches where that was asked for."""
         prompts = [each.prompt for each in self._all]
         cached = [each.cached or 0 for each in self._all]
         sampled = [each.sampled for each in self._all]

@@ -1,8 +1,8 @@
-"""What the items of a request say of approvals: which calls are made, and what the model is told of the others.
+"""Approvals among the items of a request: the calls that are made, and the text for the model about the others.
 
-Requests come from the conversation, or are sent back by a client that keeps its history itself. One that was approved
-is called before anything is sampled (`rules.Answers`); all that stands behind the first of these is answered with it,
-in the order of the calls. Of one that wasn't, or was passed over, the model is told so. Pure.
+Requests come from the conversation, or are sent back by a client that keeps its history itself. An approved call
+is made before anything is sampled (`rules.Answers`); all requests behind the first of these are answered with it, in
+the order of the calls. The model is told of a call that was refused or passed over. Pure.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ MAX_APPROVED = 64
 
 
 class Pending(NamedTuple):
-    """A request, where it stands in the input (None for one of the conversation), and what was said of it."""
+    """A request, where it stands in the input (None for one of the conversation), and the answer to it."""
 
     request: ApprovalRequest
     place: int | None
@@ -37,13 +37,13 @@ class Pending(NamedTuple):
 
     @property
     def told(self) -> str:
-        """What the model is told where it isn't."""
+        """The text for the model where it isn't approved."""
         reason = None if self.said is None else self.said.reason
         return f"{NOT_APPROVED} {reason}" if reason else NOT_APPROVED
 
 
 class Approving:
-    """The requests that wait, and what the input says of them."""
+    """The requests that wait, and the input's answers to them."""
 
     def __init__(self, rules: Rules, waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> None:
         """`waiting` are those of the conversation. Raises InvalidRequest for answers that can't be."""

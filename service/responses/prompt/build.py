@@ -10,9 +10,8 @@ a chain. Building is a generator that yields between pieces of work, so that no 
 `truncation: auto`: which turns of a conversation that is too long a prompt shows.
 
 First the user's words inside a compaction go, then whole turns, the oldest first. A turn begins where the user speaks
-(or a developer) after somebody else did. What the conversation opens with, the words of developers and a summary,
-stays; so does the newest turn; and a call is never parted from its output. What is left out of one prompt stays in the
-chain.
+(or a developer) after somebody else did. The opening of the conversation (developers' words and a summary) stays; so
+does the newest turn; and a call is never parted from its output. Turns left out of one prompt stay in the chain.
 """
 
 from array import array
@@ -122,20 +121,20 @@ SHORTENED_TOKENS = 4_194_304
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What the system message says of the model, and how long its context is, in tokens."""
+    """The model as the system message names it, and how long its context is, in tokens."""
 
     name: str
     context_tokens: int
     keeps_thoughts: bool = False
-    """Whether earlier analysis is shown unasked: of a model whose chat template says what becomes of it."""
+    """Whether earlier analysis is shown unasked: of a model whose chat template decides on it."""
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """What the engine gets, and what a response shows and a turn keeps of the request.
+    """The prompt for the engine, and the parts of the request that a response shows and a turn keeps.
 
-    `messages` are new, and `shown` are those in the prompt, old and new, behind its prefix. `rules` are for whoever
-    makes the Response. Where it begins with calls that were approved, their outcomes and `rules.answers.behind` stand
-    behind the prompt. `ending` is what only this prompt has behind them: the instruction of a compaction.
+    `messages` are new, and `shown` are those in the prompt, old and new, behind its prefix. `rules` are for the
+    maker of the Response. Where it begins with approved calls, their outcomes and `rules.answers.behind` stand behind
+    the prompt. `ending` is text that only this prompt has behind them: the instruction of a compaction.
     """
 
     tokens: "array[int]"
@@ -149,7 +148,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
     @property
     def whole(self) -> "array[int]":
-        """All that is known of what the engine gets."""
+        """All ids of the engine's prompt that are known."""
         if self.rules.answers is None:
             return self.tokens
         return self.tokens + _behind(self.rules.answers)
@@ -209,7 +208,7 @@ def build_prompt(
 
 
 def _behind(answers: Answers) -> "array[int]":
-    """What the caller says besides its approvals, and the end of a prompt."""
+    """The caller's input besides its approvals, and the end of a prompt."""
     return tokens.unpack(b"".join((*(message.tokens for message in answers.behind), PROMPT_END)))
 
 

@@ -1,7 +1,7 @@
 """The calls of a conversation: which tool each call id stands for, and which still wait for an output.
 
 An output names its call by id alone, which may be anywhere before it. Calls without an id are claimed in their order
-(harmony/calls.py), by whoever answers the tool or by outputs whose ids nobody knows.
+(harmony/calls.py), by answers of the tool or by outputs whose ids nobody knows.
 """
 
 from collections import Counter, OrderedDict
@@ -16,7 +16,7 @@ from service.responses.output.rules import Rules
 from store.turn import StoredMessage
 
 OUTPUTS = (FunctionCallOutputItem, ActionOutputItem, ToolSearchOutputItem)
-"""What answers a call by its id."""
+"""The items that answer a call by its id."""
 
 BUILT_IN = frozenset({"python", "browser", "container"})
 """Tools that stand in no namespace."""
@@ -36,7 +36,7 @@ class Calls:
         self.unnamed = UnnamedCalls()
 
     def known(self, chain: Iterable[StoredMessage]) -> None:
-        """Take over what was called in a chain. A call waits only if nobody but the model spoke since: any before that
+        """Take over the calls of a chain. A call waits only if nobody but the model spoke since: any before that
         was answered in its time, and an answer that isn't there has been erased.
         """
         for message in chain:

@@ -1,10 +1,10 @@
-"""`context_management`: when a prompt is over its threshold, and what of it is compacted before it is answered.
+"""`context_management`: when a prompt is over its threshold, and which part of it is compacted before it is answered.
 
     prefix · older · newest          longer than the threshold
     prefix · older · instruction     makes the compaction
     prefix · compaction · newest     is answered
 
-The newest input is what was said since the model spoke last. A tool's output is never parted from its call, nor the
+The newest input is all messages since the model spoke last. A tool's output is never parted from its call, nor the
 call from the thoughts right before it. Of what is older, the user's words stay as they are, but for the oldest where
 there is no room for all, and a summary stands for the rest; so there is something to compact where the model has
 spoken since the last compaction.
@@ -47,8 +47,8 @@ LEAST_WORDS_TOKENS = 256
 """So much of them is kept however low the threshold is."""
 
 WORTH_SHARE = 8
-"""What a summary stands for has at least one part in so many of the threshold: where the user's own words are nearly
-all there is, nothing is compacted again and again for nothing."""
+"""A summary replaces at least one part in so many of the threshold: where the user's own words are nearly all
+there is, nothing is compacted again and again for nothing."""
 
 
 def threshold(wanted: int | None, context_tokens: int) -> int:
@@ -116,8 +116,8 @@ def compacting_first(
     reserve: int,
     due: int,
 ) -> Rules:
-    """The rules of a response that compacts what is `older` before it answers, as its prompt is longer than `due`. That
-    opens with `prefix_tokens` ids.
+    """The rules of a response that compacts the `older` messages before it answers, as its prompt is longer than `due`.
+    The prompt opens with `prefix_tokens` ids.
     """
     after = AfterCompaction(prefix_tokens, tuple(newest), context_tokens)
     words = kept_messages(older, prefix_tokens, context_tokens, reserve, newest, due)
@@ -125,7 +125,7 @@ def compacting_first(
 
 
 def fits(rules: Rules, reserve: int) -> bool:
-    """Whether there is room for a summary and an answer behind what will stay as it is."""
+    """Whether there is room for a summary and an answer behind the messages that stay as they are."""
     after = rules.after_compaction
     if after is None:
         return True
@@ -135,7 +135,7 @@ def fits(rules: Rules, reserve: int) -> bool:
 
 
 def pays(rules: Rules, older: Sequence[StoredMessage], due: int) -> bool:
-    """Whether enough of what is older goes for its summary to be worth it."""
+    """Whether enough of the older messages goes for their summary to be worth it."""
     said = sum(len(message.tokens) for message in older if not is_marker(message) and not is_summary(message))
     kept = sum(len(message.tokens) for message in rules.kept_messages)
     return (said - kept) // BYTES_A_TOKEN >= due // WORTH_SHARE
@@ -149,13 +149,13 @@ INSTRUCTION = developer_text(
     "call any tool, don't go on with the conversation, and don't answer its last message: answer with the summary "
     "alone, as plain text."
 )
-"""What stands behind a conversation that is to be compacted."""
+"""The instruction behind a conversation that is to be compacted."""
 
 PARTLY = (
     "There is no room for all of the user's messages, and only the newest are kept. So write down too what the earlier "
     "ones say that may matter later."
 )
-"""What is added where the compaction doesn't keep all of the user's words."""
+"""The addition where the compaction doesn't keep all of the user's words."""
 
 TRIGGER = b'{"type":"compaction_trigger"}'
 
@@ -176,7 +176,7 @@ class CompactBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Compacted(msgspec.Struct):
-    """What `POST /v1/responses/compact` answers: what a new conversation begins with, as it is.
+    """The answer of `POST /v1/responses/compact`: the input with which a new conversation begins, as it is.
 
     `output` has the user's messages, and the compaction item behind them.
     """
@@ -198,7 +198,7 @@ def read_compact(body: bytes, *, store: bool) -> CreateRequest:
 
 
 def triggered(sent: msgspec.Raw) -> msgspec.Raw:
-    """An input with a trigger behind its items. Whatever is no input is left to whoever reads it."""
+    """An input with a trigger behind its items. A value that is no input stays for its reader to refuse."""
     given = bytes(sent).strip()
     if given == b"null":
         return msgspec.Raw(b"[%b]" % TRIGGER)
@@ -219,7 +219,7 @@ def instruction(messages: Sequence[StoredMessage], kept: Sequence[StoredMessage]
 def window(
     response_id: str, items: Sequence[InputItem], kept: Sequence[StoredMessage], compaction: Compaction
 ) -> list[InputItem | Compaction]:
-    """What stands for the conversation: the user's messages, oldest first, and the compaction.
+    """The items that replace the conversation: the user's messages, oldest first, and the compaction.
 
     `kept` are those that it keeps. The request's own among them are shown as they were sent; the others, which
     came before, as their texts.

@@ -76,7 +76,7 @@ _ERROR = msgspec.json.Decoder(_Error | str | None)
 class Conversion:
     """Makes the new messages of a request, of at most `room` tokens.
 
-    `rules` know the tools by name, `opener` opens what is sealed, `chain` is what is continued.
+    `rules` know the tools by name, `opener` opens seals, `chain` is the one that is continued.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Conversion:
         self._split = 0
         """How many of the messages stand before the first answer to a request for approval."""
         self.answers: Answers | None = None
-        """What the response does before anything is sampled, once there are messages."""
+        """The approvals that the response handles before anything is sampled, once there are messages."""
         self._opener = opener
         self._room = room
         self._unbroken = 0
@@ -144,7 +144,7 @@ class Conversion:
         return asked is not None and self._approving.is_answered(asked)
 
     def _answer_approvals(self, approving: Approving) -> None:
-        """Part what stands behind the answers to requests for approval from what stands before them."""
+        """Part the messages behind the answers to requests for approval from those before them."""
         self.messages += map(approval_answered, approving.passed)
         given: list[Answer] = []
         for pending in approving.answered:
@@ -164,7 +164,7 @@ class Conversion:
             self.answers = Answers(tuple(given), tuple(behind))
 
     def _add(self, drafts: Sequence[Draft | StoredMessage], number: int | None = None) -> Generator[None, None, None]:
-        """Add the messages of one item, by its number, made of what was drafted."""
+        """Add the messages of one item, by its number, made of the drafts."""
         size = 0
         for draft in drafts:
             message = (yield from self._rendered(draft)) if isinstance(draft, Draft) else draft
@@ -282,7 +282,7 @@ class Conversion:
         return [Draft(developer_text(item.text), "developer")]
 
     def _reasoning(self, item: ReasoningItem, where: str) -> Drafts:
-        """What was sealed is the very message that was sampled, so it goes before what is shown of it."""
+        """The drafts of a reasoning. A sealed message is the very one that was sampled, so it precedes plain text."""
         text = item.text if item.content else None
         if isinstance(item.encrypted_content, str):
             try:
@@ -297,7 +297,7 @@ class Conversion:
         return [Draft(text, "assistant", channel="analysis")]
 
     def _compaction(self, item: CompactionItem, place: int) -> Drafts:
-        """What was said in short; behind it, calls that stood before it and were approved only now."""
+        """The drafts of a summary; behind it, calls that stood before it and were approved only now."""
         where = f"input[{place}]"
         calls = [each for each in self._approving.answered if each.place is None or each.place < place]
         try:
@@ -396,7 +396,7 @@ class Conversion:
         answer = _answer(text, name, "commentary")
         return [call, answer]
 
-    # --- calls that somebody has to approve: with what the model is told, if that is known by now ---
+    # --- calls that somebody has to approve: with the text for the model, if that is known by now ---
 
     def _asked(self, pending: Pending) -> Drafts:
         if self._approving.is_answered(pending):
@@ -424,7 +424,7 @@ class Conversion:
 
 
 def _note(item: ConfigurationUpdateItem) -> StoredMessage:
-    """What the responses of a conversation that come later have to know."""
+    """The note of an update, for later responses of the conversation."""
     return StoredMessage(configuration.ROLE, b"", name=configuration.noted(item))
 
 
@@ -434,7 +434,7 @@ def _channel_of(pending: Pending) -> str:
 
 
 def _note_of_loaded(item: ToolSearchOutputItem) -> Drafts:
-    """What the requests that continue this one have to know of the tools that were loaded, if any were."""
+    """The note of the tools that were loaded, if any, for requests that continue this one."""
     return [StoredMessage(LOADED, b"", name=msgspec.json.encode(item.tools).decode())] if item.tools else []
 
 
@@ -443,7 +443,7 @@ def _answer(text: str, name: str, channel: str, call_id: str | None = None) -> D
 
 
 def _error_text(raw: msgspec.Raw | msgspec.UnsetType) -> str | None:
-    """What the error of a tool says; None where there is none."""
+    """The text of a tool's error; None where there is none."""
     if isinstance(raw, msgspec.UnsetType):
         return None
     try:

@@ -42,12 +42,12 @@ SHOWN_OF_CALLS = frozenset(
         "web_search_call.results",
     }
 )
-"""What a request may include of calls that the service makes."""
+"""The values of `include` for calls that the service makes."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The most input items, tools, and bytes of the tools' JSON in one request, and what becomes of images and of tools
-    that OpenAI runs.
+    """The most input items, tools, and bytes of the tools' JSON in one request, and the treatment of images and of
+    tools that OpenAI runs.
     """
 
     items: int = 4096
@@ -58,7 +58,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """What a request's members say.
+    """The members of a request, read.
 
     `references` are the ids of stored items that `build_prompt` needs. `effort` and `format` are those in force, after
     all updates among the items. `earlier` is the history that the client keeps itself, `opener` opens what is sealed,
@@ -89,7 +89,7 @@ def read_request(
 ) -> Generator[None, None, Read]:
     """Read the members of a request that are still JSON, yielding between pieces of a few milliseconds.
 
-    What is `standing` in its conversation holds before what the request says, and its own items before that. `offers`
+    The `standing` configuration of its conversation overrides the request's, and its own items override both. `offers`
     are the tools of the servers that it declares, `builtins` those that the model was trained with and that run here,
     `loaded` the lists of tools that searches found in what it continues, the oldest first, and `routed` the types of
     tools that it declares and a server stands for. Raises InvalidRequest, naming the member.

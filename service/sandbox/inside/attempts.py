@@ -1,4 +1,4 @@
-"""What a session must not be able to do, tried by the session itself: `proof` sends this file to one as a cell.
+"""Attempts at all that a session must not be able to do, by the session itself: `proof` sends it this file as a cell.
 
 Each attempt succeeds by returning. A call of the kernel counts as refused only where the kernel says that it may not be
 made: an error about its arguments would mean that the filter let it through. Standard library alone.
@@ -144,7 +144,7 @@ def on_arguments() -> dict[str, Callable[[], object]]:
 
 
 def on_files(secret: str, folders: list[str]) -> dict[str, Callable[[], object]]:
-    """Reading, writing and moving what isn't the session's. `secret` is a file that everybody may read and write."""
+    """Reading, writing and moving the files of others. `secret` is a file that everybody may read and write."""
     elsewhere = os.path.dirname(secret)
     return {
         "read a file": lambda: open(secret).close(),
@@ -206,7 +206,7 @@ def on_network(path: str) -> dict[str, Callable[[], object]]:
 
 
 def on_process(pid: int) -> dict[str, Callable[[], object]]:
-    """What could be done to another process, by its number."""
+    """The attempts on another process, by its number."""
     column = 0 if platform.machine() == "x86_64" else 1
     tgkill, prlimit, affinity = (234, 131)[column], (302, 261)[column], (204, 123)[column]
 
@@ -277,7 +277,7 @@ def on_all() -> dict[str, Callable[[], object]]:
 
 
 def too_much() -> list[str]:
-    """What goes beyond a bound. A file that is too large is refused by another error, and truly isn't there."""
+    """The attempts that went beyond a bound. A file that is too large is refused by another error, and isn't there."""
     found: list[str] = []
     with open("large", "wb") as file:
         try:
@@ -315,7 +315,7 @@ def touch(secret: str) -> None:
 
 
 def cannot(folder: str) -> list[str]:
-    """What a session needs and can't do."""
+    """The acts that a session needs and can't do."""
 
     def files() -> None:
         os.makedirs(f"{folder}/made/deep")
@@ -356,8 +356,8 @@ def cannot(folder: str) -> list[str]:
 
 
 def report(folder: str, secret: str, path: str, folders: list[str], pids: list[int], threads: int) -> str:
-    """All attempts that came through and what a session can't do, as JSON. `threads` is how many it may have, 0 where
-    others of its user have some of them.
+    """All attempts that came through and all acts that a session can't do, as JSON. `threads` is how many it may have,
+    0 where others of its user have some of them.
     """
     tried = kernel_calls() | on_arguments() | on_files(secret, folders) | on_network(path) | on_all()
     for pid in pids:

@@ -1,9 +1,8 @@
-"""Runs cells of Python one after the other in one namespace, as a notebook does, and tells what they showed.
+"""Runs cells of Python one after the other in one namespace, as a notebook does, and returns their output.
 
-It talks to the service over one file: frames of a length and JSON, a cell in, what became of it out, with the bytes of
-its figures behind. The code that runs
-here can do whatever it likes with this module, this file and its own process: what it says is believed by nobody
-(`channel` on the other side bounds it), and only its own session is lost.
+It talks to the service over one file: frames of a length and JSON, a cell in, its result out, with the bytes of its
+figures behind. The code that runs here can do whatever it likes with this module, this file and its own process. Nobody
+believes its frames (`session` on the other side bounds them), and only its own session is lost.
 """
 
 import ast
@@ -22,18 +21,18 @@ from types import FrameType
 from typing import Any, cast
 
 LENGTH = struct.Struct(">I")
-"""What stands before each frame: how many bytes it has."""
+"""The prefix of each frame: its length in bytes."""
 
 MAX_IMAGES = 4
 MAX_IMAGE_BYTES = 2 << 20
-"""What one cell may show of figures; the rest is told in words."""
+"""The most figures that one cell may show; words stand for the rest."""
 
 SOURCES_KEPT = 64
 """Cells whose lines later tracebacks can show."""
 
 
 class Shown(io.TextIOBase):
-    """What a cell prints: of a long text the beginning and the end, as much of both."""
+    """The printed text of a cell: of a long text the beginning and the end, as much of both."""
 
     def __init__(self, chars: int) -> None:
         self._half = chars // 2
@@ -77,19 +76,19 @@ class Shown(io.TextIOBase):
 
 
 class Interrupts:
-    """Whom a SIGINT is for: the cell that runs; between cells the next, as one may be sent before its cell has begun.
-    One that came when its cell had ended just then is forgotten, when the service says so.
+    """Delivers a SIGINT to the cell that runs; between cells to the next, as it may be sent before its cell has begun.
+    A SIGINT whose cell had ended just before is forgotten, when the service says so.
     """
 
     def __init__(self) -> None:
         self._of_cells: Any = signal.default_int_handler
-        """What cells do with one. They may change it."""
+        """The cells' handler of SIGINT. They may change it."""
         self._noted = False
         signal.signal(signal.SIGINT, self._of_cells)  # a program that a shell runs in the background has it ignored
         self._keep_out()
 
     def attempt(self, action: Callable[[], None]) -> BaseException | None:
-        """What an action raised, which may be interrupted."""
+        """Run an action that may be interrupted, and return the exception that it raised."""
         raised: BaseException | None = None
         try:
             try:
@@ -103,7 +102,7 @@ class Interrupts:
         return raised
 
     def forget(self) -> None:
-        """What was noted is for nobody any more."""
+        """Forget a noted SIGINT: its cell has ended."""
         self._noted = False
 
     def _let_in(self) -> None:
@@ -132,7 +131,7 @@ class Cells:
         self.interrupts = Interrupts()
 
     def run(self, code: str) -> tuple[dict[str, object], list[bytes]]:
-        """Run a cell to its end, or until it is interrupted: what it showed, and whether it raised; and its figures."""
+        """Run a cell to its end, or until it is interrupted. Returns its output, whether it raised, and its figures."""
         shown, images = Shown(self._chars), list[bytes]()
         with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
             error = self.interrupts.attempt(lambda: self._execute(code))
@@ -190,7 +189,7 @@ def _show_figures(images: list[bytes], shown: Shown) -> None:
 
 
 def _sound(text: str) -> str:
-    """A text that is one in UTF-8: half a surrogate pair is none."""
+    """A text that UTF-8 can encode: half a surrogate pair is replaced."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -207,7 +206,7 @@ def serve(channel: int, output_chars: int) -> None:
 
 
 def send(channel: int, message: dict[str, object], behind: list[bytes] | None = None) -> None:
-    """One frame, and what comes behind it."""
+    """Send one frame, and the bytes behind it."""
     body = json.dumps(message).encode()
     waiting = memoryview(b"".join((LENGTH.pack(len(body)), body, *(behind or ()))))
     while waiting:

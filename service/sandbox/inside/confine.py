@@ -1,8 +1,7 @@
 """Confines this process for good: limits, Landlock, a user of its own, no capabilities, a seccomp filter.
 
-All of it is what any process of Linux may do to itself, as root or not, in a container or not. What the kernel refuses
-is an error here, never a sandbox that is a little weaker. By ctypes: docs/decisions/0063 says which libraries were
-looked at.
+Any process of Linux may do all of it to itself, as root or not, in a container or not. A refusal of the kernel is an
+error here, never a sandbox that is a little weaker. By ctypes: docs/decisions/0063 says which libraries were looked at.
 """
 
 import ctypes
@@ -30,7 +29,7 @@ _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _FIRST_RIGHTS = (1 << 13) - 1
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL_DEV
 _OF_FOLDER = _READ | _WRITE | _READ_DIR | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER | _TRUNCATE
-"""What a session may do in its folder. No links, pipes or sockets: whoever reads the folder never meets one."""
+"""The rights of a session in its folder. No links, pipes or sockets: a reader of the folder never meets one."""
 
 DEVICES = {
     "/dev/null": _READ | _WRITE,
@@ -48,8 +47,8 @@ NICE = 10
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the kernel holds a session to: bytes of memory beside what it begins with and of one file, seconds of
-    processor time, and threads of its user.
+    """The kernel's limits for a session: bytes of memory beyond those that it begins with, bytes of one file, seconds
+    of processor time, and threads of its user.
     """
 
     memory_bytes: int

@@ -1,8 +1,9 @@
 """A view of the file system for all sessions, where the kernel lets us have one: /mnt/data, and a Python for everybody.
 
-Models know their files as /mnt/data, and each session has another folder. A link there to the file of number FOLDER
-of whoever follows it is all it takes: an image can have it, and else it is laid into a mount namespace, which root may
-make, and on some systems every user. Where neither is possible sessions are told the folder's own path.
+Models know their files as /mnt/data, and each session has another folder. A link at that path is enough: it leads to
+the file of number FOLDER of the process that follows it. An image can have the link. Else it is laid into a mount
+namespace, which root may make, and on some systems every user. Where neither is possible sessions are told the
+folder's own path.
 """
 
 import ctypes
@@ -15,7 +16,7 @@ _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
 
 FOLDER = 100
-"""The file that a session has its folder as."""
+"""The number of the file that is a session's folder."""
 
 LINK = Path("/mnt/data")
 TARGET = f"/proc/self/fd/{FOLDER}"
@@ -30,9 +31,9 @@ def is_linked() -> bool:
 
 
 def view(needed: list[str]) -> bool:
-    """Make the view that sessions share, in which they can reach the folders `needed`: whether /mnt/data is in it.
+    """Make the view that sessions share, in which they reach the folders `needed`. Returns whether it has /mnt/data.
 
-    It changes nothing for other processes. What can't be made is not there, and nothing of the confinement rests on it.
+    It changes nothing for other processes. A part that can't be made is left out: the confinement doesn't rest on it.
     """
     hidden = _closed_to_others(needed) if os.getuid() == 0 else None
     if is_linked() and hidden is None:
@@ -54,7 +55,7 @@ def _is_below(path: str, folder: Path) -> bool:
 
 
 def _closed_to_others(needed: list[str]) -> Path | None:
-    """The highest folder on the way to what sessions read that only its owner may enter, such as /root."""
+    """The highest folder, of those above the `needed` ones, that only its owner may enter, such as /root."""
     for each in needed:
         for folder in reversed(Path(each).parents):
             if folder.exists() and not folder.stat().st_mode & stat.S_IXOTH:
@@ -75,7 +76,7 @@ def _own_namespace() -> None:
 
 
 def _open_up(hidden: Path, needed: list[str]) -> None:
-    """Lay an empty folder over the hidden one that has nothing but what is needed, at its place."""
+    """Lay an empty folder over the hidden one that has nothing but the needed folders, at their places."""
     below = [each for each in needed if _is_below(each, hidden) and Path(each).is_dir()]
     kept = {each: os.open(each, os.O_PATH | os.O_DIRECTORY) for each in below}
     _mount("tmpfs", hidden, "tmpfs", 0, "mode=755,size=64k")

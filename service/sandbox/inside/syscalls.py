@@ -1,9 +1,9 @@
 """The seccomp filter of a session: which calls of the kernel it may make, and with which arguments.
 
-What isn't listed is refused, so that a call that a later kernel brings is refused too. Landlock rules over files alone:
-calls that reach other processes of the same user (signals, limits, priorities, the owner of a pipe), the network, and
-files past Landlock (modes and times, which it doesn't know) are this filter's. One process is one session: no fork, no
-other program; threads are possible. Pure: it makes a program, and `confine` installs it.
+The filter refuses calls that aren't listed, so it refuses those of later kernels too. Landlock rules over files alone.
+This filter rules over calls that reach other processes of the same user (signals, limits, priorities, the owner of a
+pipe), the network, and files past Landlock (modes and times, which it doesn't know). One process is one session: no
+fork, no other program; threads are possible. Pure: it makes a program, and `confine` installs it.
 """
 
 import struct
@@ -81,7 +81,7 @@ _RENAMES = (0, 1, 2)
 """Plain, RENAME_NOREPLACE and RENAME_EXCHANGE. RENAME_WHITEOUT makes a device."""
 
 _PRCTLS = (15, 16)
-"""A thread's name. PR_SET_PDEATHSIG would let a session outlive whoever runs it."""
+"""A thread's name. PR_SET_PDEATHSIG would let a session outlive the process that runs it."""
 
 _CLONE_THREAD, _CLONE_FILES, _CLONE_NEW = 0x00010000, 0x00000400, 0x7E020000
 _AF_UNIX = 1
@@ -137,7 +137,7 @@ def _guarded(pid: int) -> list[tuple[tuple[int | None, int | None], list[Instruc
 
 
 def _rule(number: int | None, body: list[Instruction]) -> list[Instruction]:
-    """What becomes of the call `number`; every body ends with a return. The number is in the accumulator."""
+    """The rule for the call `number`; every body ends with a return. The number is in the accumulator."""
     return [] if number is None else [(_EQUALS, 0, len(body), number), *body]
 
 
@@ -177,7 +177,7 @@ def _to_nobody_by_name() -> list[Instruction]:
 
 
 def _threads_alone() -> list[Instruction]:
-    """Allow a new thread, in the same namespaces and with the same open files: of others nobody would know."""
+    """Allow a new thread, in the same namespaces and with the same open files: nobody would know of any other."""
     tests = [
         _argument(0),
         (_ANY_BIT, 3, 0, _CLONE_NEW),

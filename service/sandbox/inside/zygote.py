@@ -1,7 +1,7 @@
-"""The process that sessions are forked from: it has imported what they need once, and waits to be asked for one.
+"""The process that sessions are forked from: it has imported their modules once, and waits to be asked for a session.
 
-The service talks to it over a socket: it sends what a session is to have, with the session's end of its channel, and is
-told of the process, with a file that stands for it, and later of its end. The process ends with the service, and all
+The service talks to it over a socket: it sends a session's limits and folders, with the session's end of its channel.
+It hears of the process, with a file that stands for it, and later of its end. The zygote ends with the service, and all
 sessions end with it. No code of a session ever runs in it.
 """
 
@@ -38,10 +38,10 @@ USEFUL = (
     *("unicodedata", "uuid", "zipfile"),
 )
 SCIENTIFIC = ("numpy", "pandas", "matplotlib.pyplot")
-"""What sessions find imported already: parts of Python, and those of these that are installed."""
+"""The modules that sessions find imported already: parts of Python, and those of these that are installed."""
 
 READABLE = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share", "/usr/local/lib", "/etc/localtime", "/etc/fonts")
-"""What sessions may read besides Python's own folders."""
+"""The places that sessions may read besides Python's own folders."""
 
 SESSION_ENVIRONMENT = {"LANG": "C.UTF-8", "MPLBACKEND": "agg", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -53,8 +53,8 @@ def python_folders() -> list[str]:
 
 
 def modules_of_sessions(paths: Sequence[str], root: str, installed: Sequence[str]) -> list[str]:
-    """Where sessions find modules: not in `root`, which has the service, unless it is one of those where all that is
-    `installed` lies.
+    """The folders in which sessions find modules: without `root`, which has the service, unless `installed` packages
+    lie there.
     """
     return [path for path in paths if path and (path != root or path in installed)]
 
@@ -81,7 +81,7 @@ class Zygote:
         self._tasks = tasks_of(os.getuid())
 
     def run(self) -> None:
-        """Until the service closes the socket."""
+        """Run until the service closes the socket."""
         woken, wake = socket.socketpair()
         wake.setblocking(False)
         woken.setblocking(False)
@@ -233,7 +233,7 @@ def main() -> None:
 
 
 def _warm_pyplot() -> None:
-    """Draw once: what the first figure loads is then there."""
+    """Draw once, to load the modules of the first figure."""
     import io
 
     pyplot = sys.modules["matplotlib.pyplot"]

@@ -66,7 +66,7 @@ def directory_of(request: Request) -> Directory:
 
 
 def actor_of(request: Request) -> Actor:
-    """Who administers."""
+    """The administrator who makes a request."""
     actor = exchange_of(request).entry.actor
     assert actor is not None  # the gate lets nobody else in
     return actor

@@ -191,7 +191,7 @@ class _Key(msgspec.Struct, forbid_unknown_fields=True):
 _PROJECT, _ACCOUNT, _KEY, _MODELS = (decoder_of(each) for each in (_Project, _Account, _Key, _Models))
 
 _ELSEWHERE = ("external_key_id", "geography", "residency")
-"""What OpenAI's projects have that means nothing on one's own machines."""
+"""The fields of OpenAI's projects that mean nothing on one's own machines."""
 
 
 def read_project(body: bytes) -> tuple[str, float | None]:
@@ -201,7 +201,7 @@ def read_project(body: bytes) -> tuple[str, float | None]:
 
 
 def read_changed_project(body: bytes) -> ChangedProject:
-    """What of a project is to change. Raises InvalidRequest."""
+    """The requested changes of a project. Raises InvalidRequest."""
     sent = _read_project(body)
     name = None if sent.name is None and sent.weight is not UNSET else _name(sent.name)
     return ChangedProject(name, sent.weight)
@@ -250,7 +250,7 @@ def read_renamed_account(body: bytes) -> str:
 
 
 def read_key(body: bytes) -> Wish:
-    """What a key to be made is to be. Raises InvalidRequest."""
+    """The requested properties of a new key. Raises InvalidRequest."""
     sent = decode(body or b"{}", _KEY)
     scopes = _scopes(sent.scopes) or ()
     limit = _limit(sent.limits)
@@ -258,7 +258,7 @@ def read_key(body: bytes) -> Wish:
 
 
 def read_changed_key(body: bytes) -> ChangedKey:
-    """What of a key is to change. Raises InvalidRequest."""
+    """The requested changes of a key. Raises InvalidRequest."""
     sent = decode(body, _KEY)
     if sent.name is not None:
         raise unsupported("name", sent.name, "A key keeps its name. Leave it out.")
@@ -266,7 +266,7 @@ def read_changed_key(body: bytes) -> ChangedKey:
 
 
 def read_admin_key(body: bytes) -> Wish:
-    """What an administrator's key to be made is to be. Raises InvalidRequest."""
+    """The requested properties of a new administrator's key. Raises InvalidRequest."""
     sent = decode(body, _KEY)
     if sent.scopes is not None:
         raise unsupported("scopes", sent.scopes, "An administrator's key administers all. Leave it out.")

@@ -26,7 +26,7 @@ LIMITS = {1: (24, 168), DAY_HOURS: (7, 31)}
 """How many buckets of so many hours are in an answer, unless it is said, and at most."""
 
 FIELDS = {"project_id": "tenant", "api_key_id": "key", "model": "model", "batch": ""}
-"""What usage may be grouped by, and what the store calls it. Nothing here is a batch."""
+"""The fields by which usage may be grouped, with the store's names. Nothing here is a batch."""
 
 PAGE_PREFIX = "page_"
 
@@ -47,7 +47,7 @@ class UsageQuery(Query):
 
 
 class ResultShown(msgspec.Struct):
-    """What a group used in a bucket; what it wasn't grouped by is null."""
+    """The usage of a group in a bucket; fields by which it wasn't grouped are null."""
 
     input_tokens: int
     input_cached_tokens: int
@@ -110,7 +110,7 @@ async def completions(request: Request, query: UsageQuery) -> HttpResponse:
 
 
 def _named(param: str, names: list[str] | None) -> frozenset[str]:
-    """Those that a request names. Raises InvalidRequest."""
+    """The names in a request. Raises InvalidRequest."""
     named = frozenset(names or ())
     if len(named) > MOST_NAMED:
         raise invalid_value(param, len(named), f"It should name {MOST_NAMED} at most.")
@@ -121,7 +121,7 @@ def _named(param: str, names: list[str] | None) -> frozenset[str]:
 
 
 def _grouping(names: list[str] | None) -> tuple[str, ...]:
-    """What is to be grouped by, as the store calls it. Raises InvalidRequest."""
+    """The store's names of the fields to group by. Raises InvalidRequest."""
     for name in names or ():
         if name in ("user_id", "service_tier", "api_source"):
             raise unsupported("group_by[]", name, "Usage is kept by project, key and model.")

@@ -1,4 +1,4 @@
-"""Requests that wait for a slot: of a tenant first in, first out; of tenants, who was served least goes first.
+"""Requests that wait for a slot: of a tenant first in, first out; of tenants, the least served goes first.
 
 Of those that count the same who came first goes first. Here is no clock, and nothing waits: whoever does has a place,
 and gives it back.
@@ -26,12 +26,12 @@ class QueueTicket(Generic[T]):
 
 
 class Queue(Generic[T]):
-    """All that wait. How many there may be is for who lets them in to say."""
+    """The requests that wait. Their number is bounded by the caller that lets them in."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
         self._lines: dict[str, deque[QueueTicket[T]]] = {}
-        """Of each tenant that has any, in the order in which they came."""
+        """The waiting requests of each tenant, in the order in which they came."""
         self._numbers = count()
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class Queue(Generic[T]):
         return place
 
     def leave(self, place: QueueTicket[T]) -> None:
-        """It waits no more. A second time changes nothing."""
+        """End the wait of a request. A second call changes nothing."""
         line = self._lines.get(place.tenant)
         if line is not None and place in line:
             line.remove(place)
@@ -58,10 +58,10 @@ class Queue(Generic[T]):
                 del self._lines[place.tenant]
 
     def take(self, fits: Callable[[str], bool]) -> QueueTicket[T] | None:
-        """The next one, which waits no more; None where there is no room for it.
+        """The next request, which waits no more; None where there is no room for it.
 
-        Where there is none for the tenant that counts least, there may be for another one that counts no more: room
-        that is kept for who comes. Nobody else gets that, or it would go to those who have had their share.
+        Of the least served tenants one may fit where another doesn't, as some room is kept for newcomers. Nobody else
+        gets that room, or it would go to tenants that have had their share.
         """
         first: QueueTicket[T] | None = None
         least = min(map(self._served.of, self._lines), default=0.0)

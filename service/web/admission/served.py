@@ -1,10 +1,10 @@
-"""What each tenant was served by this process, over its weight: of those that wait, who was served least goes first.
+"""The service that each tenant got from this process, over its weight: of those that wait, the least served goes first.
 
 It is counted in virtual tokens: a token of a prompt is one, and one of an output OUTPUT, as it takes an engine longer.
 Nobody knows what a request will take when it begins. It is expected to take what those of its tenant took on the mean,
 and counts as that until it takes more, or ends: so of many slots that come free together no tenant gets all. A tenant
-that had nothing waiting counts as served no less than those that wait, or than who went last: nobody saves up by asking
-for little.
+that returns starts no lower than the least served tenant that waits, or than the one that went last if none does, so
+it can't save up credit.
 
 The source is the Virtual Token Counter of Sheng et al., Fairness in Serving Large Language Models, OSDI 2024. Here is
 no clock, and nothing waits.
@@ -14,24 +14,24 @@ from collections.abc import Callable, Iterable
 from heapq import nlargest
 
 OUTPUT = 2
-"""How many virtual tokens a token of an output is."""
+"""The virtual tokens of one token of an output."""
 
 FIRST_EXPECTED = 1024.0
-"""How many a request is expected to take before any has ended."""
+"""The virtual tokens expected of a request before any has ended."""
 
 MEAN_OF = 16
-"""Of about how many of a tenant's latest requests the mean is."""
+"""The approximate number of a tenant's latest requests in its mean."""
 
 LEAST = 1
-"""What a request counts as in the end that took no tokens, such as one that is refused: whoever sends thousands of
-these takes turns as well."""
+"""The cost of a request that took no tokens, such as one that is refused: a tenant that sends thousands of these
+takes turns as well."""
 
 LEAST_A_SECOND = 16
-"""And as many for each second in which it had its slot, as when its client sends the body slowly."""
+"""The least cost of each second in which a request had its slot, as when its client sends the body slowly."""
 
 MOST = 4096
-"""So many tenants are remembered. Beyond it that half is forgotten that was served least: a tenant that isn't known
-counts as one that comes."""
+"""The most tenants that are remembered. Beyond it the half that was served least is forgotten: an unknown tenant
+counts as a newcomer."""
 
 
 def evenly(tenant: str) -> float:
@@ -40,8 +40,8 @@ def evenly(tenant: str) -> float:
 
 
 class _Account:
-    """What a tenant was served, in virtual tokens over its weight. In virtual tokens, what its requests under way are
-    expected to take besides, and what one of them takes on the mean.
+    """The virtual tokens that a tenant was served, over its weight. Besides, in virtual tokens: the expected rest of
+    its requests under way, and the mean of one request.
     """
 
     __slots__ = ("expected", "mean", "served", "weight")
@@ -51,18 +51,18 @@ class _Account:
         self.expected = 0.0
         self.mean = mean
         self.weight = weight
-        """By which `served` was counted."""
+        """The weight by which `served` was counted."""
 
 
 class Served:
-    """What all tenants were served."""
+    """The accounts of all tenants."""
 
     def __init__(self, weight: Callable[[str], float] = evenly) -> None:
         """`weight` is a tenant's at the moment, above 0: one of twice another's is served twice as much."""
         self._weight = weight
         self._accounts: dict[str, _Account] = {}
         self._level = 0.0
-        """What the tenant was served whose request began last."""
+        """The level of the tenant whose request began last."""
         self._mean = FIRST_EXPECTED
 
     def __len__(self) -> int:
@@ -125,10 +125,10 @@ class Served:
 
 
 class Bill:
-    """What one request was served, from its beginning to `settle`."""
+    """The virtual tokens of one request, from its beginning to `settle`."""
 
     def __init__(self, served: Served, tenant: str, mean: float) -> None:
-        """It is expected to take what its tenant's requests took on the `mean`."""
+        """The bill of a request that is expected to take its tenant's `mean`."""
         self._served = served
         self._tenant = tenant
         self._taken = 0
@@ -138,14 +138,14 @@ class Bill:
         served.add(tenant, 0.0, mean)
 
     def note(self, prompt: int, output: int) -> None:
-        """It has taken so many tokens by now, of its prompts and of its output."""
+        """Note that it has taken so many tokens by now, of its prompts and of its output."""
         taken = prompt + OUTPUT * output
         if self._open and taken != self._taken:
             more, self._taken = taken - self._taken, taken
             self._count(more, max(0.0, self._expected - more))
 
     def settle(self, seconds: float = 0.0) -> None:
-        """It has ended, after so many seconds. A second time changes nothing."""
+        """Note that it has ended, after so many seconds. A second call changes nothing."""
         if not self._open:
             return
         self._open = False

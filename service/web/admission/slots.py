@@ -1,16 +1,16 @@
 """How much one process works on at once: requests, background streams, WebSockets, and the bytes of bodies.
 
 A request for a response that finds no slot waits for one, before its body is read; whose turn it is then, `queue` says.
-All else is refused at once where there is no room. What asks no model takes a slot as well, and where none is free one
-ASIDE: so whoever wants to look at a response or to cancel it is never behind those that wait.
+All else is refused at once where there is no room. A request that asks no model takes a slot as well, and
+where none is free one ASIDE: so nobody who wants to look at a response or to cancel it is behind those that wait.
 
 A stream that follows a background response may be open for hours and costs little while no event comes, so it has a
 slot of another kind: else a few hundred followers would keep everybody from cancelling what they follow. A follower
 takes its slot before anything is accepted, and gives the request's slot back once it follows.
 
 Nobody can take all of anything. Where there are several tenants, the last eighth is for those that have no more than
-their share, so that whoever comes finds room, and comes to a share while others are over theirs. What a body becomes
-until its prompt is made takes many times its size, so few large ones are prepared at once: the others wait.
+their share, so that a newcomer finds room, and gets a share while others are over theirs. A body takes many times its
+size until its prompt is made, so few large ones are prepared at once: the others wait.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from service.web.admission.queue import Queue, QueueTicket
 from service.web.admission.served import Bill, Served, evenly
 
 ASIDE = 8
-"""What asks no model has such a part of the slots more, and at least as many slots."""
+"""Requests that ask no model have such a part of the slots more, and at least as many slots."""
 
 PREPARED_BYTES = 16 * 1024 * 1024
-"""How large the bodies may be together from which prompts are made at the same time."""
+"""The most bytes of bodies that are made into prompts at the same time."""
 
 PREPARE_SECONDS = 30.0
 """How long a body may wait until it is prepared."""
 
 PAUSE = 2
-"""How many times as long as a step of a large body's preparation others may run after it, if there are any."""
+"""Others, if there are any, may run so many times as long as the step of a large body's preparation before them."""
 
 SMALL_BODY_BYTES = 64 * 1024
 """A body of this size is prepared at once."""
@@ -53,7 +53,7 @@ DisconnectHook = Callable[[Callable[[], None] | None], None]
 
 
 class Admission:
-    """Slots for requests and for followers, who waits for them, and room for bodies."""
+    """Slots for requests and for followers, the queue for them, and room for bodies."""
 
     def __init__(
         self,
@@ -252,14 +252,14 @@ class Admission:
             self._let_in()
 
     def _pause(self, seconds: float) -> float:
-        """For how long a large body lets others run after a step: an answer takes many turns of the loop, and would
-        wait for a step in each of them.
+        """The seconds for which a large body lets others run after a step: an answer takes many turns of the loop, and
+        would wait for a step in each of them.
         """
         return PAUSE * seconds if self._taken > self._large else BRIEFLY
 
     def _let_in(self) -> None:
-        """Let those prepare who fit: first who has the least at work, then who came first. None goes past another, or a
-        large body would wait for ever.
+        """Let the bodies that fit be prepared: first those of the tenant with the least at work, then the oldest. None
+        goes past another, or a large body would wait for ever.
         """
         while self._waiting:
             first = min(self._waiting, key=lambda each: self._preparing.taken_by(each.tenant))
@@ -299,7 +299,7 @@ def _stopping() -> ApiError:
 
 
 class _Slots:
-    """What is refused where it doesn't fit, and by which words."""
+    """One kind of slots, with the words that refuse a request for which there is no room."""
 
     def __init__(self, share: Share, what: str, setting: str, refused: Counter) -> None:
         self._share = share
@@ -334,7 +334,7 @@ class _Slots:
 
 
 class Slot:
-    """What one request takes up."""
+    """The slots that one request takes up, and the room for its body."""
 
     def __init__(
         self,
@@ -399,7 +399,7 @@ class Slot:
 
 
 class SocketSlot:
-    """What one WebSocket takes up: a place among them, and room for its messages until they are read."""
+    """The slot of one WebSocket: a place among them, and room for its messages until they are read."""
 
     def __init__(self, tenant: str, sockets: _Slots, bodies: _Slots) -> None:
         """A slot among the WebSockets. Raises ApiError 503."""
@@ -414,7 +414,7 @@ class SocketSlot:
         self._bytes += size
 
     def give_back(self, size: int) -> None:
-        """So many bytes were read."""
+        """Give back the room of so many bytes that were read."""
         self._bodies.give_back(self._tenant, size)
         self._bytes -= size
 

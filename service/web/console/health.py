@@ -16,7 +16,7 @@ router = PlainRouter()
 
 
 class ShardShown(msgspec.Struct):
-    """What a shard holds; `queued` are background responses that wait, by their levels."""
+    """The contents of a shard; `queued` are background responses that wait, by their levels."""
 
     shard: int
     responses: int
@@ -40,7 +40,7 @@ class ServerShown(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """What there is now. `limits` are those that aren't off, of each shard and of all processes; `shards` is null where
+    """The present state. `limits` are those that aren't off, of each shard and of all processes; `shards` is null where
     the store can't be read; `removed` are turns that went undeleted, by the reason, since the processes started.
     """
 

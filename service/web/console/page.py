@@ -17,7 +17,7 @@ FILES = Path(__file__).parent / "static"
 INDEX = FILES / "index.html"
 
 _ASSETS = {file.name: file for file in FILES.iterdir() if file != INDEX}
-"""By name; a name has the digest of its content, so one is never another's."""
+"""The files by name; a name has the digest of its content, so no two contents share one."""
 
 _SAFE = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -26,7 +26,7 @@ _SAFE = {
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
 }
-"""No text becomes a script, whatever is shown; nobody frames the page, or learns where it led."""
+"""The headers of the page: no shown text becomes a script; nobody frames the page, or learns where it led."""
 
 _ONCE = _SAFE | {"cache-control": "no-store"}
 _FOREVER = _SAFE | {"cache-control": "public, max-age=31536000, immutable"}
@@ -44,7 +44,7 @@ async def console() -> HttpResponse:
 @router.head("/console/static/{name}")
 @router.get("/console/static/{name}")
 async def asset(name: str) -> HttpResponse:
-    """What the page consists of."""
+    """A file of the page."""
     file = _ASSETS.get(name)
     if file is None:
         raise HTTPException(404)

@@ -17,14 +17,14 @@ EXCERPT_CHARS = 120
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a response took."""
+    """The tokens of a response."""
 
     input_tokens: int = 0
     output_tokens: int = 0
 
 
 class _Response(msgspec.Struct, frozen=True):
-    """What is read of a stored response; a turn that was added by hand has none of it."""
+    """The fields that are read of a stored response; a turn that was added by hand has none of them."""
 
     model: str | None = None
     usage: Usage | None = None
@@ -33,7 +33,7 @@ class _Response(msgspec.Struct, frozen=True):
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """What is shown of a turn."""
+    """The excerpt of a turn."""
 
     model: str | None
     usage: Usage
@@ -47,8 +47,8 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def excerpt_of(response: bytes, items: bytes) -> Excerpt:
-    """What is shown of a turn with this response and these input items, both JSON. Raises msgspec's errors for what is
-    no response.
+    """The excerpt of a turn with this response and these input items, both JSON. Raises msgspec's errors for JSON that
+    is no response.
     """
     found = _RESPONSE.decode(response)
     return Excerpt(
@@ -98,7 +98,7 @@ def _object(found: object) -> dict[str, Any]:
 US = 1_000_000
 
 Kind = Literal["response", "items", "omission", "conversation"]
-"""What a turn is: a response; items that somebody added to a conversation, or that it goes on without; or a
+"""The kind of a turn: a response; items that somebody added to a conversation, or that it goes on without; or a
 conversation that stands at its parent.
 """
 
@@ -106,7 +106,7 @@ _KINDS: dict[str, Kind] = {BY_HAND_MARK: "items", OMISSION_MARK: "omission", CON
 
 
 class ShownTurn(msgspec.Struct):
-    """A turn. What is null isn't known: it was deleted, or takes too much to be read among others."""
+    """A turn. A null field isn't known: the turn was deleted, or is too large to be read among others."""
 
     id: str
     kind: Kind
@@ -137,8 +137,8 @@ class ShownTree(msgspec.Struct):
 
 
 class Searched(msgspec.Struct):
-    """What was looked at for a page: so many trees, back to that use. `stopped` says what ended it where it had neither
-    as many as were asked for nor come to the end; `unread` how many weren't read, as they take too much.
+    """The extent of a page's search: so many trees, back to that use. `stopped` says what ended it where it had neither
+    as many as were asked for nor come to the end; `unread` counts those that were too large to read.
     """
 
     trees: int
@@ -184,7 +184,7 @@ class WholeTree(msgspec.Struct):
 
 
 def kind_of(digits: str) -> Kind:
-    """What a turn is, by its digits."""
+    """The kind of a turn, by its digits."""
     return _KINDS.get(mark_of(digits), "response")
 
 

@@ -51,7 +51,7 @@ from store.keys import HEX_DIGITS, digits_of, name_of
 _CURSOR = re.compile(rf"([0-9]{{1,16}})-([0-9a-f]{{{HEX_DIGITS}}})", re.ASCII)
 
 LAST_DIGITS = "f" * HEX_DIGITS
-"""Behind all digits that there can be."""
+"""The last of all digits."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a tree and its newest turn must be. Times are in seconds since 1970."""
+    """The filters of a tree and its newest turn. Times are in seconds since 1970."""
 
     status: str | None = None
     model: str | None = None
@@ -154,7 +154,7 @@ class Search:
         return "time" if monotonic() >= self._until else None
 
     async def _read(self, trees: list[Tree]) -> dict[str, Excerpt]:
-        """What is shown of the newest turns of trees, by their ids."""
+        """The excerpts of the newest turns of trees, by their ids."""
         found: dict[str, Excerpt] = {}
         wanted = [tree for tree in trees if self._wanted.status in (None, tree.status)]
         self._size += sum(tree.size for tree in wanted)
@@ -236,7 +236,7 @@ async def retrieve_tree(request: Request, id: str) -> HttpResponse:
 
 
 async def archived_of(store: ConversationHistoryStore, tenant: str, tree: TreeTurns) -> Archived | None:
-    """What is in the archive alone of a tree; None where that doesn't say, as the rest can be shown all the same.
+    """The turns of a tree that are only in the archive; None where it can't be read, as the rest can still be shown.
 
     Raises StoreUnavailable.
     """
@@ -254,7 +254,7 @@ def named(id: str) -> str:
 
 
 async def excerpts_of(store: ConversationHistoryStore, tenant: str, tree: TreeTurns) -> dict[str, Excerpt]:
-    """What is shown of the turns of a tree, by their digits, those used last first. Raises StoreUnavailable."""
+    """The excerpts of the turns of a tree, by their digits, those used last first. Raises StoreUnavailable."""
     wanted = [node for node in tree.nodes if node.size and not node.is_conversation]
     wanted.sort(key=lambda node: -node.used)
     found: dict[str, Excerpt] = {}
@@ -270,7 +270,7 @@ MOST_JOBS = 500
 
 
 class Jobs(msgspec.Struct):
-    """What is under way, the newest first; `has_more` where there is more than was asked for."""
+    """The responses under way, the newest first; `has_more` where there are more than were asked for."""
 
     data: list[ShownTurn]
     has_more: bool

@@ -1,7 +1,7 @@
 """The tokens of a turn as they are stored, page by page: what a model read and wrote, with the text of each.
 
-Conversations are kept in Harmony's tokens, whichever model speaks. What a model with a chat template sampled is noted
-beside them, in ids of its own vocabulary, whose texts aren't known here. A special token is never told as text is.
+Conversations are kept in Harmony's tokens, whichever model speaks. Samples of a model with a chat template are noted
+beside them, in ids of its own vocabulary, whose texts aren't known here. A special token is never shown as text is.
 """
 
 from collections.abc import Iterable
@@ -26,14 +26,14 @@ MOST_TOKENS = 4_096
 """The most of a page: about a millisecond, and 105 kB of English."""
 
 LAST_TOKEN = 1 << 31
-"""Behind the last token of any turn: a chain has less bytes."""
+"""A position behind the last token of any turn: a chain has less bytes."""
 
 HARMONY = "o200k_harmony"
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     """A token. `text` is null where it is no whole text: then `bytes` has what it stands for, where that is known.
-    That of a `special` one is its name, and nothing that anybody wrote.
+    The text of a `special` one is its name, and nothing that anybody wrote.
     """
 
     id: int

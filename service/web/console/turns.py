@@ -55,14 +55,14 @@ _saved = msgspec.msgpack.Decoder(Saved)
 
 
 class Portable(msgspec.Struct, frozen=True):
-    """What brings a turn back. `seal` is None where `turn` is sealed itself."""
+    """A turn to bring back. `seal` is None where `turn` is sealed itself."""
 
     turn: str
     seal: str | None = None
 
 
 async def portable(sealer: Sealer, turn: Saved) -> Portable:
-    """What brings a turn back to whose sealer that is. Raises InvalidRequest for one that is too large, and
+    """The portable form of a turn, for the owner of the sealer. Raises InvalidRequest for one that is too large, and
     StoreUnavailable.
     """
     return await _worked(turn.payload, lambda: _portable(sealer, turn))
@@ -76,7 +76,7 @@ async def read_portable(sealer: Sealer, given: Portable) -> Saved:
 
 
 async def _worked(size: int, work: Callable[[], T]) -> T:
-    """What `work` returns, done by a thread where it takes long."""
+    """The result of `work`, done by a thread where it takes long."""
     return work() if size <= codec.THREAD_FROM_BYTES else await asyncio.to_thread(work)
 
 
@@ -187,7 +187,7 @@ class EndedTurn(NamedTuple):
 
 
 class Imported(msgspec.Struct):
-    """What became of a turn that was brought: it is `new`, was `deleted` since and stays so, or was there."""
+    """The outcome of a turn's import: it is `new`, was `deleted` since and stays so, or was there."""
 
     id: str
     new: bool

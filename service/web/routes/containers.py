@@ -1,6 +1,6 @@
 """Containers over HTTP: the sessions in which `code_interpreter` runs code, and their files, uploaded within bounds.
 
-What a container is, and when it has expired, is known by responses/tools/containers.py; here it is put on the wire.
+responses/tools/containers.py knows what a container is, and when it has expired; here it is put on the wire.
 Without a sandbox there are none, and none can be made. Never open a session here, and never read a file without its
 container's tenant.
 """
@@ -129,7 +129,7 @@ def _shown(containers: Containers, id: str, record: Record) -> ContainerResource
 
 
 def page_of(shown: Sequence[ContainerResource | ContainerFile], query: PageQuery, what: str) -> Page:
-    """At most `limit` of what is shown, behind the one with the id `after`. Raises ApiError 400."""
+    """At most `limit` of the shown objects, behind the one with the id `after`. Raises ApiError 400."""
     start, limit, after = 0, query.limit, query.after
     if after is not None:
         start = next((place for place, each in enumerate(shown, 1) if each.id == after), 0)
@@ -297,14 +297,14 @@ class _Form:
         """Whether its end was there."""
         self._parts = 0
         self._headers: dict[bytes, bytes] = {}
-        """Of the part that is being read."""
+        """The headers of the part that is being read."""
         self._header = b""
         self._taking = False
         """Whether that part is the file."""
 
     @property
     def callbacks(self) -> "MultipartCallbacks":
-        """What a parser calls."""
+        """The callbacks of a parser."""
         return {
             "on_part_begin": self._begin,
             "on_header_field": self._name_header,

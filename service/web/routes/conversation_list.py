@@ -20,7 +20,7 @@ MAX_LOOKED_AT = 2_000
 """The most conversations that one request looks at: some 30 ms, of which no other request waits for more than two."""
 
 MAX_LOOKED_AT_BYTES = 4 << 20
-"""And the most bytes of them; metadata may have 37 KB."""
+"""The most bytes of those conversations; metadata may have 37 KB."""
 
 AT_ONCE = 100
 """How many are looked at before others have their turn."""
@@ -28,7 +28,7 @@ AT_ONCE = 100
 _FILTER = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 
 Filter = dict[str, str]
-"""What a conversation must have in its metadata; all of it."""
+"""The pairs that a conversation must have in its metadata; all of them."""
 
 
 def read_filter(parameters: Iterable[tuple[str, str]]) -> Filter:

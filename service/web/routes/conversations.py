@@ -1,6 +1,6 @@
 """Conversations: made, shown, changed and deleted, and the items that they have, page by page.
 
-Responses join a conversation where they are made (routes/create.py). What is listed here is what the next one is given.
+Responses join a conversation where they are made (routes/create.py). The items listed here lead the next one.
 """
 
 from typing import Annotated, ClassVar, Literal

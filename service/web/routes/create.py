@@ -40,7 +40,7 @@ router = PlainRouter("Responses")
 
 
 Read = Callable[[bytes], CreateRequest]
-"""What checks the body of a request."""
+"""Reads and checks the body of a request."""
 
 
 class InputTokens(msgspec.Struct):
@@ -51,7 +51,7 @@ class InputTokens(msgspec.Struct):
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """What the answer needs to know of a request, once its plan is made."""
+    """The facts of a request that its answer needs once its plan is made."""
 
     background: bool
     stream: bool
@@ -147,7 +147,7 @@ async def _plan(
 
 
 async def _again(request: Request, body: bytes, read: Read, id: str) -> HttpResponse:
-    """What an earlier request with the same key has made, as this one wants it: the response as it stands, or its
+    """The result of an earlier request with the same key, as this one wants it: the response as it stands, or its
     events. Raises ApiError, StoreError.
     """
     service, exchange = service_of(request), exchange_of(request)
@@ -165,8 +165,8 @@ async def _again(request: Request, body: bytes, read: Read, id: str) -> HttpResp
 async def _run_of(
     request: Request, planned: Prepared, mode: Mode, resources: AsyncExitStack, once: Claim = NO_KEY
 ) -> tuple[Run, AppendSink]:
-    """The run of a plan in this process, and where it is kept. What is reserved for it is settled with its `resources`.
-    One that is made `once`, and again for whoever asks again, is not stored where this process stops before its end.
+    """The run of a plan in this process, and where it is kept. Its reservation is settled with its `resources`. One
+    that is made `once`, and again for a client that asks again, is not stored where this process stops before its end.
 
     Raises ApiError 429, StoreUnavailable, also where the response is to be stored and the store is known to be away.
     """
@@ -189,7 +189,7 @@ async def _run_of(
 async def _queued(request: Request, planned: Prepared, wanted: _Wanted, resources: AsyncExitStack) -> HttpResponse:
     """The response as it waits for a worker, or its events from the first one on.
 
-    Once it is queued nothing is refused any more: whoever was, would ask again and have it made twice.
+    Once it is queued nothing is refused any more: a refused client would ask again and have it made twice.
     """
     service, exchange = service_of(request), exchange_of(request)
     await storable(service, planned.plan)

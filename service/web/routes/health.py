@@ -53,8 +53,8 @@ async def _check_store(service: Service) -> None:
 
 
 async def _state(check: Coroutine[None, None, None]) -> str:
-    """What a check finds, in a word; the reason is for the log, as probes need no key. That the store went away is
-    logged when it does, and not again here (service/responses/service.py).
+    """The result of a check in a word; the reason is for the log, as probes need no key. The loss of the store is
+    logged when it happens, and not again here (service/responses/service.py).
     """
     try:
         await check

@@ -1,6 +1,6 @@
-"""What a reader asks to see besides of what is stored: `include` of a GET does what it says, or is refused.
+"""The stored details that a reader asks to see as well: `include` of a GET does what it says, or is refused.
 
-Reasoning is sealed for whoever asks, as its text is there. Log probabilities, and what code printed, are there only
+Reasoning is sealed for any reader, as its text is there. Log probabilities, and what code printed, are there only
 where the response was made with them. Never changes what is stored.
 """
 

@@ -19,7 +19,7 @@ TURNS_A_READ = 8
 """The most turns that are read at once."""
 
 LIKELY_ITEMS = 3
-"""Of a turn, as long as none was read: what was asked, a thought, and the answer."""
+"""The items expected of a turn until one was read: a question, a thought, and the answer."""
 
 BYTES_A_READ = 1 << 20
 """How much a read of several turns may come to."""
@@ -148,7 +148,7 @@ def _size(item: msgspec.Raw) -> int:
 
 
 def _fitting(items: list[msgspec.Raw]) -> list[msgspec.Raw]:
-    """As many of the items as a page may hold in bytes, and at least one."""
+    """The items that fit into a page's bytes, and at least one."""
     size = 0
     for place, item in enumerate(items):
         size += _size(item)

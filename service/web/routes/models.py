@@ -33,7 +33,7 @@ async def model(request: Request, model_id: str) -> HttpResponse:
 
 
 async def _offers(request: Request) -> list[Offer]:
-    """The models of whoever asks. Raises EngineUnavailable where the only engine has yet to say what it serves."""
+    """The caller's models. Raises EngineUnavailable where the only engine has yet to say what it serves."""
     engine = service_of(request).engine
     if not engine.offers()[0].names:
         await engine.find("")
@@ -41,8 +41,8 @@ async def _offers(request: Request) -> list[Offer]:
 
 
 def _model(offer: Offer, name: str) -> dict[str, Any]:
-    """A model under one of its names. What its servers have to say is left out where none of them has been up yet: its
-    context's length by the names of vLLM and OpenRouter, and what it can do by those of Ollama and OpenRouter.
+    """A model under one of its names. Facts from its servers are left out where none of them has been up yet: its
+    context's length by the names of vLLM and OpenRouter, and its abilities by those of Ollama and OpenRouter.
     """
     shown: dict[str, Any] = {
         "id": name,
@@ -60,7 +60,7 @@ def _model(offer: Offer, name: str) -> dict[str, Any]:
 
 
 def _abilities(card: ModelCard) -> dict[str, Any]:
-    """What a model writes and can do, as far as models differ in that."""
+    """The modalities and abilities of a model, as far as models differ in them."""
     written = written_by(card.speech)
     parameters = {
         "reasoning": written.reasoning,

@@ -119,8 +119,8 @@ def _priority(read: Read, *, goes_first: bool) -> int:
 
 
 def _affinity(tenant: str, read: Read) -> str:
-    """What requests of one conversation have in common where nothing else says it: what it begins with. Tenants have
-    no conversation in common.
+    """The key that requests of one conversation share where nothing else names it: a digest of its beginning. Tenants
+    share no conversation.
     """
     return blake2b(read.beginning, key=tenant.encode()[:64], digest_size=16).hexdigest() if read.beginning else ""
 
@@ -128,10 +128,10 @@ def _affinity(tenant: str, read: Read) -> str:
 logger = logging.getLogger(__name__)
 
 WHOLE_BYTES = 256 * 1024
-"""Up to here an answer in JSON is sent once it is there, so that one that breaks off can be an error instead."""
+"""An answer in JSON up to this size is sent once it is whole, so that one that breaks off can be an error instead."""
 
 DATA = b"data: "
-"""What an event begins with; of most servers each is a token."""
+"""The prefix of an event; most servers send one for each token."""
 
 JSON = (b"content-type", b"application/json")
 
@@ -140,7 +140,7 @@ OPERATIONS: dict[str, str] = {
     Endpoint.COMPLETIONS: "text_completion",
     Endpoint.EMBEDDINGS: "embeddings",
 }
-"""What OpenTelemetry's GenAI conventions call what is asked at a path."""
+"""The operation at a path, by the names of OpenTelemetry's GenAI conventions."""
 
 _ANY = msgspec.json.Decoder(msgspec.Raw)
 
@@ -177,14 +177,15 @@ class PassedAnswer(HttpResponse):
 
     @property
     def spent(self) -> Spent | Unspent:
-        """What it took of limits, as its server said it; of a stream that it said nothing of, about what came."""
+        """Its cost against limits, as reported by its server; without a report, an estimate from the stream's
+        events."""
         usage = self._usage
         if usage is not None:
             return Spent(usage.input_tokens, usage.output_tokens)
         return Spent(self._prompt, self._events) if self._events else Unspent.UNKNOWN
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer. What goes wrong before the answer has begun is raised."""
+        """Answer. An error before the answer has begun is raised."""
         answering = asyncio.create_task(self._traced(send))
 
         def gone() -> None:

@@ -1,4 +1,4 @@
-"""What a route has of its request: the service, the exchange as the middleware saw it, the body, what it follows."""
+"""The parts of a request for its route: the service, the middleware's exchange, the body, the turn that it follows."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -22,12 +22,12 @@ from service.web.trace import session_of, trace_within
 
 
 def service_of(request: Request) -> Service:
-    """What this process serves with."""
+    """The service of this process."""
     return cast(Service, request.app.state.service)
 
 
 def background_of(request: Request) -> Background:
-    """What this process does beside requests."""
+    """The work of this process beside requests."""
     return cast(Background, request.app.state.background)
 
 
@@ -37,7 +37,7 @@ def exchange_of(request: Request) -> Exchange:
 
 
 def caller_of(request: Request) -> Caller:
-    """On whose behalf the request is made."""
+    """The caller of the request."""
     exchange = exchange_of(request)
     trace, session = trace_within(exchange.span, exchange.headers), session_of(exchange.headers)
     return Caller(exchange.tenant, trace, session, exchange.key, exchange.entry.project, exchange.entry.scopes)

@@ -175,7 +175,7 @@ async def input_items(request: Request, query: ItemsQuery, response_id: str) -> 
 
 
 class _Fetched(msgspec.Struct, frozen=True):
-    """What a trace says of a response that was looked up."""
+    """The facts of a fetched response for its trace."""
 
     id: str
     status: str
@@ -195,7 +195,7 @@ def fetching(cursor: int | None = None) -> Span:
 
 
 def fetched(response: bytes) -> dict[str, Fact]:
-    """What its span says of a response, which is given as JSON."""
+    """The span's facts of a response, which is given as JSON."""
     found = msgspec.json.decode(response, type=_Fetched)
     known = {} if found.conversation is None else conversation(found.conversation["id"])
     facts: dict[str, Fact] = {"gen_ai.response.id": found.id, "gen_ai.response.model": found.model}
@@ -218,7 +218,7 @@ BYTES_A_STEP = 1 << 20
 """How much is hashed at once, in about a millisecond."""
 
 STORING = b"private, no-cache"
-"""Who may keep an answer: the client alone, and it has to ask each time whether it still holds."""
+"""Lets only the client keep an answer; it has to ask each time whether it still holds."""
 
 
 async def unless_known(headers: Iterable[tuple[bytes, bytes]], answer: Response) -> Response:

@@ -20,7 +20,7 @@ from service.web.routes.received import body_of, exchange_of, preparing, service
 router = PlainRouter("Traces")
 
 OPERATIONS = {"agent": "invoke_agent", "generation": "chat", "function": "execute_tool"}
-"""What OpenTelemetry's GenAI conventions call the kinds of spans that they know."""
+"""The names in OpenTelemetry's GenAI conventions of the kinds of spans that they know."""
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 """A group's id that is one: anything else may be somebody's words."""
@@ -73,7 +73,7 @@ def _span(told: ToldSpan, now: int, group: dict[str, Fact], *, shows: bool) -> I
 
 
 def _name(data: SpanData) -> str:
-    """What a span is called: what was done, and to whom."""
+    """The name of a span: its operation and its object."""
     if data.type == "custom" and data.name:
         return data.name
     whom = data.model if data.type == "generation" else data.name

@@ -1,4 +1,4 @@
-"""`GET /`: what this is and where to go, for whoever tries the address first; a page for browsers, JSON for all others.
+"""`GET /`: what this is and where to go, for a first visitor; a page for browsers, JSON for all others.
 `GET /docs` and `GET /openapi.json` describe each route, for people and for generators of clients.
 
 Open without a key, so never anything here that an operator chose: no model, no tenant, no number of anything.
@@ -19,7 +19,7 @@ from service.web.errors import JsonResponse
 router = APIRouter(tags=["Service"])
 
 BASE_URLS = {dialect.name: dialect.prefix for dialect in DIALECTS}
-"""What an SDK is pointed at, by dialect."""
+"""The base paths for an SDK, by dialect."""
 
 LINKS = {
     "console": "/console",
@@ -41,7 +41,7 @@ FOR_PEOPLE = {
     "docs": "every route, for people",
     "openapi": "the same, for programs",
 }
-"""What the page says of each."""
+"""The page's description of each."""
 
 PAGES = Path(__file__).parents[1] / "pages"
 OPENAPI, DOCS = PAGES / "openapi.json", PAGES / "docs.html"
@@ -94,7 +94,7 @@ async def welcome(request: Request) -> HttpResponse:
 
 
 def _address(request: Request) -> str:
-    """What to paste: this address, but where a proxy may have changed the scheme a word for it, as for the key."""
+    """The address to paste: this one, but a placeholder, as for the key, where a proxy may have changed the scheme."""
     host = request.headers.get("host", "")
     return f"http://{host}" if _LOOPBACK.fullmatch(host) else "THIS_ADDRESS"
 

@@ -6,8 +6,8 @@
                  └─▶ cancel, steer
 
 One task reads as long as the connection lives, whatever is under way: a cancel, a ping or a close is seen at once. A
-client that goes stops what it asked for, and that is stored, as over HTTP. Whatever else ends a connection lets what is
-under way end first: its time, or a service that stops, which closes with a code at which clients connect again.
+client that disconnects stops its responses, and they are stored, as over HTTP. Any other end of a connection waits
+for the responses under way: that of its time, or of the service, whose close code makes clients connect again.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ MAX_WAITING = 64
 """The most frames of one connection that wait for their turn."""
 
 OPEN_SECONDS = 3600.0
-"""How long a connection may be open (OpenAI's limit). What is under way then ends first."""
+"""How long a connection may be open (OpenAI's limit). Responses under way end first."""
 
 IDLE_SECONDS = 900.0
 """How long it may be without a message and without a response under way: clients that are gone keep no place."""
@@ -182,7 +182,7 @@ class Connection:
             self._leave_if_quiet()
 
     def _recall(self, lane: Lane, id: str) -> Remembered | None:
-        """What this connection remembers under an id: its own lane first, or another of which this is a fork."""
+        """The turn that this connection remembers under an id: of its own lane first, or of another that it forks."""
         for each in (lane, *self._lanes.values()):
             if (found := each.recall(id)) is not None:
                 return found

@@ -19,7 +19,7 @@ CREATE = "response.create"
 CANCEL = "response.cancel"
 STEER = "response.steer"
 PROCESSED = "response.processed"
-"""What older clients tell of what they have read. Nothing comes of it."""
+"""The frame with which older clients acknowledge events. It has no effect."""
 
 KINDS = (CREATE, CANCEL, STEER)
 
@@ -31,7 +31,7 @@ _DATA = b"\ndata: "
 
 
 class _Envelope(msgspec.Struct):
-    """Of a frame, what kind it is and which lane it is for."""
+    """The kind of a frame, and its lane."""
 
     type: msgspec.Raw = msgspec.Raw(b"null")
     stream_id: msgspec.Raw = msgspec.Raw(b"null")
@@ -59,7 +59,7 @@ def lane_of(frame: bytes) -> str | None:
 
 
 def read_envelope(frame: bytes) -> ClientFrame:
-    """What a frame is. Raises InvalidRequest."""
+    """A frame, by its kind. Raises InvalidRequest."""
     sent = decode(frame, _ENVELOPE)
     kind = _name(sent.type, "type")
     if kind in (PROCESSED, STEER):
@@ -101,8 +101,8 @@ def _read_lane(sent: msgspec.Raw) -> str | None:
 
 
 def shown_in_frames(batch: Sequence[Event]) -> list[Event]:
-    """A batch of events without an `error`, as one answers a frame, and `response.failed` says it. What is behind that
-    moves up, so that numbers have no gap.
+    """A batch of events without an `error`, as one answers a frame and `response.failed` says it. Later events move
+    up, so that numbers have no gap.
     """
     kept = [event for event in batch if not isinstance(event, events.Error)]
     for number, event in enumerate(kept, batch[0].sequence_number):

@@ -1,7 +1,7 @@
 """A lane of a WebSocket: responses that are made one after the other, each of which may continue the one before it.
 
-Lanes run side by side. What a lane made last it remembers, so that the next needs nothing from the store; where a
-response that continues it fails, that is forgotten (Open Responses demands it), as client and service may no longer
+Lanes run side by side. A lane remembers its last response, so that the next needs nothing from the store. It forgets
+that one where a response that continues it fails (Open Responses demands it), as client and service may no longer
 agree on what was said.
 """
 
@@ -17,12 +17,12 @@ from service.web.socket.steering import Steering
 from store.turn import CONTINUABLE, Status
 
 MAX_ENDED = 16
-"""Of how many of its last responses a lane knows how they ended, and which number their next event has."""
+"""The most of its last responses of which a lane knows the end, and the number of the next event."""
 
 
 @dataclass(frozen=True)
 class Succession:
-    """What a response that was steered leaves to the next one: its `steering`, its instructions, and those items of its
+    """The legacy of a steered response to the next one: its `steering`, its instructions, and those items of its
     input, each as JSON, that say how a request is served.
     """
 
@@ -68,7 +68,7 @@ class Lane:
         return next((each for each in known if each is not None and each.id == id), None)
 
     def recall(self, id: str) -> Remembered | None:
-        """What is remembered under an id."""
+        """The turn that is remembered under an id."""
         return self._memory.get(self._tenant, self) if id == self._newest else None
 
     def remember(self, planned: Prepared, run: Run) -> None:

@@ -1,9 +1,9 @@
 """The wire of a WebSocket: uvicorn's protocol over websockets, with bounds on what a client may send or leave unread.
 
-By itself it has few: it keeps millions of empty fragments of a message, answers pings of whoever reads no answers until
-memory is full, parses 256 KB of tiny frames in one go, which takes half a second, and closes at once when the server
-stops. Here frames are parsed in pieces, what a client has sent and nobody read is paid for out of the room for bodies,
-and who doesn't read isn't read from. Never look into a message here.
+By itself it has few: it keeps millions of empty fragments of a message, answers pings of a client that reads no answers
+until memory is full, parses 256 KB of tiny frames in one go, which takes half a second, and closes at once when the
+server stops. Here frames are parsed in pieces, what a client has sent and nobody read is paid for out of the room for
+bodies, and who doesn't read isn't read from. Never look into a message here.
 """
 
 import asyncio
@@ -37,20 +37,20 @@ PIECE_BYTES = 2048
 """How much is parsed at a time: at most some 300 frames."""
 
 BRIEF_SECONDS = 0.002
-"""For how long frames are parsed before others run."""
+"""How long frames are parsed before others run."""
 
 MAX_FRAGMENTS = 4096
 """The most frames of one message."""
 
 MESSAGE_BYTES = 512
-"""What a message or a fragment takes beside its bytes, about."""
+"""The approximate size of a message or a fragment beside its bytes."""
 
 CONTROLS_A_MINUTE = 600
 """The most pings and pongs of a client in a minute. Clients send a few."""
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.WARNING)
-"""What uvicorn and websockets log below that has queries and frames, which are the clients'."""
+"""Below this level uvicorn and websockets log queries and frames, which are the clients'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.read_paused = True
 
     async def receive(self) -> Any:
-        """The next message. Its room is given back: whoever keeps it takes its own."""
+        """The next message. Its room is given back: a caller that keeps it takes its own."""
         message: Any = await self.queue.get()
         if message["type"] == "websocket.receive":
             self._queued_bytes -= message["size"] + MESSAGE_BYTES
@@ -229,7 +229,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     # --- writing ---
 
     async def send(self, message: Any) -> None:
-        """As uvicorn does, which takes a refusal for a handshake that was forgotten, and logs an error of ours."""
+        """Send as uvicorn does, which would take a refusal for a forgotten handshake, and log an error of ours."""
         await super().send(message)
         self.handshake_complete = self.handshake_complete or self.close_sent
 
@@ -280,7 +280,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             super().shutdown()
 
     def cut_off_if_lagging(self) -> None:
-        """Whoever hasn't read what was sent isn't waited for any more."""
+        """Cut off a client that hasn't read everything that was sent."""
         if not self.writable.is_set():
             self.transport.abort()
 

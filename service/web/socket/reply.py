@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Opened:
-    """What all responses of one connection are made with."""
+    """The surroundings that all responses of one connection share."""
 
     service: Service
     admission: Admission
@@ -66,7 +66,7 @@ class Reply:
         """The steers that lead its input, until it is created."""
 
     async def answer(self, asked: LaneRequest) -> LaneRequest | None:
-        """Make it: send its events, or the error that it comes to. What is to be made next, where it was steered."""
+        """Make it: send its events, or its error. Returns the request to make next, where it was steered."""
         exchange, opened, lane = self._exchange, self._opened, self._lane
         successor: LaneRequest | None = None
         token = logs.request_id.set(exchange.request_id)
@@ -95,8 +95,8 @@ class Reply:
         return successor
 
     async def _respond(self, asked: LaneRequest) -> LaneRequest | None:
-        """From the frame to the last event, and what is to be made next. Raises ApiError, StoreError, EngineError,
-        ClientDisconnected.
+        """Serve the frame up to the last event; returns the request to make next. Raises ApiError, StoreError,
+        EngineError, ClientDisconnected.
         """
         exchange, service, lane = self._exchange, self._opened.service, self._lane
         async with AsyncExitStack() as resources:
@@ -132,7 +132,7 @@ class Reply:
         return await self._settle(asked, planned, run)
 
     def _read(self, asked: LaneRequest) -> CreateRequest:
-        """What is asked for, led by what was said meanwhile. Raises ApiError."""
+        """The request, led by the steers that came meanwhile. Raises ApiError."""
         lane, after = self._lane, asked.after
         if after is not None:
             self._leading = after.steering
@@ -197,8 +197,8 @@ class Reply:
             self._lane.remember(planned, run)
 
     async def _refuse(self, asked: LaneRequest, error: Exception) -> None:
-        """Say why there is no response, or no more of it. What was to lead its input, or was said to it, is given back;
-        nothing else is said of a successor that was not created, as its client asked for none.
+        """Say why there is no response, or no more of it. Steers that were to lead its input, or came for it, are given
+        back. A successor that was not created gets no other frame, as its client asked for none.
         """
         exchange = self._exchange
         if not isinstance(error, ApiError | StoreError | EngineError):

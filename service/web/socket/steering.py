@@ -1,10 +1,10 @@
-"""The steers of one response: what its client says while it is being made, and what becomes of that.
+"""The steers of one response: its client's words while it is being made, and their outcome.
 
     accepted ─┬─▶ applied: the input of the response that goes on from it, once that is created
               ├─▶ pending: it ended in calls, so the steers lead the input that has their outputs
               └─▶ failed: they are given back
 
-Whatever was accepted is applied once or given back, as long as there is a connection. Their events have numbers in the
+An accepted steer is applied once or given back, as long as there is a connection. Their events have numbers in the
 stream of the response that they are for, also behind its last one.
 """
 
@@ -30,7 +30,7 @@ MAX_STEERS_BYTES = MAX_STEER_BYTES
 
 
 class Steer:
-    """What was said once, and its room, which is given back once."""
+    """One message of the client, and its room, which is given back once."""
 
     def __init__(self, sent: SentSteer, size: int, room: SocketSlot) -> None:
         """Takes room for the `size` of its frame. Raises ApiError where there is none."""
@@ -43,7 +43,7 @@ class Steer:
         self._room: SocketSlot | None = room
 
     def let_go(self) -> None:
-        """It was applied or given back."""
+        """Note that it was applied or given back."""
         if self._room is not None:
             self._room.give_back(self.size)
             self._room = None

@@ -1,8 +1,8 @@
-"""The archiver: what is new of trees goes to the archive, some time after they changed.
+"""The archiver: writes the news of trees to the archive, some time after they changed.
 
-Scripts note what the archive lacks in the call that changes it (store/redis/lua/unarchived.lua), so nothing is missed
-by a crash. An archiver reads what is noted, then the parts, then the turns, and says only of what it has written that
-it is there. Any number of archivers may do the same tree: one of them is late and begins again, or does it twice.
+Scripts note each change in the call that makes it (store/redis/lua/unarchived.lua), so a crash misses none. An archiver
+reads the notes, then the parts, then the turns, and clears only the notes of turns that it has written. Any number of
+archivers may do the same tree: one of them is late and begins again, or does it twice.
 """
 
 from collections.abc import Collection, Iterable
@@ -22,10 +22,10 @@ from store.redis import scripts
 from store.redis.connection import Server
 
 AFTER_SECONDS = 60.0
-"""How long after it changed a tree is archived: with all that comes until then."""
+"""How long after its first change a tree is archived, with all changes until then."""
 
 FENCE_SECONDS = 60.0
-"""For how long nobody brings back what was deleted, so that one who has read the archive before knows better."""
+"""How long a deletion is known, so that a reader of the archive from before it brings no deleted turn back."""
 
 CHANGES = 1_000
 """How many changes of a tree are archived at once: more go with the next time."""
@@ -34,7 +34,7 @@ PASSES = 100
 """How many passes of a turn with much above it are made at once."""
 
 HERE, FORGOTTEN, ERASED, TREE = "+", "-", "x", "*"
-"""What a change is, before its digits: a turn as it is now, a deleted one, without its messages too, and a tree."""
+"""The kinds of a change, before its digits: a turn as it is now, a deleted turn, an erased turn, a deleted tree."""
 
 
 class Due(NamedTuple):
@@ -63,7 +63,7 @@ class Archiver:
         passes: int = PASSES,
         deletions: Deletions | None = None,
     ) -> None:
-        """`deletions` counts what was deleted."""
+        """`deletions` counts deleted turns and trees."""
         self._deletions = deletions or Deletions(server, keyspace, archive)
         self._pass_bytes, self._passes = pass_bytes, passes
         self._server, self._keyspace = server, keyspace
@@ -71,7 +71,7 @@ class Archiver:
         self._after_seconds, self._fence_ms = after_seconds, round(fence_seconds * 1000)
 
     async def begin(self) -> None:
-        """From now on, what changes is noted in every shard."""
+        """Have every shard note its changes from now on."""
         await begin_archive(self._server, self._keyspace, self._after_seconds)
 
     async def due(self, shard: ShardKeys, most: int, *, early: bool = False) -> list[Due]:
@@ -89,8 +89,8 @@ class Archiver:
         return [Due(*member.decode().split("/")) for member in found]
 
     async def archive(self, tree: Due) -> int:
-        """Archive some of what has changed of a tree, up to CHANGES; how many changes are left. Those are fewer each
-        time, but for what can't be read, and what is changed meanwhile.
+        """Archive up to CHANGES changes of a tree, and return how many are left. These are fewer each time, but for
+        turns that can't be read, and changes meanwhile.
         """
         keys = self._keyspace.keys(tree.tenant, tree.root)
         async with self._server.operation() as operation:
@@ -113,7 +113,7 @@ class Archiver:
         return int(remaining)
 
     async def _pass(self, shard: ShardKeys, tree: Due, changes: Collection[str], before: Collection[str]) -> Taken:
-        """Archive as much of what has changed as a pass takes, but for what was archived of that just before."""
+        """Archive as many changed turns as a pass takes, but for those that were archived just before."""
         reader = ShardReader(self._server, shard, 0)
         taken = Taken((), (), new=False)
 
@@ -137,7 +137,7 @@ def _here(changes: Iterable[str]) -> list[str]:
 
 
 def _gone(changes: Iterable[str]) -> tuple[dict[str, bool], list[str]]:
-    """What was deleted: turns, and whether their messages were erased; and trees."""
+    """The ids of deleted turns, each with whether its messages were erased, and of deleted trees."""
     turns = {id_of(each[1:]): False for each in changes if each[0] == FORGOTTEN}
     turns |= {id_of(each[1:]): True for each in changes if each[0] == ERASED}
     return turns, [id_of(each[1:]) for each in changes if each[0] == TREE]

@@ -1,7 +1,7 @@
 """Keeping: the parts of trees in an archive, read and changed by any number of callers at once.
 
-A change reads the parts, then what is new, and puts each part only if it is still as it was read; else it begins again.
-So the news are never older than what they are merged into, whoever comes between.
+A change reads the parts, then the news, and puts each part only if it is still as it was read; else it begins again. So
+the news are never older than the parts that they are merged into, whoever comes between.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Keeping:
-    """Reads and changes what an archive has of trees, in as much memory as that has for all. All raise
+    """Reads and changes the trees of an archive, within the memory that the archive has for all. All raise
     ArchiveUnavailable; ArchiveDamaged and NewerFormat where a value can't be read, which is then never replaced; and
     ValueError for a malformed tenant.
     """
@@ -40,7 +40,7 @@ class Keeping:
         self._part_bytes, self._ahead, self._window = part_bytes, ahead, window
 
     async def look(self, tenant: str, digits: str, told: Callable[[Scan], Awaitable[T]]) -> T:
-        """What `told` makes of the parts to which the digits of a turn lead. It may be called several times."""
+        """The result of `told`, called with the parts that may have the turn. It may be called several times."""
 
         async def work(share: Share) -> T:
             return await told(self._scan(tenant, digits, share))
@@ -53,7 +53,7 @@ class Keeping:
         raise _contended()
 
     async def change(self, tenant: str, digits: str, news: Callable[[Index], Awaitable[News]]) -> None:
-        """Merge into the parts to which some digits lead what `news` tells, given what they have. It may be called
+        """Merge the news into the parts that may have the turn. `news` returns them, given the parts; it may be called
         several times.
         """
         least = 1
@@ -86,7 +86,7 @@ class Keeping:
             only_if = scan.etags[number] if number < stored else None
             value = await _encoded(part)
             if await self._archive.put(key_of(tenant, digits, number), value, only_if=only_if) is None:
-                if number and not stored:  # who put it died before the first part, without which nobody reads it
+                if number and not stored:  # its writer died before the first part, without which nobody reads it
                     await self._archive.put(key_of(tenant, digits), encoded(Part()), only_if=None)
                 return number
         return None

@@ -1,10 +1,10 @@
-"""Marks: what an archive says of a tenant as a whole: that all was erased, and since when; that nothing may be.
+"""Marks: an archive's facts about a tenant as a whole: all of it was erased at a time, or none of it may be deleted.
 
     v1/gone/t.TENANT    all that the tenant had until `at` was erased
     v1/hold/t.TENANT    nothing of the tenant is deleted for its age, nor as a whole
 
-A mark is JSON, so that a person can read it. That of an erased tenant stays for ever, as an archiver that stood still
-may have something from before. Whoever archives or tells of turns asks for it, and remembers the answer for a while.
+A mark is JSON, so that a person can read it. The mark of an erased tenant stays for ever, as an archiver that stood
+still may have turns from before. Archivers and readers of turns ask for it, and remember the answer for a while.
 """
 
 import time
@@ -21,10 +21,10 @@ VERSION = 1
 """The version of a mark that this release writes, and the newest that it reads."""
 
 REMEMBERED_SECONDS = 60.0
-"""For how long a mark is believed that was read: so long others may not know of a new one."""
+"""How long a mark that was read is believed: for so long others may not know of a new one."""
 
 MOST_REMEMBERED = 10_000
-"""Of how many tenants it is; then all are asked for again."""
+"""The tenants whose marks are remembered; with more, all are asked for again."""
 
 TRIES = 8
 """How often a mark is read again because somebody else has changed it."""
@@ -41,7 +41,7 @@ _decoder = msgspec.json.Decoder(Mark)
 
 
 class Marks:
-    """The marks of tenants. All raise ArchiveUnavailable, ArchiveDamaged and NewerFormat for what can't be read, and
+    """The marks of tenants. All raise ArchiveUnavailable, ArchiveDamaged and NewerFormat for unreadable marks, and
     ValueError for a malformed tenant.
     """
 
@@ -56,8 +56,8 @@ class Marks:
         self._remembered: dict[str, tuple[float, int]] = {}
 
     async def erased(self, tenant: str) -> int:
-        """Until when all of a tenant was erased, in µs since 1970; 0 where nothing was. At most so old as it is
-        remembered.
+        """The time until which all of a tenant was erased, in µs since 1970; 0 where nothing was. It may be
+        REMEMBERED_SECONDS old.
         """
         now = self._clock()
         until, at = self._remembered.get(tenant, (now, 0))

@@ -1,10 +1,10 @@
-"""Merging: what an archive has of a tree, and what is news of it, as one account that loses neither. Pure.
+"""Merging: the archived parts of a tree and the news of it become one account that loses neither. Pure.
 
-Whoever archives a tree reads its parts first, then the news, and writes each part only if nobody else has since. So
-what is merged here is never older than what it is merged into, and the same news twice change nothing. Deleted stays
-deleted: a turn that is gone is never more than a tombstone again, whatever an old server or a late caller says of it.
+An archiver reads the parts of a tree first, then the news, and writes each part only if nobody else has since. So the
+news are never older than the parts, and the same news twice change nothing. Deleted stays deleted: a turn that is gone
+is never more than a tombstone again, whatever an old server or a late caller says of it.
 
-Which part has to change is known by the index alone; so each is read again for that, one at a time.
+The index alone says which parts have to change; so each of them is read again, one at a time.
 """
 
 from collections import Counter
@@ -21,8 +21,8 @@ NOWHERE = -1
 
 
 class News(msgspec.Struct, frozen=True):
-    """What is new of a tree: turns as they are now, tombstones included; ids of those that were deleted, and whether
-    their messages were erased; and the roots of trees that were deleted.
+    """The news of a tree: turns as they are now, tombstones included; ids of deleted turns, and whether their messages
+    were erased; and the roots of deleted trees.
     """
 
     turns: Sequence[Saved] = ()
@@ -36,8 +36,8 @@ class News(msgspec.Struct, frozen=True):
 
 
 class Merge:
-    """What news make of the parts that an index is of, all of them. It takes the index, which says afterwards what will
-    be there.
+    """The merge of news into all the parts of an index. It takes the index over, which afterwards has the entries that
+    will be there.
     """
 
     def __init__(self, index: Index, news: News, part_bytes: int = PART_BYTES) -> None:
@@ -65,19 +65,19 @@ class Merge:
         self.numbers: Sequence[int] = (*added, *first, *sorted(changed.intersection(range(1, stored))))
         """The parts that may change, in the order in which they have to be written.
 
-        New parts come first, as nobody looks for them before the first part counts them; then the first, which says
-        what is gone; then the rest, from which it is taken away.
+        New parts come first, as nobody looks for them before the first part counts them; then the first, which has the
+        deletions; then the rest, from which the deleted turns are removed.
         """
 
     def part(self, number: int, before: Part | None) -> Part:
-        """One of these, given what is stored of it."""
+        """One of these, given its stored value."""
         kept = () if before is None else before.turns
         turns = [self._now(turn) for turn in kept if self._stays(turn.id, number)]
         turns += [self._now(turn) for turn in self._new.get(number, ())]
         return msgspec.structs.replace(self._head, turns=tuple(turns)) if number == 0 else Part(tuple(turns))
 
     def _take(self, turn: Saved) -> None:
-        """Note a turn for the place of what is archived of it, or for the end; unless more of it was gone before."""
+        """Note a turn for the place of its archived form, or for the end; unless more of it was gone before."""
         entry = self._entries.get(turn.id)
         if entry is not None and entry.erased and not turn.erased:
             return
@@ -101,7 +101,7 @@ class Merge:
                 entry.deleted = True
 
     def _places(self, filled: Sequence[int], part_bytes: int) -> dict[int, list[Saved]]:
-        """Which part gets which of the turns that are in none yet: the last one, or those behind it."""
+        """The parts for the turns that are in none yet: the last part, or new ones behind it."""
         places: dict[int, list[Saved]] = {}
         number, full = len(filled) - 1, filled[-1]
         for id, turn in self._news.items():
@@ -147,7 +147,7 @@ def _of_trees(entries: Mapping[str, Entry], roots: Collection[str]) -> list[str]
 
 
 def _unneeded(entries: Mapping[str, Entry]) -> list[str]:
-    """What is deleted and what nothing continues, from the leaves up."""
+    """The ids of deleted turns that nothing continues, from the leaves up."""
     children = Counter(entry.parent for entry in entries.values())
     unneeded = [id for id, entry in entries.items() if entry.deleted and not children[id]]
     for id in unneeded:  # which grows

@@ -8,12 +8,12 @@ All parts but the last are full, so that a long tree is not written anew for eac
 many there are, which of all turns are gone, and where older trees are: their ids have no tree in common, so each of
 them leads to a part of its own, which names the root.
 
-Two trees of a tenant may share their digits by accident, and then their parts; so a turn is only ever known by its id,
-and what it belongs to by the turns above it.
+Two trees of a tenant may share their digits by accident, and then their parts. So its id alone identifies a turn, and
+the turns above it say to which tree it belongs.
 
-The index of a tree says which turns there are, in which part, and what they continue; not what they say. It is made
-while the parts are read one after the other, and is all that is held of those that were read: so a tree may be larger
-than memory. Nobody stores it.
+The index of a tree says which turns there are, in which part, and what they continue, without their content. It is made
+while the parts are read one after the other, and memory holds only the index of those that were read: so a tree may be
+larger than memory. Nobody stores it.
 """
 
 from collections.abc import Collection, Iterable
@@ -57,7 +57,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
-    """What a value says of a turn, without its content: that is as it stands there, or empty."""
+    """A turn as a value has it. Its content is not decoded: it is raw, or empty."""
 
     id: str
     parent: str | None = None
@@ -88,7 +88,7 @@ T = TypeVar("T")
 
 
 def folder_of(tenant: str, digits: str) -> str:
-    """What the keys of the parts begin with to which the digits of a turn lead. Raises ValueError for a malformed
+    """The prefix of the keys of the parts that may have the turn with these digits. Raises ValueError for a malformed
     tenant.
     """
     return f"v1/{digits[:SHARD_DIGITS]}/t.{checked_tenant(tenant)}/{tree_of(digits)}/"
@@ -105,7 +105,7 @@ def encoded(part: Part) -> bytes:
 
 
 def decoded(value: bytes) -> Part:
-    """The part of a value. Raises NewerFormat for that of a later release, and ArchiveDamaged for what is none."""
+    """The part of a value. Raises NewerFormat for that of a later release, ArchiveDamaged where it is no part."""
     return _read(value, _decoder)
 
 
@@ -117,8 +117,8 @@ def outlined(value: bytes) -> Outline:
 
 
 def bytes_to_read(value: bytes) -> int:
-    """About how many bytes are held while a value is read: its own, and twice those that it comes to. Raises
-    ArchiveDamaged where it doesn't say so.
+    """About how many bytes are held while a value is read: its own, and twice those that it unpacks to. Raises
+    ArchiveDamaged where the value doesn't say how many that are.
     """
     try:
         return len(value) + 2 * max(len(value), codec.squeezed_size(value[len(_HEAD) :]))
@@ -158,7 +158,7 @@ class Entry(msgspec.Struct, gc=False):
 
 
 class Index:
-    """What is known of the parts that were read, from the first on."""
+    """The index of the parts that were read, from the first on."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}

@@ -1,8 +1,8 @@
-"""Passes: what an archiver takes of a tree at once, so that it never holds more of it than some megabytes.
+"""Passes: the turns that an archiver takes of a tree at once, so that it never holds more than some megabytes of it.
 
-The turns that have changed are taken oldest first, and each with those above it that the archive lacks, the nearest
-first. So what is deleted, and kept for what continues it alone, never comes before that. A turn counts as archived once
-all above it is: one with more above it than a pass takes is taken again with the next pass, and the rest of them.
+The changed turns are taken oldest first, each with those above it that the archive lacks, the nearest first. So a
+deleted turn, kept only for those that continue it, never comes before them. A turn counts as archived once all above it
+is. A turn with more above it than a pass takes is taken again with the next pass, and the rest of them.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,8 +21,8 @@ PASS_BYTES = 8 << 20
 
 
 class Taken(NamedTuple):
-    """What a pass took: turns as they are now; the digits of those that have changed and stay for another pass; and
-    whether it took a turn that the archive lacked.
+    """The result of a pass: turns as they are now; the digits of changed turns that stay for another pass; and whether
+    it took a turn that the archive lacked.
     """
 
     turns: Sequence[Saved]
@@ -43,8 +43,8 @@ class Pass:
         before: Collection[str] = frozenset(),
         erased: int = 0,
     ) -> None:
-        """`index` is of what is archived of the tree: of the turns with the digits `before`, as far as it has them, as
-        they are now. What the tenant had until `erased` is not archived, in µs since 1970.
+        """`index` has the archived turns of the tree; those with the digits `before`, as far as it has them, are there
+        as they are now. Turns of the tenant from until `erased`, in µs since 1970, are not archived.
         """
         self._reader, self._tenant, self._entries = reader, tenant, index.entries
         self._pass_bytes, self._before, self._erased = pass_bytes, before, erased
@@ -56,7 +56,7 @@ class Pass:
         self._whole = set[str]()
         """Digits above which all is archived or chosen."""
         self._moves = False
-        """Whether something is archived by what was chosen that wasn't."""
+        """Whether the choice archives a turn that wasn't archived."""
 
     async def take(self, changed: Sequence[str]) -> Taken:
         """Take some of the turns that have changed, by their digits in order, with what is above them. Those that were
@@ -94,9 +94,9 @@ class Pass:
         return set()
 
     async def _choose_way(self, node: Node) -> bool:
-        """Choose a turn and what the archive lacks above it; False where there is more of that than a pass takes.
+        """Choose a turn and those above it that the archive lacks; False where they are more than a pass takes.
 
-        A turn that has changed is chosen, too, where one below it was chosen first: what the archive has of it is old.
+        A changed turn is chosen even where one below it was chosen first: the archive's form of it is old.
         """
         way: dict[str, None] = {}
         at: str | None = node.digits

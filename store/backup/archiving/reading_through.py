@@ -1,8 +1,8 @@
-"""Reading through: what a history asks an archive for that has left the store (store/history/elsewhere.py).
+"""Reading through: a history asks an archive for turns that have left the store (store/history/elsewhere.py).
 
-Many may ask for the same at once, and anybody for what was never there. So one question is asked once for all who ask
-it meanwhile, a guess that is not there is known for a while, and a process asks no more at once than it was told, of
-which one tenant has half.
+Many may ask for the same turn at once, and anybody for one that never was. So one read answers all who ask meanwhile,
+and a turn that wasn't found is remembered for a while. A process asks for no more at once than it was told, of which
+one tenant has half.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ CONCURRENCY = 32
 
 UNKNOWN_SECONDS = 10.0
 MOST_UNKNOWN = 100_000
-"""For how long, and of how many turns, they are known not to be there: some 20 MB. With more, all are forgotten."""
+"""How long, and for how many turns, a miss is remembered: some 20 MB. With more all are forgotten."""
 
 HIT, MISS, FAILED, REFUSED = "hit", "miss", "failed", "refused"
-"""What becomes of a question."""
+"""The outcomes of a question."""
 
 T = TypeVar("T")
 
@@ -40,11 +40,11 @@ class Question(NamedTuple):
 
 
 async def _is_ready() -> None:
-    """It is."""
+    """Return at once: the archive may be asked."""
 
 
 def _is_none(digits: str) -> bool:
-    """Any digits may be guessed."""
+    """False: any digits may be guessed."""
     return False
 
 
@@ -63,12 +63,12 @@ class ArchivedTurns:
         most_unknown: int = MOST_UNKNOWN,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`ready()` returns once the archive may be asked. `clock()` tells seconds that only grow. What somebody asked
-        for in vain is not looked for again for `unknown_seconds`, but for what has digits that this store has `made`: a
+        """`ready()` returns once the archive may be asked. `clock()` returns seconds that only grow. A turn that wasn't
+        found is not looked for again for `unknown_seconds`. Digits that this store has `made` are an exception: a
         response may be asked for before it has ended, and be archived and evicted at once.
         """
         self.counted: Callable[[str], None] = lambda outcome: None
-        """Called with what became of each question."""
+        """Called with the outcome of each question."""
         self._retriever, self._returner, self._ready = retriever, returner, ready
         self._concurrency, self._share = concurrency, max(1, concurrency // 2)
         self._made, self._unknown_seconds, self._most_unknown = made, unknown_seconds, most_unknown
@@ -78,28 +78,28 @@ class ArchivedTurns:
         self._unknown: dict[Question, float] = {}
 
     async def find(self, tenant: str, digits: str) -> ArchivedTurn | None:
-        """What the history asks for (store/history/elsewhere.py)."""
+        """The archived turn; None where it isn't there or has no response."""
         turn = await self._once("find", Question(tenant, digits), self._retriever.found)
         if turn is None or turn.response is None:
             return None
         return ArchivedTurn(turn.status, turn.response, turn.items or b"[]", turn.messages, turn.background)
 
     async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
-        """What the history asks for."""
+        """The ids of the turns on the way to a turn, None where the archive has no such turn."""
         way = await self._once("way", Question(tenant, digits), self._retriever.way)
         return None if way is None else [turn.id for turn in way.turns]
 
     async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
-        """What the history asks for."""
+        """The branches of a tree that only the archive has."""
         ask = partial(self._retriever.away, here=here, most=most)
         return await self._counted(Question(tenant, root), ask) or AwayBranches()
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
-        """What the history asks for."""
+        """Bring a turn back into the store; False where the archive has no such turn."""
         return bool(await self._once("bring back", Question(tenant, digits), self._brought_back))
 
     async def bring_remains(self, tenant: str, digits: str) -> bool:
-        """What the history asks for."""
+        """Bring a turn back, be it a deleted one that others continue; False where the archive has no such turn."""
         question = Question(tenant, digits, remains=True)
         return bool(await self._once("bring back", question, partial(self._brought_back, remains=True)))
 
@@ -107,7 +107,7 @@ class ArchivedTurns:
         return await self._returner.bring_back(tenant, digits, remains=remains) or None
 
     async def _once(self, what: str, question: Question, ask: Callable[[str, str], Awaitable[T | None]]) -> T | None:
-        """What `ask` returns, for all who ask for the same meanwhile; None also where that was so a moment ago."""
+        """The result of `ask`, shared by all who ask the same meanwhile; None also where it was None a moment ago."""
         if self._is_unknown(question):
             return None
         key = (what, question)

@@ -1,7 +1,7 @@
-"""Retrieving: what an archive has of a turn, for who finds nothing of it in Redis.
+"""Retrieving: a turn from the archive, for a caller that didn't find it in Redis.
 
-What is deleted may still be in the archive for a while. So whoever has read there asks Redis last whether a deletion is
-noted, or was archived lately: a read that takes no longer than a fence never tells of what was deleted before it began.
+A deleted turn may still be in the archive for a while. So a reader asks Redis last whether a deletion is noted, or was
+archived lately. A read that takes no longer than a fence never returns a turn that was deleted before it began.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -21,16 +21,16 @@ from store.keys import Keyspace, TurnKeys, digits_of, id_of
 from store.redis.connection import Server
 
 ASKED_AT_ONCE = 250
-"""Of how many turns of a way it is asked at once whether they were deleted: less than a millisecond."""
+"""The turns of a way for which one call asks whether they were deleted: less than a millisecond."""
 
 AWAY_PARTS = 64
-"""In how many parts of a tree branches are looked for that Redis doesn't have: some 64 MiB of content."""
+"""The most parts of a tree in which to look for branches that Redis doesn't have: some 64 MiB of content."""
 
 WITH_RESPONSES = 4
 """How many times the bytes of messages of the longest chain a way may have, with its responses."""
 
 _Reading = Callable[[Scan, Sequence[str]], Awaitable[Sequence[Saved]]]
-"""What is read of a path."""
+"""Reads the turns of a path."""
 
 
 class Way(NamedTuple):
@@ -43,7 +43,7 @@ class Way(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What a look at a tree found: the id of the root and the turns that were asked for, if they are there."""
+    """The result of a look at a tree: the id of the root, and the turns that were asked for, if they are there."""
 
     root: str
     turns: Sequence[Saved]
@@ -78,7 +78,7 @@ class Retriever:
         return await self._asked(tenant, digits, self._way, remains)
 
     async def found(self, tenant: str, digits: str) -> Saved | None:
-        """The turn with these digits alone; None as from `way`. Of what is above it nothing is held but the ids."""
+        """The turn with these digits alone; None as from `way`. Memory holds only the ids of those above it."""
         asked = await self._asked(tenant, digits, self._alone)
         return asked.turns[0] if asked else None
 
@@ -112,7 +112,7 @@ class Retriever:
         return Way(await self._as_noted(keys, digits_of(look.root), look.turns, doubted), asked_ms)
 
     async def _as_noted(self, keys: TurnKeys, root: str, turns: Sequence[Saved], doubted: int) -> Sequence[Saved]:
-        """The turns of a way, the first so many without what was deleted of them and is not archived as such yet."""
+        """The turns of a way, the first so many without deletions that the archive doesn't have yet."""
         noted, told = keys.shard.changes_of(keys.tenant, root), list(turns)
         for at in range(0, doubted, ASKED_AT_ONCE):
             places = range(at, min(at + ASKED_AT_ONCE, doubted))
@@ -182,5 +182,5 @@ class Retriever:
 
 
 def _ms(time: Sequence[bytes]) -> int:
-    """What TIME says, in ms."""
+    """The time of a reply to TIME, in ms."""
     return int(time[0]) * 1000 + int(time[1]) // 1000

@@ -1,7 +1,7 @@
 """Returning: a turn that left Redis comes back with all above it, to be continued.
 
-What comes back is in the archive, so it may leave again at once, and nothing has to be archived for it. The turns of a
-way are stored one after the other, and each only if nobody has deleted it since the archive was asked.
+A turn that came back is still in the archive, so it may leave again at once, and needs no archiving. The turns of a way
+are stored one after the other, and each only if nobody has deleted it since the archive was asked.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from store.redis import scripts
 from store.redis.connection import Argument
 
 TRIES = 3
-"""How often the archive is asked anew because something of a way was deleted or evicted meanwhile."""
+"""How often the archive is asked anew because turns of a way were deleted or evicted meanwhile."""
 
 AT_ONCE = 100
 ROW_BYTES = 1 << 20
@@ -40,14 +40,14 @@ class Returner:
     def __init__(
         self, history: ConversationHistoryStore, retriever: Retriever, *, after_seconds: float = AFTER_SECONDS
     ) -> None:
-        """`after_seconds` is what the archiver has."""
+        """`after_seconds` is the archiver's."""
         self._history, self._retriever, self._after_seconds = history, retriever, after_seconds
 
     async def bring_back(self, tenant: str, digits: str, *, remains: bool = False) -> bool:
-        """Have the turn with these digits in the store, with all above it; False where the archive has no such turn.
-        With `remains` a deleted one will do that others continue.
+        """Bring the turn with these digits back into the store, with all above it; False where the archive has no such
+        turn. With `remains` a deleted turn will do that others continue.
 
-        What was used least makes room. Raises StoreFull, Conflict, ChainTooLong, StoreUnavailable,
+        The least used turns make room. Raises StoreFull, Conflict, ChainTooLong, StoreUnavailable,
         ArchiveUnavailable, ArchiveDamaged, NewerFormat, and ValueError for a malformed tenant.
         """
         for _ in range(TRIES):
@@ -91,7 +91,7 @@ class Returner:
         return next((at for at, (word, *_) in enumerate(replies) if word not in THERE), len(turns))
 
     def _commands(self, tenant: str, turns: Sequence[Saved], archived: Archived) -> list[tuple[Argument, ...]]:
-        """What stores each of these turns."""
+        """The commands that store these turns, one for each."""
         history, caps = self._history, self._history.caps
         commands: list[tuple[Argument, ...]] = []
         for turn in turns:

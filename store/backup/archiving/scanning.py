@@ -1,8 +1,8 @@
 """Scanning: the parts of a tree, one after the other, within a share of memory.
 
-What is held of a part that was read is its turns' places in an index, and its value as long as there is room for that.
-A part that is asked for after that is read again, and has to be what it was: so all that is told of a tree is of parts
-as they were at one time each, whoever changes them meanwhile.
+A scan holds the places of a part's turns in an index, and the part's value as long as there is room for it. Afterwards
+the part is read again when it is asked for, and has to be unchanged. So all facts about a tree come from parts as they
+were at one time each, whoever changes them meanwhile.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ AHEAD = 8
 """How many parts are asked for at once."""
 
 WINDOW = 4
-"""How many times what its first part takes is held of a tree with several where there is room, as each of them may be
-asked for again."""
+"""The bytes held of a tree with several parts, in sizes of its first part, where there is room: each part may be asked
+for again."""
 
 T = TypeVar("T")
 
 
 class Moved(Exception):
-    """Somebody has changed a part since it was read: whoever needs it begins again."""
+    """Somebody has changed a part since it was read: the reader begins again."""
 
 
 class Scan:
@@ -82,7 +82,7 @@ class Scan:
         return await _in_thread(decoded, value)
 
     async def _next(self, least: int) -> bool:
-        """Read some more parts; False where there are no more."""
+        """Read some more parts; False when there are none."""
         number = len(self.etags)
         most = max(self.index.parts, least)
         if number >= most:
@@ -116,9 +116,7 @@ class Scan:
         self._values[number] = stored.value
 
     def _hold(self, size: int) -> None:
-        """Make room for so many bytes besides what is held: values go that can be read again, but for the first and the
-        last one.
-        """
+        """Make room for so many more bytes: drops values that can be read again, but for the first and the last one."""
         held = self.index.held + self._kept + size
         values = sum(map(len, self._values.values()))
         for number in list(self._values)[1:-1]:

@@ -1,7 +1,7 @@
-"""What the shards of a store know of its archive: that there is one, what is older, that it is away, that it has ended.
+"""The notes about the archive in a store's shards: it exists, which trees are older than it, it is away, it has ended.
 
-Whoever has an archive says so in each shard, again and again, as a server may have lost what it knew; what changes is
-noted there from then on. What was there before is noted tree by tree, the one first that was used least.
+A process with an archive says so in each shard, again and again, as a server may have lost the note. From then on the
+shard notes its changes. Trees from before are noted one by one, the least used first.
 """
 
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ TREES = 50
 """How many trees from before an archive are noted at once in each shard: 25 to 40 ms for chains of ten turns."""
 
 MOST_DUE = 10_000
-"""With how many trees to be archived no more of those from before are noted: they take memory as they wait."""
+"""From so many waiting trees on, no more older ones are noted: they take memory as they wait."""
 
 NOTED = 200
 """How many turns one call notes: half a millisecond."""
@@ -29,11 +29,11 @@ ROUNDS = 3
 """How often a tree is looked through that is used meanwhile."""
 
 ENDED = 200
-"""Of how many trees one call takes the notes away."""
+"""How many trees one call removes the notes of."""
 
 
 async def begin_archive(server: Server, keyspace: Keyspace, after_seconds: float) -> None:
-    """From now on, what changes is noted in every shard, to be archived so long after. Raises StoreUnavailable."""
+    """Have every shard note its changes from now on, to be archived so long after. Raises StoreUnavailable."""
     for shard in keyspace.all_shards():
         await begin_archive_in(server, shard, after_seconds)
 
@@ -58,15 +58,15 @@ async def note_older(server: Server, keyspace: Keyspace, *, trees: int = TREES, 
 
 
 async def tell_away(server: Server, keyspace: Keyspace, seconds: float) -> None:
-    """For so long, what the archive lacks is evicted where there is no room, and is lost. Raises StoreUnavailable."""
+    """For so long, let a full shard evict trees that the archive lacks, which are lost. Raises StoreUnavailable."""
     for shard in keyspace.all_shards():
         async with server.operation() as operation:
             await operation.command("SET", shard.archive_away, "", "PX", round(seconds * 1000))
 
 
 async def end_archive(server: Server, keyspace: Keyspace) -> bool:
-    """No shard has an archive any more, and nothing is noted: all is evicted as without one, and the store may have
-    another archive after that. Whether it had one; where there is none, it costs one command a shard, and one. Raises
+    """End the archive in all shards, with its notes: trees are evicted as without one, and the store may get another
+    archive. Returns whether it had one; where there is none, it costs one command a shard, and one. Raises
     StoreUnavailable.
     """
 

@@ -1,8 +1,8 @@
-"""The archive of a store: what was proved of it, what archives in it, and what is asked for what has left memory.
+"""The archive of a store: its proof, its archiver, and the reads of turns that have left memory.
 
-One archive has the turns of one store, which has no other (store/backup/ownership.py): whoever names the archive of
-another store, or another one than the store has, is refused. All who share a store share its archive. At a time one of
-them archives a shard: a lease says who, which spares the others work; that two archive at once does no harm.
+One archive has the turns of one store, which has no other (store/backup/ownership.py): a process that names another
+archive is refused. All processes that share a store share its archive. One of them at a time archives a shard: a lease
+says which, to spare the others work. Two that archive at once do no harm.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ NEARLY_FULL = 0.9
 """From which part of a cap on there is little room."""
 
 MOST_LACKED = 0.25
-"""Which part of the trees of such a shard may lack in the archive: with more, all are archived before they are due. A
-full shard is nothing special, as memory is there to be used; one from which little may go refuses turns soon.
+"""The share of such a shard's trees that the archive may lack: with more, all are archived before they are due. A
+full shard is nothing special, as memory is there to be used; a shard that can evict little refuses turns soon.
 """
 
 LEASE_SECONDS = 5.0
@@ -57,14 +57,14 @@ REASON = 200
 """How many characters of the reason for that are kept."""
 
 AWAY_SECONDS = 30.0
-"""For how long the shards know that the archive was away, where that lets them evict what it lacks."""
+"""How long the shards know that the archive was away, where that lets them evict trees that it lacks."""
 
 
 Reconcile = Callable[[int], Awaitable[bool]]
 
 
 class Waiting(NamedTuple):
-    """What a shard has that the archive lacks: how many trees, and for how many seconds the first one has been due."""
+    """The backlog of a shard: how many trees the archive lacks, and for how many seconds the first one has been due."""
 
     trees: int = 0
     seconds: float = 0.0
@@ -85,9 +85,10 @@ class StoreArchive:
         lease_seconds: float = LEASE_SECONDS,
         later_seconds: float = LATER_SECONDS,
     ) -> None:
-        """Of a shard that went back in time, `reconcile` deletes again what was deleted since, and says whether nothing
-        of that is left. Trees are archived `after_seconds`. With `evicts` the store may evict what the archive lacks
-        while that is away. `concurrency` is how many turns are looked for at once. The history asks it from now on.
+        """In a shard that went back in time, `reconcile` deletes again all that was deleted since, and returns whether
+        none is left. Trees are archived `after_seconds`. With `evicts` the store may evict trees that the archive lacks
+        while the archive is away. `concurrency` is how many turns are looked for at once. The history asks it from now
+        on.
         """
         self.archive = archive
         self.archived: Callable[[int], None] = lambda trees: None
@@ -115,12 +116,11 @@ class StoreArchive:
         self._joined: Joined | None = None
         self._is_open = False
         self.warnings: Sequence[str] = ()
-        """What an operator should know of the archive, once it is open."""
+        """Warnings for the operator about the archive, once it is open."""
 
     async def open(self) -> None:
-        """Prove that the archive keeps its promises and is the store's, and delete again what was deleted after a
-        moment to which a shard went back. Once that is done, it costs nothing; who comes meanwhile waits for the same
-        proof, and fails with it.
+        """Prove that the archive keeps its promises and is the store's, and repeat the deletions in shards that went
+        back in time. A later call costs nothing; a call meanwhile waits for the same proof, and fails with it.
 
         Raises ArchiveUnfit, ArchiveForeign.
         """
@@ -144,8 +144,8 @@ class StoreArchive:
             task.exception()  # nobody may be left who waits for it
 
     async def secret(self) -> bytes:
-        """The store's secret. Without any that raises ArchiveUnavailable where the archive is away, as there may be one
-        in that, and what `open` does; else nobody waits for the archive.
+        """The store's secret. A store that has one doesn't wait for the archive. Without one this raises as `open`, and
+        ArchiveUnavailable where the archive is away, as the secret may be there.
         """
         if self._joined is None:
             async with self._server.operation() as operation:
@@ -157,7 +157,7 @@ class StoreArchive:
         return self._joined.secret
 
     async def _keep(self) -> None:
-        """Nothing is told or archived any more where the store has another archive by now. Raises ArchiveReplaced."""
+        """Read and archive nothing more where the store has another archive by now. Raises ArchiveReplaced."""
         assert self._joined is not None
         try:
             await keep(self._server, self._keyspace, self._joined.id)
@@ -166,14 +166,14 @@ class StoreArchive:
             raise
 
     async def note(self) -> bool:
-        """Have the shards note what changes, and the next of the trees from before that; whether more of these are
+        """Have the shards note their changes, and the next of their older trees. Returns whether more of these are
         left.
         """
         await begin_archive(self._server, self._keyspace, self._after_seconds)
         return await note_older(self._server, self._keyspace)
 
     async def archive_due(self) -> Waiting:
-        """Archive what is due in those shards that nobody else archives; what is left in these.
+        """Archive the due trees of the shards that nobody else archives. Returns the backlog of these shards.
 
         Raises ArchiveUnfit, ArchiveForeign. Where the archive is away, the shards hear of it if they may evict then.
         """
@@ -208,7 +208,7 @@ class StoreArchive:
         return await self._waiting(shard)
 
     async def _archive(self, tree: Due, places: asyncio.Semaphore) -> bool:
-        """Archive all that has changed of a tree; whether that could be done."""
+        """Archive all changes of a tree. Returns whether that could be done."""
         async with places:
             try:
                 left = await self._archiver.archive(tree)
@@ -228,7 +228,7 @@ class StoreArchive:
             await operation.command("HSET", shard.archive_failed, f"{tree.tenant}/{tree.root}", reason[:REASON])
 
     async def _catch_up(self, number: int) -> bool:
-        """Whether a shard has nothing of what was deleted, as far as the archive was told of that."""
+        """Whether a shard has none of the deleted turns, as far as the archive was told of them."""
         if await self._deletions.is_behind(number):
             if not await self._reconcile(number):
                 return False
@@ -246,7 +246,7 @@ class StoreArchive:
         self._leads = True
         if new:  # the server may have lost what it knew
             await begin_archive_in(self._server, shard, self._after_seconds)
-            await self._deletions.read(number)  # who archived before has counted, too
+            await self._deletions.read(number)  # the archiver before has counted, too
         return True
 
     async def _is_crowded(self, shard: ShardKeys) -> bool:
@@ -269,7 +269,7 @@ class StoreArchive:
         return Waiting(int(trees), max(0.0, now - due) / 1000 if due > 0 else 0.0)  # below 0 it isn't late, but needed
 
     async def close(self) -> None:
-        """Let others archive, and give back what is held, once nobody asks any more."""
+        """Let others archive, and give back all that is held, once nobody asks any more."""
         if self._opening is not None:
             self._opening.cancel()
         with suppress(StoreUnavailable):  # they may in LEASE_SECONDS

@@ -1,9 +1,9 @@
-"""Once a day: what is too old in the archive of a store goes, whoever of those who share it is first.
+"""Once a day: the first process of those that share an archive deletes the trees that are too old in it.
 
     v1/store/looked-through    when that was done last, in seconds since 1970
 
 A clock that has jumped must not delete an archive. So nothing goes on a day that comes too long after the last one, or
-before it: where that time goes on for a day, it is taken for true.
+before it. If the clock goes on from there for a day, it is taken for true.
 """
 
 from store.archive.archive import Archive
@@ -17,14 +17,14 @@ DAY_MS = DAY_SECONDS * 1000
 
 LOOKED_KEY = "v1/store/looked-through"
 GAP_SECONDS = 3 * DAY_SECONDS
-"""How long nobody may have looked through an archive for its ages to be believed."""
+"""The longest time between two looks through an archive for the clock to be believed."""
 
 BACK_SECONDS = 3600
 """By how much clocks may differ."""
 
 
 async def expire_daily(archive: StoreArchive, days: float, now: float) -> int | None:
-    """Delete for good what nobody has changed for so many days; `now` in seconds since 1970. How many trees went; None
+    """Delete trees that nobody changed for so many days; `now` in seconds since 1970. Returns how many trees went; None
     where somebody has done that today. Raises StoreUnavailable, ArchiveUnavailable, ClockDoubted.
     """
     server, keyspace = archive.history.server, archive.history.keyspace

@@ -1,7 +1,7 @@
 """Erasing: all of a tenant at once, which is no longer to be kept.
 
-A tenant's mark comes first, so that nobody archives or tells of a turn from before it any more. What was on its way
-then may still be written after it: `erase` again takes that away, and so does each round of `expire`.
+A tenant's mark comes first, so that nobody archives or returns a turn from before it any more. A turn that was on its
+way then may still be written after it: `erase` again removes it, and so does each round of `expire`.
 """
 
 import msgspec
@@ -17,10 +17,10 @@ from store.history.history import ConversationHistoryStore
 from store.history.tree_listing import TreeListing
 
 DAMAGED = f"{ROOT}damaged/"
-"""Where values were moved that could not be read."""
+"""The folder to which unreadable values are moved."""
 
 CLOCK_SECONDS = 300.0
-"""By how much the clock of an archive may be wrong: what was written longer before a mark has nothing from after it."""
+"""By how much an archive's clock may be wrong: a value written longer before a mark has no turn from after it."""
 
 TREES_AT_ONCE = 100
 """How many trees of a tenant are named at once."""
@@ -35,7 +35,7 @@ class OnHold(StoreError):
 
 
 class Erased(msgspec.Struct):
-    """How many values were deleted, and how many written anew without what is older than the mark."""
+    """How many values were deleted, and how many were written anew without the turns from before the mark."""
 
     deleted: int = 0
     cut: int = 0
@@ -54,7 +54,7 @@ async def erase(archive: Archive, marks: Marks, tenant: str, at: int) -> Erased:
 
 
 async def clear(archive: Archive, tenant: str, at: int) -> Erased:
-    """Delete what there is from before a tenant's mark. Raises as `erase`."""
+    """Delete the turns from before a tenant's mark. Raises as `erase`."""
     done = Erased()
     keys: list[str] = []
     async for tree in trees_of(archive, tenant):
@@ -96,7 +96,7 @@ async def tenants_erased(archive: Archive) -> list[str]:
 
 
 async def _has_later(archive: Archive, tree: TreeParts, at: int) -> bool:
-    """Whether a tree has a turn from after a time. What can't be read has none: it was not told of either."""
+    """Whether a tree has a turn from after a time. An unreadable part has none: nobody could read its turns before."""
     for entry in tree.parts.values():
         stored = await archive.get(entry.key)
         try:
@@ -108,7 +108,7 @@ async def _has_later(archive: Archive, tree: TreeParts, at: int) -> bool:
 
 
 async def _cut(archive: Archive, tree: TreeParts, at: int, done: Erased) -> None:
-    """Write the parts of a tree without the turns from before a time. Who comes between has them cut the next time."""
+    """Rewrite the parts of a tree without turns from before a time. A part that changed meanwhile is cut next time."""
     for entry in tree.parts.values():
         stored = await archive.get(entry.key)
         if stored is None:

@@ -1,7 +1,7 @@
 """Expiring: trees that nobody has changed for a number of days go from an archive for good.
 
-A tree is emptied first, by a write that clashes with whoever archives it at the same time; the empty value goes days
-later, when nobody replaces it any more. What Redis has stays, and so does what is on hold.
+A tree is emptied first, by a write that clashes with whoever archives it at the same time. The empty value goes days
+later, when nobody replaces it any more. Trees that Redis has stay, and so do trees on hold.
 """
 
 import msgspec
@@ -21,7 +21,7 @@ AT_ONCE = 10_000
 
 
 class Expired(msgspec.Struct):
-    """What became of trees that are too old: how many were deleted, stay as Redis has them, are on hold, or can't be
+    """The outcome for trees that are too old: how many were deleted, stay as Redis has them, are on hold, or can't be
     read. `after` is where to go on, and empty at the end.
     """
 
@@ -37,7 +37,7 @@ async def expire(
     archive: Archive, memory: Memory, days: float, *, now: float, after: str = "", at_once: int = AT_ONCE
 ) -> Expired:
     """Delete trees that nobody changed for so many days, among the next `at_once` behind a place; `now` in seconds
-    since 1970. At the beginning what tenants have left goes that were erased.
+    since 1970. The first call also deletes the rest of tenants that were erased.
 
     Any number of processes may do it at once. Raises ArchiveUnavailable, StoreUnavailable, ValueError for no days.
     """
@@ -67,7 +67,7 @@ async def expire(
 
 
 async def _clear(archive: Archive, marks: Marks, old: float) -> None:
-    """Delete what is left of tenants that were erased, and damaged values that were moved away long ago."""
+    """Delete the rest of tenants that were erased, and damaged values that were moved away long ago."""
     for tenant in await tenants_erased(archive):
         if not await marks.held(tenant):
             await clear(archive, tenant, await marks.erased(tenant))
@@ -102,7 +102,7 @@ async def _expire(archive: Archive, memory: Memory, tree: TreeParts, done: Expir
         if emptied is None:  # somebody has it archived just now
             return
         await archive.delete(*[key for key in tree.keys if key != f"{tree.folder}0"])
-        for root in tops:  # what came back meanwhile is archived anew
+        for root in tops:  # trees that came back meanwhile are archived anew
             if await memory.has_any(tree.tenant, [root]):
                 await memory.note_tree(tree.tenant, root)
     else:

@@ -1,6 +1,6 @@
 """Exporting: a tenant's turns as lines of JSON, which need nothing of ours to be read. docs/archive.md has their form.
 
-What was deleted is left out, and a line is made of one turn at a time. What a value can't be read of is counted.
+Deleted turns are left out, and a line is made of one turn at a time. Values that can't be read are counted.
 """
 
 import struct
@@ -22,7 +22,7 @@ TOKEN_BYTES = 4
 
 
 class Exported(msgspec.Struct):
-    """What was exported, and how many values could not be read."""
+    """The counts of an export: trees, turns, and values that could not be read."""
 
     trees: int = 0
     turns: int = 0
@@ -91,7 +91,7 @@ def _line(tree: TreeParts, turn: Saved) -> bytes:
 
 
 def _json(text: bytes | None) -> Any:
-    """The value of a JSON text, which the store never reads; the text of what is none."""
+    """The value of a JSON text, which the store never reads; the text itself where it is not JSON."""
     try:
         return None if text is None else msgspec.json.decode(text)
     except msgspec.MsgspecError:

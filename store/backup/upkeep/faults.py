@@ -1,4 +1,4 @@
-"""Faults of an archive: what each means, what a repair does about it, and what a check comes to. Pure."""
+"""Faults of an archive: the meaning and the repair of each, and the result of a check. Pure."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ MOST_REPORTED = 1_000
 
 
 class Meaning(NamedTuple):
-    """What a fault is, and what `--repair` does about it; nothing where that is empty."""
+    """The meaning of a fault, and its remedy by `--repair`; empty where there is none."""
 
     says: str
     repair: str = ""
@@ -44,7 +44,7 @@ class ArchiveFault(NamedTuple):
 
 
 class Verified(msgspec.Struct):
-    """What a check of an archive came to: trees, values and turns read there, trees of Redis compared, values that
+    """The result of a check of an archive: trees, values and turns read there, trees of Redis compared, values that
     were written and never counted, and faults, with whether each was repaired.
     """
 

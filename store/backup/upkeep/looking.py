@@ -1,4 +1,4 @@
-"""Looking: what an archive has, and what of a store it still lacks."""
+"""Looking: the content of an archive, and the trees of a store that it still lacks."""
 
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from store.keys import Keyspace, ShardKeys, id_of
 from store.redis.connection import Server
 
 HEARD = 1_000
-"""After how many values a caller hears how far it is."""
+"""How many values are read between two reports of progress."""
 
 
 SCANNED = 1_000
@@ -20,12 +20,12 @@ SCANNED = 1_000
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What waits in a shard to be archived: how many trees, and for how many seconds the one that waits longest has.
+    """The backlog of a shard: how many trees wait to be archived, and for how many seconds the first has waited.
 
     With no archive `noted` is false: nothing waits, and nothing will. `failed` is how many of the trees could not be
-    archived as they are, and are tried again later. `behind` is whether the shard went back in time, and may have what
-    was deleted; None where that was not asked. `fences` is how many turns and trees were deleted within the last minute
-    and are gone from the archive; None where they were not counted.
+    archived as they are, and are tried again later. `behind` is whether the shard went back in time, and may have
+    deleted turns again; None where that was not asked. `fences` is how many turns and trees were deleted within the
+    last minute and are gone from the archive; None where they were not counted.
     """
 
     shard: int
@@ -38,7 +38,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct):
-    """What is in an archive: values and their bytes, trees, tenants; and what is no part of a tree, as marks are."""
+    """The counts of an archive: values and their bytes, trees, tenants; and values outside of trees, such as marks."""
 
     values: int = 0
     bytes: int = 0
@@ -57,8 +57,8 @@ class Failed(NamedTuple):
 async def waiting(
     server: Server, keyspace: Keyspace, deletions: Deletions | None = None, *, fences: bool = False
 ) -> list[Waiting]:
-    """What waits in each shard; also whether that is behind, where the counts of `deletions` are given. To count the
-    `fences` all keys of a server are looked at. Raises StoreUnavailable, ArchiveUnavailable.
+    """The backlog of each shard; also whether the shard is behind, where the counts of `deletions` are given. Counting
+    the `fences` scans all keys of a server. Raises StoreUnavailable, ArchiveUnavailable.
     """
     found: list[Waiting] = []
     for number, shard in enumerate(keyspace.all_shards()):
@@ -88,7 +88,7 @@ async def failed(server: Server, keyspace: Keyspace, most: int) -> list[Failed]:
 
 
 async def stored(archive: Archive) -> AsyncGenerator[Stored]:
-    """What is in an archive, so far and in the end. It lists all keys: a thousand for each request. Raises
+    """Yields the counts of an archive, so far and in the end. It lists all keys: a thousand for each request. Raises
     ArchiveUnavailable.
     """
     found, heard = Stored(), 0

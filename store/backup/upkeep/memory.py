@@ -1,4 +1,4 @@
-"""Memory: what Redis has of trees, beside what an archive has of them. Nothing here is a use."""
+"""Memory: the trees in Redis, to be compared with an archive's. Nothing here counts as use."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -32,8 +32,8 @@ class Memory:
         self._server, self._turns_per_second = server, turns_per_second
 
     async def unjudged(self) -> list[int]:
-        """The shards that nobody has told of an archive yet, or in which trees from before it aren't all noted: what
-        the archive lacks of these is no fault.
+        """The shards that nobody has told of an archive yet, or in which trees from before it aren't all noted: a turn
+        of these that the archive lacks is no fault.
         """
         found: list[int] = []
         for number, shard in enumerate(self.keyspace.all_shards()):

@@ -1,8 +1,8 @@
-"""Reconciling: what was deleted, and Redis has again as it went back in time, is deleted there once more.
+"""Reconciling: turns that Redis has again, as it went back in time, are deleted there once more.
 
-The archive keeps the ids of what was deleted for as long as a tree lives, so it knows better than a server that was
-restored from an old backup. Nothing else is changed: what such a server lacks comes back from the archive when it is
-asked for.
+The archive keeps the ids of deleted turns for as long as a tree lives, so it knows better than a server that was
+restored from an old backup. Nothing else is changed: turns that such a server lacks come back from the archive when
+they are asked for.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ AT_ONCE = 16
 
 
 class Gone(msgspec.Struct):
-    """What an archive says is gone of a tree: turns by their digits, and whether their messages were erased; roots of
-    trees that were deleted whole; and turns of which items were erased, as they are now.
+    """The deletions of a tree that an archive has: turns by their digits, and whether their messages were erased; roots
+    of trees that were deleted whole; and turns of which items were erased, as they are now.
     """
 
     turns: dict[str, bool] = {}
@@ -38,7 +38,7 @@ class Gone(msgspec.Struct):
     cut: dict[str, Saved] = {}
 
     def add(self, part: Part) -> None:
-        """What one of its parts says."""
+        """Add the deletions of one of its parts."""
         self.turns.update({digits_of(id): erased for id, erased in part.gone.items()})
         self.trees.update(map(digits_of, part.gone_trees))
         for turn in part.turns:
@@ -50,8 +50,8 @@ class Gone(msgspec.Struct):
 
 
 class Returned(NamedTuple):
-    """What Redis has again of a tenant: a turn by its digits, or with `whole` the tree of that root; with `erase` its
-    messages go too, and with `cut` only those items that the archive's turn lacks.
+    """A deletion that Redis has lost: of a turn by its digits, or with `whole` of the tree of that root. With `erase`
+    its messages go too, and with `cut` only those items that the archive's turn lacks.
     """
 
     tenant: str
@@ -62,8 +62,8 @@ class Returned(NamedTuple):
 
 
 class Reconciled(msgspec.Struct):
-    """What became of a shard: how many trees were looked at, how many turns and trees deleted again, and what is under
-    way and stays for now; and how many trees the archive can't be read of.
+    """The result for a shard: how many trees were looked at, how many turns and trees were deleted again, which of them
+    are under way and stay for now, and how many trees can't be read in the archive.
     """
 
     trees: int = 0
@@ -73,7 +73,7 @@ class Reconciled(msgspec.Struct):
 
 
 class Reconciler:
-    """Finds and deletes what a store has again. All raise StoreUnavailable and ArchiveUnavailable."""
+    """Finds and deletes the deleted turns that a store has again. All raise StoreUnavailable and ArchiveUnavailable."""
 
     def __init__(self, history: ConversationHistoryStore, archive: Archive) -> None:
         self._history, self._archive = history, archive
@@ -81,11 +81,11 @@ class Reconciler:
         self._memory = Memory(history.server, history.keyspace)
         self._under_way: dict[int, list[Returned]] = {}
         self.reconciled: Callable[[int, Reconciled], None] = lambda number, done: None
-        """Called with what became of a shard."""
+        """Called with the result for a shard."""
 
     async def shard(self, number: int) -> bool:
-        """Delete again what a shard should not have: a read of the archive for each part of each of its trees. Where
-        something of that is under way, it is tried again with the next call; whether nothing is left.
+        """Delete again what a shard should not have: a read of the archive for each part of each of its trees. Returns
+        whether nothing is left; where a run is under way in some of it, the next call tries that again.
         """
         if number not in self._under_way:
             done = await self._all_of(number)
@@ -98,7 +98,7 @@ class Reconciler:
         return not left
 
     async def found(self, tenant: str, gone: Gone) -> list[Returned]:
-        """What Redis has of what is gone of a tree, or of several that share their place."""
+        """The deleted turns and trees that Redis still has, of one tree, or of several that share their place."""
         trees = [digits for digits in sorted(gone.trees) if await self._has_tree(tenant, digits)]
         returned = [Returned(tenant, digits, whole=True) for digits in trees]
         nodes = await self._nodes(tenant, [*gone.turns, *gone.cut])
@@ -150,7 +150,7 @@ class Reconciler:
                 done.under_way.append(returned)
 
     async def _gone(self, tenant: str, root: str) -> Gone | None:
-        """What the archive says is gone of a tree of Redis; None where it can't be read."""
+        """The deletions that the archive has of a tree of Redis; None where it can't be read."""
         gone = Gone()
         if erased := await self._marks.erased(tenant):
             nodes = await self._nodes(tenant, [root])
@@ -162,7 +162,7 @@ class Reconciler:
             stored = await self._archive.get(key_of(tenant, root, number))
             try:
                 part = Part() if stored is None else decoded(stored.value)
-            except (ArchiveDamaged, NewerFormat):  # which `verify` tells of
+            except (ArchiveDamaged, NewerFormat):  # `verify` reports it
                 return None
             parts = part.parts if number == 0 else parts
             gone.add(part)
@@ -170,7 +170,7 @@ class Reconciler:
         return gone
 
     async def _nodes(self, tenant: str, digits: Sequence[str]) -> dict[str, Node]:
-        """Those of some turns of one shard that are there."""
+        """The nodes of some turns of one shard, of those that are there."""
         if not digits or shard_of(digits[0]) >= self._history.keyspace.shards:
             return {}
         reader = ShardReader(self._history.server, self._history.keyspace.shard(digits[0]), 0)
@@ -190,7 +190,7 @@ class Reconciler:
             return float(await operation.command("ZSCORE", shard.trees, f"{tenant}/{root}") or 0) > 0
 
     async def _lacks_cut(self, tenant: str, node: Node, turn: Saved) -> bool:
-        """Whether a turn of Redis has what was taken out of it; not where that has yet to be archived."""
+        """Whether a turn of Redis still has items that were erased from it; not where that has yet to be archived."""
         if node.deleted or node.status not in TERMINAL:
             return False
         if node.erased is None:
@@ -223,7 +223,7 @@ class Reconciler:
             await forget_tree(operation, keys, token=history.token(), caps=history.caps)
 
     async def _cut(self, tenant: str, turn: Saved) -> None:
-        """Have a turn say what it says in the archive."""
+        """Give a turn the content that it has in the archive."""
 
         def edit(*_: object) -> tuple[Messages, bytes, bytes]:
             return turn.messages, turn.response or b"", turn.items or b"[]"

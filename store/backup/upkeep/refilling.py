@@ -1,7 +1,7 @@
-"""Refilling: a store that has lost its memory gets back what an archive has, the newest trees first.
+"""Refilling: a store that has lost its memory gets the trees of an archive back, the newest first.
 
-Nothing has to be brought back, as reads do that one by one: this is for who wants it before. Nothing goes to make room
-for it: a shard that has as much as it may gets no more.
+It is never needed, as reads bring turns back one by one: it brings them back earlier. Nothing is evicted for it: a full
+shard gets no more.
 """
 
 import heapq
@@ -23,7 +23,7 @@ MOST_TREES = 100_000
 
 
 class Refilled(msgspec.Struct):
-    """What became of the trees that were asked for: how many are back, of how many turns, had no room, or could not be
+    """The outcome for the trees that were asked for: how many are back, of how many turns, had no room, or could not be
     read or brought back. `wanted` is how many there are.
     """
 

@@ -1,7 +1,8 @@
 """Verifying: whether every tree in an archive can be read and is whole, and whether it has what Redis has.
 
 A tree is judged again before it is blamed, as it may change while it is read: only what is wrong both times is a fault.
-Held is what one tree's turns are called, and one of its values. A repair never overwrites what it has not copied.
+Memory holds the names of one tree's turns, and one of its values. A repair never overwrites a value that it has not
+copied.
 """
 
 import random
@@ -25,7 +26,7 @@ DIGEST_BYTES = 8
 
 
 class Known(msgspec.Struct):
-    """What is known of a tree in the archive: its turns as `Held`, by their digits, and what is gone."""
+    """A tree in the archive, as far as it was read: its turns as `Held`, by their digits, and its deletions."""
 
     turns: dict[str, Held] = {}
     parents: dict[str, str | None] = {}
@@ -36,7 +37,7 @@ class Known(msgspec.Struct):
 
 
 class Verify:
-    """Checks an archive. `store` is what it is compared with; None leaves that out."""
+    """Checks an archive. It is compared with `store`; None leaves that out."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Verify:
         self._choose = choose or random.Random()
 
     async def run(self, *, most: int | None, repair: bool) -> AsyncGenerator[Verified]:
-        """Check all trees, or a sample of so many in the archive and as many in Redis; what was found so far, and in
+        """Check all trees, or a sample of so many in the archive and as many in Redis. Yields the result so far, and in
         the end.
 
         Raises ArchiveUnavailable, StoreUnavailable.
@@ -138,7 +139,7 @@ class Verify:
         return known
 
     async def _returned(self, tree: TreeParts, known: Known) -> dict[ArchiveFault, Returned]:
-        """What is gone in the archive and not in Redis."""
+        """The faults of turns that are deleted in the archive and not in Redis."""
         if self._reconciler is None:
             return {}
         found = await self._reconciler.found(tree.tenant, known.gone)
@@ -146,12 +147,12 @@ class Verify:
         return {ArchiveFault("gone-readable", tree.tenant, key, id_of(each.digits)): each for each in found}
 
     async def _compare(self, memory: Memory, tenant: str, root: str, report: Verified, repair: bool) -> None:
-        """Compare a tree of Redis with what the archive has of it. Redis is read first, as it is never behind."""
+        """Compare a tree of Redis with the archive's. Redis is read first, as it is never behind."""
         report.compared += 1
         known: Known | None = None
         async for some in memory.turns(tenant, root):
             known = known or await self._known_at(tenant, root)
-            if root in known.gone.trees:  # which is a fault of the archive's tree
+            if root in known.gone.trees:  # a fault of the archive's tree
                 return
             lacking = [turn for turn in some if not _has(known, turn)]
             unnoted = [turn for turn in lacking if not await memory.noted(tenant, root, turn.digits)]
@@ -170,7 +171,7 @@ class Verify:
         return Known() if tree is None else await self._read(tree)
 
     async def _repaired(self, fault: ArchiveFault) -> bool:
-        """Repair what can be: nothing of a tree is lost that could be read."""
+        """Repair a fault, if it can be: no readable turn is lost. Returns whether it is repaired."""
         if fault.what == "no-part":
             return await self._archive.put(fault.key, encoded(Part()), only_if=None) is not None
         if fault.what != "unreadable":

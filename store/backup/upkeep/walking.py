@@ -29,7 +29,7 @@ class TreeParts(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """What its keys begin with."""
+        """The prefix of its keys."""
         return f"{ROOT}{self.shard}/t.{self.tenant}/{self.tree}/"
 
     @property

@@ -10,7 +10,7 @@
 -- A number is made text by each call that it is given to, which takes as long as a short command: so what is always the same
 -- is given as text, here and wherever turns are added or evicted.
 
--- What a turn inherits from its parent; or nil, and the reply with the reason why it can't be added.
+-- The values that a turn inherits from its parent; or nil, and the reply with the reason why it can't be added.
 local function inherited(tenant, digits, parent, pin)
   local from
   if parent == '' then

@@ -19,7 +19,7 @@
 -- Invariant: all limits are taken from, or none. A retry is 'ok', and takes nothing. Where another one has reserved for this
 --            id, as its process is lost, the reservation is the newest one's.
 --
--- What is reserved is kept by the work's digits until it is settled: `taken`, of each limit SCOPE, WHAT, WINDOW,
+-- A reservation is kept by the work's digits until it is settled: `taken`, of each limit SCOPE, WHAT, WINDOW,
 -- LIMIT, the amount and the month (limits.lua); `left`, the result; `token`.
 
 settle_work(cjson.decode(over))

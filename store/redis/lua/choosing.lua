@@ -6,11 +6,11 @@
 -- (eviction.lua). Most calls don't get here, so all this is defined within one function.
 -- Invariant: that of eviction.lua.
 
--- Of LOOKS, how many it takes to pass over what the archive lacks and has soon. What was used later is hardly there before,
+-- Of LOOKS, how many pass over turns that the archive lacks and has soon. Turns used later are hardly there before,
 -- so a few of these are enough to know that there is no room yet; else a full shard would be looked through for each turn.
 local LOOKS_OF_UNARCHIVED = 20
 
--- A function that says what goes next, for a turn of the tree `root`; it updates `stays`.
+-- A function that chooses the next turn to go, for a turn of the tree `root`; it updates `stays`.
 local function choosing(root, stays)
   local kept, kept_tree = tenant .. '/' .. parent, tenant .. '/' .. root
   local is_behind = false -- whether an archive has to be waited for

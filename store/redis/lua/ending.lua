@@ -6,7 +6,7 @@
 -- Invariant: who has lost the lease ends nothing. What was said to a response meanwhile is known to whoever ends it, who says
 -- in its last entry what became of that. With the turn its conversation stands at it, unless it failed, and is held by nobody.
 
--- What is known of a job before its end, by its turn.
+-- The fields of a job before its end, by its turn.
 local function ending_of(tenant, digits)
   local turn = { tenant = tenant, digits = digits, node = key('node', tenant, digits), job = key('job', tenant, digits) }
   turn.mode, turn.root, turn.parent, turn.fleeting, turn.held, turn.digest, turn.status, turn.conversation =

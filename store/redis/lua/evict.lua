@@ -49,7 +49,7 @@ local function without_logs(lacks, limit)
   return math.max(0, lacks - (before - logged()) - math.max(0, excess))
 end
 
--- What is known of the tenants of which most is: what isn't told is looked at again.
+-- The known ranks of the tenants with the highest ones; others are looked at again.
 local function told_of(known)
   local names, told = {}, {}
   for name in pairs(known) do

@@ -20,12 +20,12 @@ local function each_evicted()
   return told
 end
 
--- What went, as `responses=3 bytes=1`.
+-- The count of evicted turns, as `responses=3 bytes=1`.
 local function told_of_evicted()
   return next(evicted) and each_evicted() or ''
 end
 
--- What there is too much of: its counter, its limit, and what the turn adds that needs the room. Nothing if there is room.
+-- The passed cap: its counter, its limit, and the addition of the turn that needs the room. Nothing if there is room.
 local function needed(most_bytes)
   local responses_now, trees_now, bytes_now = stored()
   local added = parent == '' and 1 or 0

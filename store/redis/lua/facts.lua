@@ -34,7 +34,7 @@ local function use(score)
   return score and score <= math.max(tonumber(redis.call('GET', clock)) or 0, now_us) and score
 end
 
--- The fields of a node: the first of FIELDS as numbers. What is no number or can't be a parent counts as not there.
+-- The fields of a node: the first of FIELDS as numbers. A value that is no number or can't be a parent counts as absent.
 local function fields_of(node)
   local values, found = redis.call('HMGET', node, unpack(FIELDS)), {}
   for at, name in ipairs(FIELDS) do

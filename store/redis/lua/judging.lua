@@ -27,7 +27,7 @@ local function messages_in(head)
   end
 end
 
--- What the node has to contain, given its parent; nil when that is gone.
+-- The fields that the node has to contain, given its parent; nil when that is gone.
 local function derived(turn)
   local found, own = turn.fields, { bytes = turn.messages_bytes, messages = turn.messages }
   local root, depth, chain_messages, chain_bytes, path = turn.digits, 1, 0, 0, false
@@ -132,7 +132,7 @@ local function marked(turn)
   return not turn.fields.erased or not is('hash', root) or redis.call('HEXISTS', root, 'has_erased') == 1
 end
 
--- What the blobs of a turn are, and whether a later release wrote them.
+-- The kinds of a turn's blobs, and whether a later release wrote them.
 local function read_heads(turn, version)
   local messages, response = key('messages', turn.tenant, turn.digits), key('response', turn.tenant, turn.digits)
   local head = redis.call('GETRANGE', messages, 0, HEAD_BYTES - 1)

@@ -167,7 +167,7 @@ local function judge_work(turn, words)
   end
 end
 
--- What a turn adds to the sums of jobs and events: how many jobs it notes of its tree, -1 for no number; the root of the
+-- A turn's share of the sums of jobs and events: how many jobs it notes of its tree, -1 for no number; the root of the
 -- tree in which it is one; and the bytes of its events.
 local function job_sums(turn)
   local found = turn.fields

@@ -2,7 +2,7 @@
 -- Shared by the scripts that say how a turn stands.
 -- Invariant: nothing changes.
 
--- What is said of the turn, and its root; nil if it is missing or deleted.
+-- The reply about the turn, and its root; nil if it is missing or deleted.
 local function looked_at(idle_us)
   local root, deleted, status, background, log_bytes =
     unpack(redis.call('HMGET', node, 'root', 'deleted', 'status', 'background', 'log_bytes'))

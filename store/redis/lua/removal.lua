@@ -46,7 +46,7 @@ local function leave(tenant, digits, root, touched)
   return deleted and not held_for_a_run('pins', tenant, digits)
 end
 
--- What has to be known of a turn to take it away; no `root` where it is gone.
+-- The fields of a turn that taking it away needs; no `root` where it is gone.
 local function turn_of(tenant, digits)
   local root, parent, deleted, held, touched, log_bytes, children, awaits = unpack(redis.call('HMGET',
     key('node', tenant, digits), 'root', 'parent', 'deleted', 'held', 'touched', 'log_bytes', 'children', 'awaits'))

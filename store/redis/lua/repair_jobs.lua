@@ -2,7 +2,7 @@
 -- Shared by the scripts that repair: jobs, their places and their events.
 -- Invariant: what is under way stays so, with all that its log has, while anybody can end it.
 
--- What is done about each word of judging_jobs.lua, for repair.lua.
+-- The repair for each word of judging_jobs.lua, for repair.lua.
 local job_repairs = {}
 
 local function leave_place(place, member)
@@ -48,7 +48,7 @@ local function give_up(turn)
   turn.under_way = false
 end
 
--- No worker can read this spec, so whoever takes the job ends it as failed.
+-- No worker can read this spec, so the next holder of the job ends it as failed.
 job_repairs['no-work'] = function(turn)
   redis.call('SET', key('spec', turn.tenant, turn.digits), '\0')
 end
@@ -60,7 +60,7 @@ job_repairs['stray-place'] = function(turn, name)
   leave_place(place_of(tenant, digits, name))
 end
 
--- It waits again, before all that has not begun; whoever had it has lost it.
+-- It waits again, before all that has not begun; its former holder has lost it.
 job_repairs['no-place'] = function(turn)
   displace_job(turn)
   local order, line = level_key('turn', RESUMED), level_key('line', RESUMED, turn.tenant)

@@ -17,8 +17,8 @@ local MOST_COMPARED = 100
 
 local left = most
 
--- How many turns a tree has, of which one may be a conversation that stands in it, and whether these are all. What is
--- continued is no conversation.
+-- How many turns a tree has, of which one may be a conversation that stands in it, and whether these are all. A
+-- continued turn is no conversation.
 local function turns_of(tenant, root, tips)
   if #tips == 1 then
     return tonumber(redis.call('HGET', key('node', tenant, tips[1]), 'depth') or 0) - (is_conversation(tips[1]) and 1 or 0), true
