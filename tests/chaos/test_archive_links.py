@@ -94,7 +94,7 @@ class Served:
 
 @asynccontextmanager
 async def served(redis_url: str, ground: Place, environment: pytest.MonkeyPatch, **more: Any) -> AsyncIterator[Served]:
-    environment.setattr("service.responses.service.StoreArchive", partial(StoreArchive, concurrency=WAITING))
+    environment.setattr("service.process.StoreArchive", partial(StoreArchive, concurrency=WAITING))
     prefix, place = f"test-{uuid.uuid4().hex}", ground.apart(new_name())
     async with link(place.port, seed=19) as between:
         through = place.through(between.port)

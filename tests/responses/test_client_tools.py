@@ -431,7 +431,7 @@ async def test_what_is_loaded_by_hand_is_checked_and_can_be_called(settings: Set
 async def test_of_what_was_loaded_the_oldest_goes_where_there_is_no_more_room(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.responses.service.Limits", partial(Limits, tools=3))
+    monkeypatch.setattr("service.process.Limits", partial(Limits, tools=3))
     engine = scripted([LOOK], [LOOK], [answer("Ready.")])
     many = [{"type": "function", "name": f"f{number}"} for number in range(4)]
     async with serving(settings, engine) as inside, inside.client() as client:

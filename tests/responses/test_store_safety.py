@@ -37,7 +37,7 @@ class Safe:
 
 @pytest.fixture
 async def safe(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Safe]:
-    monkeypatch.setattr("service.responses.service.Safety", partial(Safety, seconds=0.3))
+    monkeypatch.setattr("service.process.Safety", partial(Safety, seconds=0.3))
     with server(tmp_path, *PLAIN) as primary, server(tmp_path, *PLAIN) as replica:
         replica.ask("REPLICAOF", "127.0.0.1", primary.port)
         wait(lambda: in_step(replica), "the replica did not follow")

@@ -79,7 +79,7 @@ async def test_a_key_that_is_deleted_opens_nothing_any_more(settings: Settings) 
 async def test_an_account_whose_key_has_no_room_is_not_made_either(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.responses.service.Most", partial(Most, accounts=2, keys=2))
+    monkeypatch.setattr("service.process.Most", partial(Most, accounts=2, keys=2))
     async with administered(settings) as (_, client):
         organization = client.admin.organization
         project = await organization.projects.create(name="Chat")

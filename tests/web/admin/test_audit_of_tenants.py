@@ -88,7 +88,7 @@ async def test_a_tenant_of_the_settings_is_named_and_nothing_is_noted_without_pr
 async def test_a_project_that_deletes_much_pushes_out_no_entry_of_others(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.responses.service.Registry", partial(Registry, most_entries=40))
+    monkeypatch.setattr("service.process.Registry", partial(Registry, most_entries=40))
     async with administered(settings) as (inside, client):
         attacker, victim = [await client.admin.organization.projects.create(name=name) for name in ("One", "Other")]
         values = [(await new_key(client, each.id))[1] for each in (attacker, victim)]
