@@ -123,7 +123,7 @@ class ActionOutputItem(InputItem):
 
 
 class ShellCallOutputItem(ActionOutputItem, tag="shell_call_output", kw_only=True):
-    """What commands printed, and how they ended."""
+    """The output of commands, and how they ended."""
 
     output: list[Json]
     status: str = "completed"
@@ -136,7 +136,7 @@ class ShellCallOutputItem(ActionOutputItem, tag="shell_call_output", kw_only=Tru
 
 
 class LocalShellCallOutputItem(ActionOutputItem, tag="local_shell_call_output", kw_only=True):
-    """What a command printed."""
+    """The output of a command."""
 
     output: str
     status: str = "completed"

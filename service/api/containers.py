@@ -24,7 +24,7 @@ class ExpiresAfter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NetworkPolicy(msgspec.Struct, frozen=True):
-    """What code reaches: nothing."""
+    """The network that code reaches: none."""
 
     type: Literal["disabled"] = "disabled"
 

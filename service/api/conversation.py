@@ -46,7 +46,7 @@ class _New(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Extensions(msgspec.Struct, forbid_unknown_fields=True):
-    """What only harmonium knows of a new conversation."""
+    """The facts that only harmonium has of a new conversation."""
 
     fork_of: str | None = None
 

@@ -77,7 +77,7 @@ class ResponseFailed(Terminal, tag="response.failed"):
 
 
 class Error(Event, tag="error"):
-    """What went wrong, just before `response.failed`. Flat, as the SDK types it: a nested one makes the SDK raise."""
+    """An error, just before `response.failed`. Flat, as the SDK types it: a nested one makes the SDK raise."""
 
     code: str | None
     message: str
@@ -85,7 +85,7 @@ class Error(Event, tag="error"):
 
 
 class SteerFailed(Event, tag="response.steer.failed"):
-    """What was said to the response while it was under way is given back. Flat, as `Error`, and for the same reason;
+    """A steer of the response under way is given back. Flat, as `Error`, and for the same reason;
     over a WebSocket, where no SDK raises, it has the `error` that the SDK types.
     """
 

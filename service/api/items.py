@@ -87,7 +87,7 @@ class CustomToolCallItem(InputItem, tag="custom_tool_call"):
 
 
 class FunctionCallOutputItem(InputItem, tag="function_call_output"):
-    """What the function returned."""
+    """The output of the function."""
 
     call_id: str
     output: str | list[dict[str, Any]]
@@ -105,11 +105,11 @@ class FunctionCallOutputItem(InputItem, tag="function_call_output"):
 
 
 class CustomToolCallOutputItem(FunctionCallOutputItem, tag="custom_tool_call_output"):
-    """What the custom tool returned."""
+    """The output of the custom tool."""
 
 
 class ReasoningItem(InputItem, tag="reasoning"):
-    """What the model thought earlier; with a summary alone it adds nothing to the prompt."""
+    """An earlier thought of the model; with a summary alone it adds nothing to the prompt."""
 
     content: list[dict[str, Any]]
     summary: list[dict[str, Any]]
@@ -188,7 +188,7 @@ class McpApprovalRequestItem(InputItem, tag="mcp_approval_request"):
 
 
 class McpApprovalResponseItem(InputItem, tag="mcp_approval_response"):
-    """What somebody says to such a call."""
+    """An answer to the request for approval of such a call."""
 
     approval_request_id: str
     approve: bool

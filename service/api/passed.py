@@ -140,7 +140,7 @@ class Read(msgspec.Struct, frozen=True):
 
     def within(self, context: int, most: int = 0) -> dict[str, msgspec.Raw]:
         """The members that go on. None asks for more tokens than a context has, or than the `most` of an answer, where
-        0 is no limit. That limit is put in where the request names none.
+        0 is no limit. The limit is put in where the request names none.
         """
         tokens = min(context, most or context)
         raw = msgspec.Raw(b"%d" % tokens)

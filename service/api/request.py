@@ -69,7 +69,7 @@ class TextParam(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Managing(msgspec.Struct, forbid_unknown_fields=True):
-    """What is done about a long conversation: it is compacted beyond so many tokens; null is our default."""
+    """The treatment of a long conversation: it is compacted beyond so many tokens; null is our default."""
 
     type: Literal["compaction"]
     compact_threshold: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None

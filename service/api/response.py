@@ -64,7 +64,7 @@ class SummaryText(msgspec.Struct, tag="summary_text", tag_field="type"):
 
 
 class Message(msgspec.Struct, tag="message", tag_field="type"):
-    """What the model says: a preamble (`phase` commentary) or an answer (final_answer)."""
+    """The words of the model: a preamble (`phase` commentary) or an answer (final_answer)."""
 
     id: str
     status: ItemStatus
@@ -74,7 +74,7 @@ class Message(msgspec.Struct, tag="message", tag_field="type"):
 
 
 class Reasoning(msgspec.Struct, tag="reasoning", tag_field="type"):
-    """What the model thinks, raw."""
+    """The thoughts of the model, raw."""
 
     id: str
     status: ItemStatus
@@ -154,7 +154,7 @@ class CodeInterpreterCall(msgspec.Struct, tag="code_interpreter_call", tag_field
 
 
 class WebSearchCall(msgspec.Struct, tag="web_search_call", tag_field="type"):
-    """What the model wanted of a browser; no `action` until that is known."""
+    """A browser call of the model; no `action` until that is known."""
 
     id: str
     status: Literal["in_progress", "searching", "completed", "incomplete", "failed"]
@@ -162,7 +162,7 @@ class WebSearchCall(msgspec.Struct, tag="web_search_call", tag_field="type"):
 
 
 class FileSearchCall(msgspec.Struct, tag="file_search_call", tag_field="type"):
-    """What the model wanted to be found in files; no `queries` until that is known. `results` are for requests that
+    """A search of files by the model; no `queries` until that is known. `results` are for requests that
     include them.
     """
 
@@ -323,8 +323,8 @@ class GivenBack(msgspec.Struct):
 
 
 class Extensions(msgspec.Struct, omit_defaults=True):
-    """What only harmonium says of a background response that was steered: the id of the one that goes on from it, or
-    what was given back.
+    """The facts that only harmonium adds to a background response that was steered: the id of the one that goes on from
+    it, or the steers that were given back.
     """
 
     succeeded_by: str | msgspec.UnsetType = msgspec.UNSET

@@ -77,7 +77,7 @@ STRANDED = (
     "whole messages alone. Send the request again."
 )
 
-NO_ROOM = "The server has no room for more of its events (HARMONIUM_MAX_LOG_BYTES). What was said until then is here."
+NO_ROOM = "The server has no room for more of its events (HARMONIUM_MAX_LOG_BYTES). Its output until then is here."
 
 
 class Outcome(Enum):

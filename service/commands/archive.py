@@ -29,7 +29,7 @@ SAMPLE = 1_000
 
 archive = typer.Typer(
     no_args_is_help=True,
-    help="What is kept behind Redis: look at it, check, export, bring back, erase, hold it. The settings are those of "
+    help="The archive behind Redis: look at it, check, export, bring back, erase, hold it. The settings are those of "
     "`serve`, and all of it may run while the service does.",
 )
 
@@ -142,7 +142,7 @@ def export(
 ) -> None:
     """Write what a tenant has in the archive as lines of JSON, one for each turn; deleted ones are left out.
 
-    docs/archive.md has their form. What is in Redis alone, for it changed a moment ago, is not in it.
+    docs/archive.md has their form. It lacks turns that changed a moment ago and are in Redis alone.
 
     The exit status is 0 if all is in it, 1 if something could not be read, 2 if it could not be done.
     """
@@ -220,7 +220,7 @@ def erase(
 
     A mark comes first: what the tenant had until now is neither archived nor told any more, whoever still has it. What
     the tenant makes from then on is kept. Keys and limits stay: `harmonium projects archive` ends those. Where it was
-    interrupted, or a response was under way, run it again. What is on hold is not erased.
+    interrupted, or a response was under way, run it again. Conversations on hold are not erased.
 
     The exit status is 0 if all is gone, 1 if some is under way, 2 if it could not be done.
     """

@@ -77,7 +77,7 @@ def list_projects(
 
 @projects.command("create")
 def create_project(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
     weight: Weight = None,
     as_json: AsJson = False,
 ) -> None:
@@ -90,7 +90,7 @@ def create_project(
 def update_project(
     project: Project,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="What people call it now.", show_default=False)
+        str | None, typer.Option("--name", metavar="NAME", help="Its new name.", show_default=False)
     ] = None,
     weight: Weight = None,
     as_json: AsJson = False,
@@ -108,7 +108,7 @@ def update_project(
 
 @projects.command("archive")
 def archive_project(project: Project, as_json: AsJson = False) -> None:
-    """End a project for good: its keys open nothing any more. What it stored goes as all does that nobody uses."""
+    """End a project for good: its keys open nothing any more. Its conversations expire like all others."""
     ended = _run(lambda directory: directory.archive_project(work.ACTOR, project))
     _print_one(work.project_row(ended), _PROJECT, as_json)
 
@@ -155,7 +155,7 @@ def limit_project(
     as_json: AsJson = False,
 ) -> None:
     """Show what limits a project, or change that: requests and tokens in a minute and in a month, and how many
-    responses at once. What isn't set stays as it is.
+    responses at once. Limits that aren't set stay as they are.
 
     Limits are max_requests_per_1_minute, max_tokens_per_1_minute, the same of 1_month, and max_parallel_responses.
     Where a project has none of its own, HARMONIUM_TENANT_LIMITS holds, which isn't shown here.
@@ -183,10 +183,10 @@ def list_keys(project: Project, as_json: AsJson = False) -> None:
 @keys.command("create")
 def create_key(
     project: Project,
-    account: Annotated[str, typer.Option("--account", metavar="NAME", help="Who has it, such as a program.")] = "app",
+    account: Annotated[str, typer.Option("--account", metavar="NAME", help="Its owner, such as a program.")] = "app",
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", metavar="SCOPE", help="What it may do; several times for several. All without it."),
+        typer.Option("--scope", metavar="SCOPE", help="A right of it; several times for several. All without it."),
     ] = None,
     days: Days = None,
     as_json: AsJson = False,
@@ -271,7 +271,7 @@ def usage(
     project: Annotated[str | None, typer.Option(metavar="ID", help="Only this project.", show_default=False)] = None,
     by: Annotated[
         list[Dimension] | None,
-        typer.Option("--by", help="What it is shown by; several times for several.", show_default="project"),
+        typer.Option("--by", help="A dimension to show it by; several times for several.", show_default="project"),
     ] = None,
     days: Annotated[int, typer.Option(min=1, max=3_660, metavar="N", help="Of how many days, today included.")] = 30,
     as_json: AsJson = False,

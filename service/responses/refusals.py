@@ -151,7 +151,7 @@ def _store_refusal(error: StoreError) -> ApiError:
     if isinstance(error, StoreUnconfirmed):
         return unavailable(
             "The conversation store can't keep a response as safely as it is told to at the moment, as replicas or the "
-            "disk lag behind. What it holds can be read. Try again in a moment."
+            "disk lag behind. Stored responses can be read. Try again in a moment."
         )
     return unavailable("The conversation store does not answer. Try again in a moment.")
 

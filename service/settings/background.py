@@ -58,7 +58,7 @@ class BackgroundSettings(BaseSettings):
     webhook_url: str = ""
     """Where the end of each background response is sent: an http or https URL. Empty sends none."""
     webhook_secret: SecretStr = SecretStr("")
-    """What webhooks are signed with: `whsec_` and at least 24 bytes as base64."""
+    """The key that signs webhooks: `whsec_` and at least 24 bytes as base64."""
     webhook_allow_private: bool = False
     """Whether WEBHOOK_URL may lead to a private, local or otherwise special address."""
     max_webhooks_pending: int = Field(100_000, ge=1)
@@ -73,7 +73,7 @@ class BackgroundSettings(BaseSettings):
     """Headers with which traces are sent: `name=value`, comma-separated, values percent-encoded.
     OTEL_EXPORTER_OTLP_TRACES_HEADERS and OTEL_EXPORTER_OTLP_HEADERS stand in for it."""
     traces_name: str = Field("harmonium", min_length=1, max_length=256)
-    """What the service is called in traces. OTEL_SERVICE_NAME stands in for it."""
+    """The name of the service in traces. OTEL_SERVICE_NAME stands in for it."""
     traces_ratio: float = Field(1, ge=0, le=1)
     """The share of traces that is kept, of those that begin here: a client's `traceparent` says itself whether its
     trace is. OTEL_TRACES_SAMPLER_ARG stands in for it."""

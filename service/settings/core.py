@@ -171,7 +171,7 @@ class CoreSettings(BaseSettings):
     max_projects: int = Field(1_000, ge=1, le=100_000)
     """The most projects in the store, archived ones among them, and the most keys of administrators."""
     tenant_limits: Annotated[dict[str, int], NoDecode] = {}
-    """What each tenant may have that no administrator has given another limit, comma-separated, such as
+    """Limits of each tenant that no administrator has given another limit, comma-separated, such as
     max_requests_per_1_minute=60,max_tokens_per_1_month=1000000. docs/tenants.md names all. Empty is no limit."""
     usage_days: int = Field(90, ge=0, le=3_660)
     """For how many days it is known what each project, key and model used in each hour; 0 counts nothing. An hour takes
@@ -181,8 +181,8 @@ class CoreSettings(BaseSettings):
     may. A `service_tier` of priority is default for the others."""
 
     engine: Literal["demo", "vllm", "vllm-local", "sglang", "tensorrt", "llama", "llama-local", "chat"] = "demo"
-    """What samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers; `vllm-local`, vLLM
-    in this process; `sglang`, SGLang servers; `tensorrt`, TensorRT-LLM servers; `llama`, llama.cpp servers;
+    """The engine that samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers;
+    `vllm-local`, vLLM in this process; `sglang`, SGLang servers; `tensorrt`, TensorRT-LLM servers; `llama`, llama.cpp servers;
     `llama-local`, llama.cpp beside this process; `chat`, any Chat Completions."""
     model: str = Field("", max_length=256)
     """Id of the model that is served. Empty is the first that the server lists, LOCAL_MODEL for `vllm-local`, its
@@ -224,7 +224,7 @@ class CoreSettings(BaseSettings):
     """Redis to keep conversations in: redis://, unix://, redis+sentinel:// or redis+cluster://, with rediss for TLS.
     Empty starts an embedded server that keeps its data in the data folder."""
     key_prefix: str = Field("harmonium", pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
-    """What every Redis key begins with; services that share a Redis need different ones."""
+    """The prefix of every Redis key; services that share a Redis need different ones."""
     shards: int = Field(1, ge=1, le=MAX_SHARDS)
     """Parts that conversations are spread over, each on one node of a cluster. It may grow at any time, and must never
     shrink."""
@@ -368,8 +368,8 @@ class ArchiveSettings(BaseSettings):
     archive_days: float = Field(0, ge=0, le=36_500)
     """An archived conversation that nobody continued for so many days is deleted for good. 0 keeps it."""
     archive_when_down: Literal["refuse", "evict"] = "refuse"
-    """What becomes of a new turn where memory is full of what an archive that is away still lacks: it is refused with
-    503, or takes the place of the turn used least, which is then lost."""
+    """Treatment of a new turn where memory is full of turns that an archive which is away still lacks: it is refused
+    with 503, or takes the place of the turn used least, which is then lost."""
     archive_timeout_seconds: float = Field(5, gt=0, le=60)
     """The most that one call of the archive may take, with all its tries."""
 

@@ -42,10 +42,10 @@ class ProtocolSettings(BaseSettings):
     prompts_dir: Folder = ""
     """Folder of the stored prompts that a request may name by `prompt`. Empty has none."""
     images: Literal["placeholder", "refuse"] = "placeholder"
-    """What happens to images in the input, which the model can't read: `placeholder`, a text that says so in their
+    """Treatment of images in the input, which the model can't read: `placeholder`, a text that says so in their
     place; `refuse`, a 400."""
     hosted_tools: Literal["leave-out", "refuse"] = "leave-out"
-    """What happens to tools that OpenAI runs, such as web_search: `leave-out` of the prompt, and name them in a header
+    """Treatment of tools that OpenAI runs, such as web_search: `leave-out` of the prompt, and name them in a header
     and in the log; `refuse`, a 400."""
     mcp_servers: str = ""
     """File of the MCP servers whose tools requests may use by their `server_label`. Empty has none."""
@@ -55,7 +55,7 @@ class ProtocolSettings(BaseSettings):
     tool_seconds: float = Field(60, gt=0, le=3600)
     """How long one call of a tool may take: of an MCP server, or a cell of Python before it is interrupted."""
     search: Literal["none", "searxng", "brave", "tavily", "exa", "folder"] = "none"
-    """What web_search searches: SearXNG at SEARCH_URL; Brave, Tavily or Exa with SEARCH_KEY; or the documents of
+    """The source of web_search: SearXNG at SEARCH_URL; Brave, Tavily or Exa with SEARCH_KEY; or the documents of
     SEARCH_FOLDER. With `none`, web_search is left out."""
     search_url: str = Field("", max_length=2048)
     """Where SearXNG is. Of Brave, Tavily and Exa, another address than their own; of documents, that at which people

@@ -40,7 +40,7 @@ class SandboxSettings(BaseSettings):
     sandbox_memory_bytes: int = Field(1024 * MIB, ge=64 * MIB, le=1024 * 1024 * MIB)
     """The memory of a session, beside what all of them share, in bytes."""
     sandbox_disk_bytes: int = Field(256 * MIB, ge=MIB, le=1024 * 1024 * MIB)
-    """What the files of a session may have together, in bytes."""
+    """The most bytes that the files of a session have together."""
 
     @field_validator("sandbox")
     @classmethod

@@ -1,4 +1,4 @@
-"""Whose a request is: the key that it presents, and what a service without keys still refuses.
+"""The tenant of a request: the key that it presents, and what a service without keys still refuses.
 
 Without keys everybody on this machine is the tenant `default`, and what a web page could send from a browser is
 refused: another Host (DNS rebinding) and what is not JSON (a form needs no permission to cross origins). A POST with

@@ -14,7 +14,7 @@ MemoryLimit = Literal["1g", "4g", "16g", "64g"]
 
 
 class Policy(msgspec.Struct):
-    """What code may reach; only `disabled` is served, so nothing else is read."""
+    """The network that code may reach; only `disabled` is served, so nothing else is read."""
 
     type: str
 

@@ -307,7 +307,7 @@ def bench(
     seconds: Annotated[
         int, typer.Option(min=1, max=MAX_SECONDS, metavar="N", help="After so long it ends in any case.")
     ] = 300,
-    words: Annotated[str, typer.Option("--input", metavar="WORDS", help="What each turn says.")] = "Count to 20.",
+    words: Annotated[str, typer.Option("--input", metavar="WORDS", help="The text of each turn.")] = "Count to 20.",
     tokens: Annotated[
         int | None,
         typer.Option(

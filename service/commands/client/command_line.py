@@ -39,7 +39,7 @@ Model = Annotated[
 From = Annotated[str | None, typer.Option("--from", metavar="ID", help="Continue this response.", show_default=False)]
 Instructions = Annotated[
     str | None,
-    typer.Option("--instructions", "-s", metavar="WORDS", help="What the model should heed.", show_default=False),
+    typer.Option("--instructions", "-s", metavar="WORDS", help="Instructions for the model.", show_default=False),
 ]
 Quiet = Annotated[bool, typer.Option("--no-reasoning", "-R", metavar="", help="Don't show what the model thinks.")]
 
@@ -62,7 +62,7 @@ EffortOption = Annotated[
 def ask(
     service: Service,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="WORDS", help="What to say. Stdin is added.", show_default=False)
+        list[str] | None, typer.Argument(metavar="WORDS", help="The message. Stdin is added.", show_default=False)
     ] = None,
     on: Annotated[
         bool, typer.Option("--continue", "-c", metavar="", help="Continue what was asked last here.")
@@ -281,7 +281,7 @@ def cancel(
     id: Id,
     as_json: AsJson = False,
 ) -> None:
-    """Stop a background response. What it has said stays."""
+    """Stop a background response. Its output so far stays."""
     response = service.call("POST", f"/v1/responses/{reading.checked(id)}/cancel")
     printing.out(json.dumps(response) if as_json else printing.head_of(response))
 
@@ -317,7 +317,7 @@ def rm(
     yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Don't ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a response. What continues it stays, and still knows what was said, unless it is told otherwise."""
+    """Delete a response. Responses that continue it stay, and still know what was said, unless it is told otherwise."""
     what = "the whole conversation of" if tree else "and erase" if erase else ""
     if not yes and not typer.confirm(f"Delete {what} {reading.checked(id)}?".replace("  ", " "), err=True):
         raise ClientError("nothing was deleted")

@@ -393,10 +393,10 @@ def export(
 @talking
 def import_(
     service: Service,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What was exported; - is stdin.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported file; - is stdin.", show_default=False)],
     as_json: AsJson = False,
 ) -> int:
-    """Bring back what was exported, under the ids that it had. What is there stays as it is.
+    """Bring back what was exported, under the ids that it had. Turns that are there stay as they are.
 
     A response that was deleted there, and that others continue, stays deleted.
     """

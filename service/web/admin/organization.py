@@ -80,7 +80,7 @@ async def delete_key(request: Request, key_id: str) -> HttpResponse:
 
 @router.route("GET", "/organization/audit_logs", query=EntriesQuery)
 async def list_entries(request: Request, query: EntriesQuery) -> HttpResponse:
-    """Who did what, the newest first."""
+    """The audit log, the newest entry first."""
     begin = [each for each in (None if query.above is None else query.above + 1, query.first) if each is not None]
     end = [each for each in (None if query.below is None else query.below - 1, query.last) if each is not None]
     named = (query.event_types, query.project_ids, query.actor_ids, query.resource_ids)

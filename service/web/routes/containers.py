@@ -202,7 +202,7 @@ async def list_files(request: Request, query: PageQuery, container_id: str) -> H
     operation_id="retrieveContainerFile",
 )
 async def retrieve_file(request: Request, container_id: str, file_id: str) -> HttpResponse:
-    """What is known of a file."""
+    """A file's name, size and source."""
     kept = await existing(request, container_id).file(exchange_of(request).tenant, container_id, file_id)
     return JsonResponse(_file(container_id, kept))
 
@@ -214,7 +214,7 @@ async def retrieve_file(request: Request, container_id: str, file_id: str) -> Ht
     operation_id="downloadContainerFile",
 )
 async def content(request: Request, container_id: str, file_id: str) -> HttpResponse:
-    """What a file has, as it is."""
+    """The content of a file, as it is."""
     pieces = await existing(request, container_id).read(exchange_of(request).tenant, container_id, file_id)
     headers = {"content-disposition": "attachment"}
     return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)

@@ -88,7 +88,7 @@ async def create(request: Request) -> HttpResponse:
 
 @router.route("GET", "/responses", summary="Open a WebSocket", operation_id="openWebSocket")
 async def open_socket(_: Request) -> HttpResponse:
-    """Make many responses over one connection. What asks for no WebSocket, or not in the right way, is a 426."""
+    """Make many responses over one connection. A request that opens no WebSocket, or not in the right way, is a 426."""
     raise ApiError(
         426,
         "GET /v1/responses opens a WebSocket: send Upgrade: websocket, Connection: Upgrade, Sec-WebSocket-Version: 13 "
