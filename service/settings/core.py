@@ -182,8 +182,8 @@ class CoreSettings(BaseSettings):
 
     engine: Literal["demo", "vllm", "vllm-local", "sglang", "tensorrt", "llama", "llama-local", "chat"] = "demo"
     """The engine that samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers;
-    `vllm-local`, vLLM in this process; `sglang`, SGLang servers; `tensorrt`, TensorRT-LLM servers; `llama`, llama.cpp servers;
-    `llama-local`, llama.cpp beside this process; `chat`, any Chat Completions."""
+    `vllm-local`, vLLM in this process; `sglang`, SGLang servers; `tensorrt`, TensorRT-LLM servers; `llama`, llama.cpp
+    servers; `llama-local`, llama.cpp beside this process; `chat`, any Chat Completions."""
     model: str = Field("", max_length=256)
     """Id of the model that is served. Empty is the first that the server lists, LOCAL_MODEL for `vllm-local`, its
     file's name for `llama-local`, and gpt-oss-20b on the demo engine."""
