@@ -169,6 +169,11 @@ def prose_is_plain(path: str, text: str) -> Iterator[str]:
             yield from (f"{found[0]}: say {plain}" for found in re.finditer(phrase, text, re.IGNORECASE))
 
 
+def docstrings_begin_with_their_subject(path: str, text: str) -> Iterator[str]:
+    """A docstring names what it tells of as a noun, or says what happens: it begins with no relative clause."""
+    yield from (found[0] for found in re.finditer(r'"""(?:What|Who|Whose|That|Whoever|Whatever) .*', text))
+
+
 def locks_name_no_registry(path: str, text: str) -> Iterator[str]:
     """A lock file says what is installed, never from where: that is each machine's own affair."""
     if LOCKS.fullmatch(path):
@@ -187,6 +192,7 @@ CODE_RULES: tuple[Rule, ...] = (
     engines_know_no_http_and_no_store,
     settings_alone_read_the_environment,
     one_thing_has_one_name,
+    docstrings_begin_with_their_subject,
 )
 TEXT_RULES: tuple[Rule, ...] = (prose_is_plain, locks_name_no_registry, no_file_knows_a_machine)
 
@@ -253,6 +259,7 @@ def test_the_tree_keeps_the_rule(rule: Rule) -> None:
         (one_thing_has_one_name, "service/outgrown.py", ""),
         (one_thing_has_one_name, "store/x.py", "f(mending=1)"),
         (prose_is_plain, "service/x.py", "# a grammar is taken at its word"),
+        (docstrings_begin_with_their_subject, "service/x.py", 'def f() -> int:\n    """What is left."""\n    return 1'),
         (prose_is_plain, "README.md", "More are Told to come back."),
         (locks_name_no_registry, "requirements/x.txt", "--index-url https://host/simple"),
         (locks_name_no_registry, "package-lock.json", '"resolved": "https://host/x.tgz"'),
@@ -274,6 +281,7 @@ def test_a_breach_of_the_rule_is_found(rule: Rule, path: str, snippet: str) -> N
         (settings_alone_read_the_environment, SETTINGS[0], "import os\nos.environ"),
         (one_thing_has_one_name, "service/x.py", "repair = turns.mended # poke"),
         (prose_is_plain, "docs/x.md", "It is told what to do."),
+        (docstrings_begin_with_their_subject, "service/x.py", 'def f() -> int:\n    """The rest of what is left."""'),
         (locks_name_no_registry, "README.md", "https://example.com"),
         (no_file_knows_a_machine, "README.md", "tests/work/ and network/root/x"),
     ],
