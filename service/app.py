@@ -21,9 +21,9 @@ from starlette.types import ASGIApp, Lifespan
 from service.api.content import MAX_PARTS
 from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
+from service.configured_engines import reread
 from service.decoding import bounded_list
 from service.engine.port import Engine, EngineError, EngineUnavailable
-from service.engines import reread
 from service.errors import ApiError, ClientGone
 from service.harmony import tokens
 from service.logs import event

@@ -10,8 +10,8 @@ from time import time
 
 from service.backoff import Backoff
 from service.build import this_build
+from service.configured_engines import open_engines
 from service.engine.port import Engine
-from service.engines import open_engines
 from service.loans import Loans
 from service.logs import event
 from service.metrics.counters import Metrics, make_metrics

@@ -15,7 +15,7 @@ import msgspec
 
 
 class Status(StrEnum):
-    """The status of a response. states.py has the legal moves; `CONTINUABLE` has the statuses that allow a child."""
+    """The status of a response. MOVES has the legal moves; `CONTINUABLE` has the statuses that allow a child."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"

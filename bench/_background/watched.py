@@ -18,9 +18,9 @@ from typing import TextIO
 import uvloop
 
 from service.background.tasks import Background
+from service.configured_engines import DEMO_CONTEXT_TOKENS, DEMO_MODEL
 from service.engine.demo import DemoEngine
 from service.engine.port import MODEL_CREATED, Chunk, Generation, ModelCard
-from service.engines import DEMO_CONTEXT_TOKENS, DEMO_MODEL
 from service.process import close_service, open_service
 from service.settings.settings import load_settings
 

@@ -24,8 +24,8 @@ from rich.text import Text
 from service.commands.client.bench import one_response
 from service.commands.client.service import Service
 from service.commands.serve import StartError, address_of, listen, url_of
+from service.configured_engines import open_engine, open_engines
 from service.engine.port import Engine, EngineUnavailable
-from service.engines import open_engine, open_engines
 from service.process import open_archive, open_store
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox, Unusable

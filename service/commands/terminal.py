@@ -18,7 +18,7 @@ from rich.text import Text
 
 from service import logs
 from service.build import this_build
-from service.engines import DEMO_MODEL
+from service.configured_engines import DEMO_MODEL
 from service.settings.core import DEFAULT_TENANT, ENGINE_NAMES
 from service.settings.settings import Settings, display, variable
 

@@ -21,8 +21,8 @@ from service.background.tasks import Background
 from service.commands.joining import join
 from service.commands.serve import StartError, allow_files, check_url, configure_logs, listen, tell_service_links
 from service.commands.signals import exit_on_signals, watched
+from service.configured_engines import reread
 from service.engine.port import EngineUnavailable
-from service.engines import reread
 from service.harmony import tokens
 from service.metrics.counters import lag_counted
 from service.process import close_service, open_service, start_service

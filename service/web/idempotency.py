@@ -32,6 +32,8 @@ from store.history.idempotency import Found, Keyed, KeyedRequests, Taken
 from store.keys import HEX_DIGITS
 from store.listening import Listener
 
+logger = logging.getLogger(__name__)
+
 HEADER = b"idempotency-key"
 MOST_CHARS = 255
 _KEY = re.compile(rb"[\x20-\x7e]{1,%d}" % MOST_CHARS)
@@ -54,8 +56,6 @@ def key_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
         )
     return found[0]
 
-
-logger = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
 """How often a waiting request looks for itself: a death is not announced, and announcements may be lost."""

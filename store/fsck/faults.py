@@ -1,6 +1,6 @@
 """Faults: everything that can be wrong with a stored conversation, in one word each, and how it is repaired.
 
-The words come from lua/judging.lua, lua/judging_jobs.lua and shard_check.py. A fault names ids and numbers, never what
+The words come from lua/judging.lua, lua/judging_jobs.lua and check.py. A fault names ids and numbers, never what
 anybody said.
 """
 

@@ -79,4 +79,4 @@ class NoArchive:
         return False
 
 
-NOWHERE = NoArchive()
+NO_ARCHIVE = NoArchive()

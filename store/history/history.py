@@ -22,7 +22,7 @@ from store.errors import ChainTooLong, DiskFull, NotFound, NotTerminal, ParentNo
 from store.history.append import Addition, refuse_continuation, spending, with_room
 from store.history.caps import ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
-from store.history.elsewhere import NOWHERE, ArchivedTurn, ArchiveReader
+from store.history.elsewhere import NO_ARCHIVE, ArchivedTurn, ArchiveReader
 from store.history.omissions import may_omit, without_omitted
 from store.history.read import TurnReader, first_within, mget
 from store.ids import Ids
@@ -118,7 +118,7 @@ class ConversationHistoryStore:
         self.max_chain_bytes = max_chain_bytes
         self._reader = TurnReader(cache_bytes)
         self._entropy, self._clock = entropy, clock
-        self.elsewhere: ArchiveReader = NOWHERE
+        self.elsewhere: ArchiveReader = NO_ARCHIVE
         """The archive that is asked for turns that left the store."""
         self.full = False
         """Whether the last turn was refused because the server's disk is nearly full: the next may be, too."""
@@ -398,7 +398,7 @@ class ConversationHistoryStore:
 
     async def _left(self, keys: TurnKeys, path: Sequence[str], blobs: Sequence[bytes | None]) -> list[int]:
         """The places in `path` of turns without a blob that left the store: the others were deleted, and are needed."""
-        lacking = [] if self.elsewhere is NOWHERE else [at for at, blob in enumerate(blobs) if blob is None]
+        lacking = [] if self.elsewhere is NO_ARCHIVE else [at for at, blob in enumerate(blobs) if blob is None]
         if not lacking:
             return []
         async with self.server.operation() as operation:

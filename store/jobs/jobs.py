@@ -347,7 +347,7 @@ class Jobs:
         Its room was reserved when it was accepted. The conversation that it holds then moves to it, unless it failed.
         `after` is as for `write`. `announced` puts its end into the outbox. `steers` are all of its steers.
         Raises Steered where it has others, LeaseLost, LogBehind, StoreUnavailable, and ValueError for an
-        impossible end: states.py has no such move, or the log has its last event already.
+        impossible end: turn.py has no such move, or the log has its last event already.
         """
         check_end(lease, turn)
         keys, packed = self._keys(lease), await codec.pack(turn)

@@ -1,4 +1,4 @@
-"""What an administrator changes in the console: limits of projects and keys, names and weights."""
+"""Changes by an administrator in the console: limits of projects and keys, names and weights."""
 
 from collections.abc import Callable
 from typing import Any

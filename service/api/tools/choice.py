@@ -1,7 +1,7 @@
 """The `tool_choice` of a request: whether the model must call a tool, and which ones it may call.
 
 A choice limits the calls, never the prompt: the prompt lists all tools, so its beginning stays cached. The choice is
-enforced while sampling (constraints.py).
+enforced while sampling (responses/output/next_step.py).
 """
 
 from typing import Annotated, Any, Literal

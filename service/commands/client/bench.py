@@ -323,7 +323,7 @@ def bench(
 ) -> int:
     """Measure a service: many clients at once, each with one conversation, every answer streamed.
 
-    What was made is deleted at the end. Ctrl-C ends it early, and tells what was measured by then.
+    Its responses are deleted at the end. Ctrl-C ends it early, and tells what was measured by then.
     """
     body: Json = {"model": model or service.first_model(), "input": words}
     load = Load(service, body if tokens is None else body | {"max_output_tokens": tokens}, concurrency, turns, seconds)

@@ -6,12 +6,10 @@ all generations have the same salt: from the second one on, every prompt is comp
 Each connection takes one of a few threads for as long as it lives, and a client that opens more of them than there are
 slots leaves none for probes. So we run as many generations at a server as it has slots, and the others wait here.
 
-The events of a llama.cpp server's stream. Pure.
-
-Each has a token, but where a character is spread over several: the server holds a text back until it is whole, and then
-sends it with the last id alone; its count includes all of them (tools/server, `process_token`). The earlier ones
-follow from their bytes: as many entries of the vocabulary as are missing, one after the other. Nothing is known of
-their probabilities.
+The events of its stream have a token each, but where a character is spread over several: the server holds a text back
+until it is whole, and then sends it with the last id alone; its count includes all of them (tools/server,
+`process_token`). The earlier ones follow from their bytes: as many entries of the vocabulary as are missing, one after
+the other. Nothing is known of their probabilities.
 """
 
 import asyncio
@@ -31,6 +29,8 @@ from service.engine.servers.speech import Disarming, Pieces, speech_of
 from service.harmony.tokens import LAST_LEGAL, byte_table, vocabulary
 from service.logs import event
 from service.markup.speech import Transcript
+
+logger = logging.getLogger(__name__)
 
 REPLACEMENT = "\ufffd"
 """Stands for bytes that never become a character. The bytes themselves can't be recovered from it."""
@@ -140,8 +140,6 @@ def _is_cut(word: bytes) -> bool:
         return True
     return False
 
-
-logger = logging.getLogger(__name__)
 
 GUIDED = "llguidance"
 """The trait of a server that has llguidance."""

@@ -4,7 +4,7 @@ An emitter is opened, given text as it comes, and closed with a status. It yield
 machine stamps them. The grammar of each kind is the table in docs/events.md. Two identities hold for every item: the
 deltas joined are the done text, and the done item is what the response's output holds.
 Messages and reasoning are in text.py, calls of the caller's tools in calls.py and actions.py, and calls of undeclared
-tools in undeclared.py; making.py says which one an item gets.
+tools in undeclared.py; emitters.py says which one an item gets.
 """
 
 from abc import ABC, abstractmethod

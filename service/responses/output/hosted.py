@@ -1,7 +1,7 @@
 """Calls of tools that the service runs, as items, and the lists of tools that it read for a response.
 
 A call streams as it is sampled. Then the tool runs, and the item ends with the outcome: no other item waits for
-anything but the model. Those of tools that the model was trained with are in trained.py. A call that somebody has to
+anything but the model. Those of tools that the model was trained with are in emitters.py. A call that somebody has to
 approve is a request for that, and no call.
 """
 

@@ -1,6 +1,6 @@
 """The rules of a request for its answer: which tools may be called, which parts are constrained, which are shown.
 
-Made once with the prompt (read.py, prompt/build.py), kept in the spec of a background response, and read by the
+Made once with the prompt (prompt/read.py, prompt/build.py), kept in the spec of a background response, and read by the
 machine, next_step.py and the emitters. Everything in here is plain data, so that a worker of another day makes the same
 response of it.
 """

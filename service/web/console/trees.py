@@ -1,10 +1,8 @@
 """Trees: a key's own, a page at a time, and the turns of one; and its background responses that wait or run.
 
-A page of trees: all, or those whose newest turn is as was asked for, looked for within bounds.
-
-Only the last use of trees is in an order, so `since` and `until` cost nothing, and all else is looked at tree by tree.
-A page ends where that took too long, and says so. Never go on to the end for one that matches: a tenant may have a
-million.
+A page has all trees, or those whose newest turn is as was asked for, looked for within bounds. Only the last use of
+trees is in an order, so `since` and `until` cost nothing, and all else is looked at tree by tree. A page ends where
+that took too long, and says so. Never go on to the end for one that matches: a tenant may have a million.
 """
 
 import asyncio

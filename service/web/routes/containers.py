@@ -1,6 +1,6 @@
 """Containers over HTTP: the sessions in which `code_interpreter` runs code, and their files, uploaded within bounds.
 
-responses/tools/containers.py knows what a container is, and when it has expired; here it is put on the wire.
+service/tools/containers.py knows what a container is, and when it has expired; here it is put on the wire.
 Without a sandbox there are none, and none can be made. Never open a session here, and never read a file without its
 container's tenant.
 """

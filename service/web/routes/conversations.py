@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service.api.conversation import ConversationDeleted, read_added, read_changed, read_new
-from service.responses import edit_conversation as by_hand
+from service.responses import edit_conversation
 from service.responses.conversation_hold import joining
 from service.tenants.scopes import check_scope
 from service.web.errors import JsonResponse
@@ -55,7 +55,7 @@ async def create(request: Request) -> HttpResponse:
             new = read_new(body)
             if new.fork_of is not None and not new.fork_of.startswith(CONVERSATION_PREFIX):
                 check_scope(exchange.entry.scopes, "api.responses.read")
-            made = await by_hand.begin(service, exchange.tenant, new, once.named)
+            made = await edit_conversation.begin(service, exchange.tenant, new, once.named)
     return JsonResponse(made)
 
 
@@ -88,7 +88,7 @@ async def retrieve(request: Request, conversation_id: str) -> HttpResponse:
 async def update(request: Request, conversation_id: str) -> HttpResponse:
     """Give a conversation other `metadata` in the place of what it has."""
     service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
-    return JsonResponse(await by_hand.change(service, exchange.tenant, conversation_id, read_changed(body)))
+    return JsonResponse(await edit_conversation.change(service, exchange.tenant, conversation_id, read_changed(body)))
 
 
 @router.route(
@@ -121,7 +121,7 @@ async def create_items(request: Request, query: Including, conversation_id: str)
         else:
             async with preparing(request, len(body)):
                 sent = read_added(body)
-                items = await by_hand.add_items(service, exchange.tenant, conversation_id, sent, once.named)
+                items = await edit_conversation.add_items(service, exchange.tenant, conversation_id, sent, once.named)
             data = [msgspec.Raw(msgspec.json.encode(item)) for item in items]
             page = Page(data, items[0].id, items[-1].id, has_more=False)
     page.data = await listed(request, page.data, wanted)
@@ -183,8 +183,8 @@ async def delete_item(request: Request, query: EraseQuery, conversation_id: str,
         turns = await service.conversations.lineage(tenant, conversation_id)
         await item_of(service.store, tenant, turns, item_id, also_omitted=query.erase)
         if query.erase:
-            await by_hand.erase_item(service, tenant, item_id)
+            await edit_conversation.erase_item(service, tenant, item_id)
         else:
-            await by_hand.omit_item(service, joined, tenant, turns, item_id)
+            await edit_conversation.omit_item(service, joined, tenant, turns, item_id)
     await noted(request, "item.erased" if query.erase else "item.deleted", item_id, conversation=conversation_id)
     return JsonResponse(await service.conversations.get(tenant, conversation_id))

@@ -42,6 +42,8 @@ from service.web.sse import Pulse
 from store.limits.limits import Spent, Unspent
 from store.turn import Expense
 
+logger = logging.getLogger(__name__)
+
 TOKEN_BYTES = 4
 """About how many bytes of a request are a token: its server alone counts them, and tells at the end."""
 
@@ -124,8 +126,6 @@ def _affinity(tenant: str, read: Read) -> str:
     """
     return blake2b(read.beginning, key=tenant.encode()[:64], digest_size=16).hexdigest() if read.beginning else ""
 
-
-logger = logging.getLogger(__name__)
 
 WHOLE_BYTES = 256 * 1024
 """An answer in JSON up to this size is sent once it is whole, so that one that breaks off can be an error instead."""

@@ -19,9 +19,9 @@ from service.background.follow import Following
 from service.background.submit import submit
 from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
+from service.configured_engines import DEMO_CONTEXT_TOKENS, DEMO_MODEL
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Engine, Generation, ModelCard
-from service.engines import DEMO_CONTEXT_TOKENS, DEMO_MODEL
 from service.process import close_service, open_service
 from service.responses.prepare import prepared
 from service.responses.run import foreground
