@@ -18,12 +18,11 @@ from rich.progress import Progress
 from bench import _rig
 from bench._harness import HOST, Server
 from service.api.request import read_create
-from service.background.submit import submit as submit_job
 from service.process import close_service, open_service
-from service.responses.prepare import prepared
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import load_settings, variable
+from tests.support.service.making import queue_response
 
 TENANT = DEFAULT_TENANT
 MODEL = "gpt-oss-20b"
@@ -114,8 +113,7 @@ def body(text: str, *, streams: bool, most: int | None = None) -> bytes:
 async def submit(service: Service, text: str, *, streams: bool = True, most: int | None = None) -> str:
     """Submit as the endpoint does, which would refuse so few tokens as `most` may be; the response's id."""
     request = msgspec.structs.replace(read_create(body(text, streams=streams), store=True), max_output_tokens=most)
-    async with prepared(service, Caller(TENANT), request) as planned:
-        return (await submit_job(service.jobs, service.metrics, TENANT, planned, streams=streams)).response.id
+    return await queue_response(service, Caller(TENANT), request)
 
 
 async def submitted(service: Service, text: str, count: int, *, most: int | None = None) -> list[str]:

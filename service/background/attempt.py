@@ -23,7 +23,7 @@ from service.api.outcome import Outcome as ToolOutcome
 from service.api.response import Response, ResponseError, decode_response
 from service.background.log_sink import LogSink
 from service.background.succession import succeed
-from service.background.timing import TIMING, Timing, retry
+from service.background.timing import TIMING, Timing
 from service.engine.port import (
     EngineBroke,
     EngineError,
@@ -35,6 +35,7 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.markup.chat import Piece
+from service.responses.make import tools_of, use_up_for
 from service.responses.output.emitter import Seal
 from service.responses.output.journal import Batch, decode_sampled
 from service.responses.output.machine import Ending, Machine
@@ -42,13 +43,14 @@ from service.responses.output.next_step import ending_of
 from service.responses.output.rules import Rules
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, decode
-from service.responses.run import Run, machine_of, tools_of, use_up_for
+from service.responses.run import Run, machine_of
 from service.responses.sampler import error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.responses.traced import planned
 from service.spans import UNTRACED, Fact, Kind
 from service.steps import BRIEFLY, in_steps
+from service.store_away import retry
 from service.tools.port import Runner
 from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError, StoreUnavailable
 from store.jobs.jobs import SPEC_PIECE_BYTES

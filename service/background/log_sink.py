@@ -22,18 +22,20 @@ from service.api.outcome import Outcome
 from service.api.response import Response, ResponseStatus
 from service.api.steer import NotSteered
 from service.background.succession import Succeed, given_back, succeeded
-from service.background.timing import TIMING, Timing, retry
+from service.background.timing import TIMING, Timing
 from service.engine.port import TokenLogprobs
 from service.logs import event
 from service.markup.chat import Piece
 from service.metrics.counters import Metrics
+from service.responses.append import ask, unconfirmed
 from service.responses.output.journal import Batch, encode_batch, journaled
 from service.responses.output.machine import Machine
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
 from service.responses.refusals import refusal_of
-from service.responses.run import ask, unconfirmed
+from service.responses.run import Sink
 from service.responses.sampler import Step
+from service.store_away import retry
 from store.errors import (
     LeaseLost,
     LogBehind,
@@ -70,7 +72,7 @@ class _Written(NamedTuple):
     progress: bool
 
 
-class LogSink:
+class LogSink(Sink):
     """The sink of one attempt at one job, whose lease this process holds."""
 
     def __init__(

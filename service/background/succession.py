@@ -17,17 +17,17 @@ from service import spans
 from service.api.events import Event, SteerFailed
 from service.api.response import Extensions, GivenBack, Response, ResponseStatus, SteerError, SteerShown
 from service.api.steer import NotSteered, messages_in, required_input, settled
-from service.background.submit import accepted, is_there
-from service.background.timing import retry
+from service.background.submit import accepted
 from service.engine.port import EngineError
 from service.errors import ApiError
+from service.responses.make import Maker, Queued, make
 from service.responses.output.machine import Machine
 from service.responses.parent import Parent
 from service.responses.plan import Plan, messages_of
-from service.responses.prepare import prepared_below
 from service.responses.refusals import refusal_of
 from service.responses.remembered import remembered
 from service.responses.service import Caller, Service
+from service.store_away import retry
 from service.tenants.limiter import Reservation
 from service.tenants.limits import Allowance
 from store.errors import StoreError, StoreUnavailable
@@ -54,14 +54,13 @@ async def succeed(
     said = [message for steer in steers for message in messages_in(msgspec.Raw(steer.said))]
     async with AsyncExitStack() as resources:
         try:
-            request = settled(plan.settings, plan.id, said)
             above = await retry(partial(service.store.chain_above, tenant, plan.id), patience)
             parent = Parent(_with_end(service, above, plan, machine))
             project = None if service.key_ring is None else await service.key_ring.project(tenant)
             asked = plan.generation
             caller = Caller(tenant, asked.trace, session=asked.affinity, key=plan.key, project=project)
-            made = (await prepared_below(service, caller, request, parent)).plan
-            reserved = await resources.enter_async_context(_reserved(service, caller, made))
+            maker = Maker(service, caller, partial(_reserved, service, caller), parent=parent)
+            made = await make(maker, partial(settled, plan.settings, plan.id, said), resources)
         except msgspec.DecodeError as error:
             why = "Its settings were kept by another release, and this one can't read them."
             raise NotSteered("successor_creation_failed", why) from error
@@ -69,11 +68,10 @@ async def succeed(
             raise
         except (ApiError, EngineError, StoreError) as error:
             raise NotSteered("successor_creation_failed", refusal_of(error).message) from error
-        made = msgspec.structs.replace(made, reserved=reserved is not None)
-        turn, spec, entry, _ = await accepted(made, spans.current.get().headers)
-        if reserved is not None:
-            resources.enter_context(reserved.handed_over(partial(is_there, service.store, tenant, made.id)))
-        yield Successor(turn, spec, entry)
+        assert isinstance(made, Queued)  # the settings of a background response are kept alone
+        turn, spec, entry, _ = await accepted(made.prepared.plan, spans.current.get().headers)
+        with made.handed_over(maker):
+            yield Successor(turn, spec, entry)
 
 
 @asynccontextmanager

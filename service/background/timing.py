@@ -1,14 +1,9 @@
 """The times that background work waits, given when it is constructed, so that tests are quick without patching."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from service.backoff import Backoff
-from store.errors import StoreUnavailable, StoreUnconfirmed
-
-T = TypeVar("T")
+from service.store_away import PAUSES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,24 +39,8 @@ class Timing:
     """For how long an entry of a log is kept after it was written, to be written again. A server that syncs once a
     second loses two seconds at most."""
 
-    store_away: Backoff = Backoff(0.05, 1.0)
+    store_away: Backoff = PAUSES
     """How soon the store is tried again."""
 
 
 TIMING = Timing()
-
-
-async def retry(work: Callable[[], Awaitable[T]], seconds: float, pauses: Backoff = TIMING.store_away) -> T:
-    """Do `work`, which is safe to repeat, again while the store is away, for so long. Raises its errors."""
-    loop = asyncio.get_running_loop()
-    until, failures = loop.time() + seconds, 0
-    while True:
-        try:
-            return await work()
-        except StoreUnconfirmed:  # it is done
-            raise
-        except StoreUnavailable:
-            if loop.time() >= until:
-                raise
-        failures += 1
-        await asyncio.sleep(pauses.seconds(failures))

@@ -100,6 +100,11 @@ class Prepared(msgspec.Struct, frozen=True):
     """Hosted tools that the model isn't told of."""
     items_left_out: tuple[str, ...]
     """The kinds of items of its input that add nothing to the prompt."""
+    stream: bool = False
+    obfuscate: bool = True
+    samples: bool = True
+    """Whether the model answers; else the response ends at once."""
+    steerable: bool = True
     joining: ConversationHold | None = None
     """The conversation that the response is added to, where it is."""
 
@@ -267,7 +272,17 @@ class _Preparation:
         )
         telling = (ForeignItem, ToolSearchCallItem)
         unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
-        return Prepared(plan, parent, prompt.items, read.tools.left_out, tuple(dict.fromkeys(unseen)))
+        return Prepared(
+            plan,
+            parent,
+            prompt.items,
+            read.tools.left_out,
+            tuple(dict.fromkeys(unseen)),
+            stream=request.stream,
+            obfuscate=request.obfuscate,
+            samples=request.generate,
+            steerable=is_steerable(request) and not prompt.rules.compacting,
+        )
 
     async def _looked(self) -> ToolCatalog:
         """The catalog of the tools that its servers offer, and of where its tools run. Raises ApiError."""

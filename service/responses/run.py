@@ -8,201 +8,48 @@ Redis.
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from time import monotonic
-from typing import Protocol, TypeVar
 
 import msgspec
 
 from service import spans
-from service.api.approval import ApprovalRequest
 from service.api.events import Event, Terminal
-from service.api.response import Response, ResponseError, ResponseStatus
-from service.backoff import Backoff
+from service.api.response import Response, ResponseError
 from service.engine.port import Engine, EngineError
-from service.logs import event
 from service.metrics.counters import Metrics, Mode, Pace
-from service.responses.conversation_hold import ConversationHold
 from service.responses.output.emitter import Seal
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.usage import Cached
-from service.responses.parent import Parent
-from service.responses.plan import Plan, expense_of, turn_of
-from service.responses.prepare import Prepared
+from service.responses.plan import Plan
 from service.responses.sampler import BeginCall, Sampler, Step, UseUp, error_of
-from service.responses.seal import seal_for
-from service.responses.service import Service
 from service.responses.traced import Calling, Generate, Generating, ended, planned
 from service.tenants.limiter import spent_in
-from service.tenants.tally import Tally
 from service.tools.port import Runner
-from service.tools.toolbox import ToolRun, decode_connections
-from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnavailable, StoreUnconfirmed
-from store.history.approvals import Approvals, Use
-from store.history.history import ConversationHistoryStore
 from store.limits.limits import Spent, Unspent
-from store.turn import Turn
-
-T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
-
-APPEND_BACKOFF = Backoff(first=0.1, most=1.0)
-"""The pauses in seconds between tries to store it. Each try has the store's own time limit."""
 
 
-class Sink(Protocol):
-    """Where a run's events and its turn are kept."""
+class Sink:
+    """Where a run's events and its turn are kept: nothing before the end, unless a sink does so."""
 
     def begin(self, *, snapshot: Callable[[], Response], stop: Callable[[], None]) -> None:
         """Sampling begins. `snapshot` gives the response as it stands, and `stop` ends it where no more can be kept."""
-        ...
 
     async def write(self, step: Step, cached: Cached) -> None:
         """Keep the step of a chunk, and how much of the prompt was cached, where that is known.
 
         Waits while there is no room, so that nothing is sampled that can't be kept.
         """
-        ...
 
     async def settle(self) -> None:
         """Return once all that was written is kept, or nothing more can be, as `stop` was then told: a tool is called
         next, and nobody must forget it.
         """
-        ...
 
     async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
         """Store the turn of a response that has ended; its terminal events, which may say that it wasn't stored."""
-        ...
-
-
-class AppendSink:
-    """The sink of a response in the foreground: its turn is stored in one piece, at the end."""
-
-    def __init__(
-        self,
-        store: ConversationHistoryStore,
-        tenant: str,
-        parent: Parent,
-        *,
-        streamed: bool,
-        patience: float,
-        joining: ConversationHold | None = None,
-        tally: Tally | None = None,
-    ) -> None:
-        """`streamed` is whether the caller learns the response's id even where it fails without output; `patience` for
-        how many seconds the end waits for a store that is away; `joining` the conversation that the response is added
-        to, unless it fails. The `tally` counts what is spent on one that isn't stored.
-        """
-        self._store = store
-        self._tenant = tenant
-        self._parent = parent
-        self._streamed = streamed
-        self._patience = patience
-        self._joining = joining
-        self._tally = tally
-        self.unstored: StoreError | None = None
-        """Why the turn could not be stored, once that is so."""
-
-    def begin(self, *, snapshot: Callable[[], Response], stop: Callable[[], None]) -> None:
-        """Nothing is kept before the end."""
-
-    async def write(self, step: Step, cached: Cached) -> None:
-        """Nothing is kept before the end."""
-
-    async def settle(self) -> None:
-        """Nothing is kept before the end."""
-
-    async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
-        """Store the turn, where that is wanted. If it can't be, the response fails and still carries its output."""
-        failed = response.status is ResponseStatus.FAILED
-        unheard = failed and not response.output and not self._streamed
-        stored = plan.stored and not unheard
-        if stored or machine.asked:
-            span = spans.current.get().child("store.append")
-            try:
-                if machine.asked and not failed:
-                    await again_while_away(lambda: ask(self._store, self._tenant, plan, machine), self._patience)
-                if stored:
-                    turn = turn_of(plan, machine, response)
-                    await again_while_away(lambda: self._store_turn(turn, joins=not failed), self._patience)
-                    self._parent.released()
-            except StoreUnconfirmed as lack:  # a GET shows it as it is, so nobody is told otherwise
-                self._parent.released()
-                response = unconfirmed(response, lack)
-            except StoreError as error:
-                self.unstored = error
-                event(logger, logging.ERROR, "response not stored", response_id=response.id, reason=str(error))
-                response = _not_stored(response, error)
-                span.fail(spans.kind_of(error))
-            finally:
-                span.end()
-        if not stored or self.unstored is not None:
-            await self._count(plan, response, answered=not unheard)
-        if self._joining is not None:
-            await self._joining.let_go()  # before anybody hears of the end, and sends what comes next
-        return machine.terminal(response)
-
-    async def _count(self, plan: Plan, response: Response, *, answered: bool) -> None:
-        """Count the usage of a response that isn't stored, unless it came to nothing but an error."""
-        expense = expense_of(plan, response)
-        if self._tally is not None and expense is not None and (answered or expense.output_tokens):
-            await self._tally.count(self._tenant, plan.id, expense)
-
-    async def _store_turn(self, turn: Turn, *, joins: bool) -> None:
-        """Store the turn, in its conversation if it has one that is still there and the turn `joins` it."""
-        if joins and self._joining is not None:
-            try:
-                await self._joining.add(turn)
-                return
-            except ConversationNotFound:
-                event(logger, logging.INFO, "its conversation was deleted meanwhile", response_id=turn.id)
-        await self._store.append(self._tenant, turn, pin=self._parent.pin)
-
-
-async def again_while_away(work: Callable[[], Awaitable[T]], patience: float) -> T:
-    """Do `work`, which is safe to repeat, again while the store is away. Raises its errors."""
-    clock = asyncio.get_running_loop().time
-    deadline, failures = clock() + patience, 0
-    while True:
-        try:
-            return await work()
-        except StoreUnavailable:
-            failures += 1
-            pause = APPEND_BACKOFF.seconds(failures)
-            if clock() + pause > deadline:
-                raise
-        await asyncio.sleep(pause)
-
-
-async def ask(store: ConversationHistoryStore, tenant: str, plan: Plan, machine: Machine) -> None:
-    """Note the approvals for which a response asks, so that each can be used once. Raises StoreUnavailable."""
-    asked = {each.place.place: each.digest for each in machine.asked if each.place is not None}
-    await Approvals(store).ask(tenant, plan.id, asked)
-
-
-def unconfirmed(response: Response, lack: StoreUnconfirmed) -> Response:
-    """A response that is stored, and says that it isn't as safe as it should be; so does the log."""
-    event(logger, logging.ERROR, "response not as safe as it should be", response_id=response.id, reason=str(lack))
-    return msgspec.structs.replace(response, durability="unconfirmed")
-
-
-def _not_stored(response: Response, error: StoreError) -> Response:
-    reason = "The response could not be stored in time, so it may not be there to be continued."
-    if isinstance(error, ConversationMoved):
-        reason = "Another response was added to the conversation meanwhile, so this one was not stored."
-    return msgspec.structs.replace(
-        response,
-        status=ResponseStatus.FAILED,
-        completed_at=None,
-        incomplete_details=None,
-        error=ResponseError(
-            "server_error",
-            f"{reason} Its output is complete.",
-        ),
-    )
+        raise NotImplementedError
 
 
 def machine_of(plan: Plan, seal: Seal | None = None) -> Machine:
@@ -377,87 +224,3 @@ class Run:
             self._span.fail(response.error.code)
         if self._span.shows:
             self._span.show_output(msgspec.json.encode(response.output), whole=True)
-
-
-async def foreground(
-    service: Service,
-    tenant: str,
-    planned: Prepared,
-    mode: Mode,
-    *,
-    since: float,
-    samples: bool = True,
-    remade: bool = False,
-    begin_call: BeginCall | None = None,
-) -> tuple[Run, AppendSink]:
-    """The run of a plan in this process, and where it is kept. `since` and what follows it are as for Run.
-
-    Raises StoreUnavailable, also where the response is to be stored and the store is known to be away.
-    """
-    plan = planned.plan
-    await storable(service, plan)
-    sink = AppendSink(
-        service.store,
-        tenant,
-        planned.parent,
-        streamed=mode == "stream",
-        patience=service.settings.store_patience_seconds,
-        joining=planned.joining,
-        tally=service.tally,
-    )
-    run = Run(
-        plan,
-        machine_of(plan, await seal_for(service.seals, tenant, plan.rules)),
-        sink,
-        service.engine,
-        service.metrics,
-        mode=mode,
-        since=since,
-        seconds=service.settings.request_seconds,
-        clock=service.clock,
-        tools=await tools_of(service, tenant, plan),
-        use_up=use_up_for(service, tenant, plan, service.store.token()),
-        begin_call=begin_call,
-        samples=samples,
-        remade=remade,
-    )
-    return run, sink
-
-
-async def tools_of(service: Service, tenant: str, plan: Plan) -> ToolRun | None:
-    """The runner of the tool calls of a plan's response; None where the service runs none. Raises StoreUnavailable."""
-    if not plan.rules.hosts:
-        return None
-    if not plan.connections:
-        return service.toolbox.run(tenant)
-    _, connections = (await service.seals.of(tenant)).open(plan.connections)
-    return service.toolbox.run(tenant, decode_connections(connections))
-
-
-def use_up_for(service: Service, tenant: str, plan: Plan, run: str) -> UseUp | None:
-    """The function that uses up the approvals with which a plan's response begins, for the run of this name; None where
-    there are none.
-    """
-    if plan.rules.answers is None:
-        return None
-
-    async def use_up(request: ApprovalRequest) -> Use:
-        place = request.place
-        if place is None:
-            return Use.UNKNOWN
-        response, number = place.response_id, place.place
-        return await again_while_away(
-            lambda: service.approvals.use_up(tenant, response, number, request.digest, by=plan.id, run=run),
-            service.settings.store_patience_seconds,
-        )
-
-    return use_up
-
-
-async def storable(service: Service, plan: Plan) -> None:
-    """Raises StoreUnavailable where the response is to be stored, and the store known to be away or not safe enough;
-    and DiskFull where it took none the last time.
-    """
-    store = service.store
-    if plan.stored and (store.full or store.server.health.away is not None):
-        await store.prove(plan.id)

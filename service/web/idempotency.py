@@ -20,10 +20,11 @@ from functools import partial
 from starlette.types import Receive
 
 from service.errors import ApiError, ClientGone, InvalidRequest, unavailable
-from service.responses.run import Run, again_while_away
-from service.responses.sampler import BeginCall
+from service.responses.make import Claim
+from service.responses.run import Run
 from service.responses.service import Service
 from service.settings.background import RENEWALS
+from service.store_away import retry
 from service.web.body import watch
 from service.web.middleware import Exchange
 from store.errors import StoreError
@@ -64,30 +65,6 @@ REPLAYED = (b"idempotent-replayed", b"true")
 """The header of the answer to a repeat."""
 
 
-class Claim:
-    """The right to make what one request asks for. Without a key others know nothing of it."""
-
-    made = ""
-    """The digits of the response that an earlier request with its key stored: that is the answer."""
-    lasts = False
-    """Whether the response is made to its end although its client is gone, as the client may ask for it again."""
-    digits = ""
-    """The digits under which to store it, where an earlier request has fixed them."""
-    begin_call: BeginCall | None = None
-    """The check of its run before a call that may have an effect, where the request may be taken over."""
-    run: Run | None = None
-    """The run that makes it, once there is one; it stops where another request takes over."""
-
-    async def named(self, id: str, *, kept: bool = True) -> str:
-        """The id under which it is stored, if it is to be `kept`: `id`, unless an earlier request has fixed another. To
-        be awaited before anything is stored. Raises ApiError, StoreUnavailable.
-        """
-        return id
-
-
-NO_KEY = Claim()
-
-
 class IdempotentCreate(Claim):
     """The claim of a request with a key."""
 
@@ -107,6 +84,11 @@ class IdempotentCreate(Claim):
         self.begin_call = self._begin_call
         self.failed = True
         """Whether it failed; true until its success is known."""
+        self._run: Run | None = None
+
+    def runs(self, run: Run) -> None:
+        """See Claim."""
+        self._run = run
 
     async def named(self, id: str, *, kept: bool = True) -> str:
         """See Claim."""
@@ -139,8 +121,8 @@ class IdempotentCreate(Claim):
             await asyncio.sleep(self._requests.lease_seconds / RENEWALS)
             with suppress(StoreError):  # the next one may do; else another one makes it as the same turn
                 staying = await self._requests.renew(self._request, self._owner)
-        if self.run is not None:
-            self.run.stop()
+        if self._run is not None:
+            self._run.stop()
 
     async def _begin_call(self, approved: bool) -> Use:
         """See BeginCall. So many calls as were begun before may have been made: which, nobody knows, but of those that
@@ -151,7 +133,7 @@ class IdempotentCreate(Claim):
             return Use.BEGUN
         calls = max(self._calls, self._calls_before)
         renew = partial(self._requests.renew, self._request, self._owner, calls=calls)
-        return Use.NEW if await again_while_away(renew, self._patience) else Use.GONE
+        return Use.NEW if await retry(renew, self._patience, until_confirmed=True) else Use.GONE
 
     async def end(self) -> None:
         """Say whether it was made, as the store has it. Raises StoreUnavailable."""

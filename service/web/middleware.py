@@ -24,6 +24,7 @@ from service.errors import ApiError, ClientGone, unavailable
 from service.metrics.counters import Metrics
 from service.pacing import Pacing, Work
 from service.responses.plan import Plan
+from service.responses.prepare import Prepared
 from service.responses.refusals import refusal_of
 from service.spans import UNTRACED, Fact, Span, Tracer
 from service.tenants.audit import FailedLogins
@@ -174,6 +175,11 @@ class Exchange:
         if refusal.param and refusal.code != "unknown_parameter" and (known := PARAM_START.match(refusal.param)):
             self.facts["param"] = known[0]
         return refusal
+
+    def planned(self, made: Prepared) -> None:
+        """Note the plan of its response."""
+        self.facts["response_id"] = made.plan.id
+        self.left_out(made.left_out, made.items_left_out)
 
     def left_out(self, tools: tuple[str, ...], items: tuple[str, ...]) -> None:
         """Say in the answer and in the log which hosted tools, and items of which kinds, the prompt leaves out."""

@@ -16,14 +16,12 @@ import pytest
 from service.api.request import read_create
 from service.api.response import decode_response
 from service.background import attempt, cancel
-from service.background.submit import submit
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation
 from service.pacing import MODEST, Pacing
 from service.process import close_service, job_limits, open_service
-from service.responses.prepare import prepared
 from service.responses.service import Caller, Service
 from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
@@ -36,6 +34,7 @@ from store.turn import Found, Status
 from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
 from tests.support.service.inside import answer, opened, scripted
 from tests.support.service.lag import busy
+from tests.support.service.making import queue_response
 from tests.support.service.process import MODEL
 from tests.support.waiting import until
 
@@ -80,10 +79,9 @@ async def queued(service: Service, shard: int = 0, tier: str = "default", tenant
     """A background response in a shard; its id."""
     asked = {"model": MODEL, "input": "hi", "background": True, "stream": True, "service_tier": tier}
     body = msgspec.json.encode(asked)
-    while True:
-        async with prepared(service, Caller(tenant), read_create(body, store=True)) as planned:
-            if shard_of(planned.plan.id[5:]) == shard:
-                return (await submit(service.jobs, service.metrics, tenant, planned, streams=True)).response.id
+    while shard_of((id := service.store.new_id())[5:]) != shard:
+        pass
+    return await queue_response(service, Caller(tenant, response_id=id), read_create(body, store=True))
 
 
 async def found(service: Service, id: str, wanted: Callable[[Found], bool], tenant: str = TENANT) -> Found:

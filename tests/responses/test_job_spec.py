@@ -20,16 +20,18 @@ from service.harmony.render import message
 from service.loans import Loans
 from service.metrics.counters import make_metrics
 from service.pacing import Pacing
+from service.responses.append import AppendSink
 from service.responses.output.next_step import next_generation
 from service.responses.plan import Plan, decode, encode
 from service.responses.prepare import Prepared, prepared
 from service.responses.prompt.read import Limits
-from service.responses.run import AppendSink, Run, machine_of
+from service.responses.run import Run, machine_of
 from service.responses.seal import Seals
 from service.responses.service import Caller, Service
 from service.responses.templates import Templates
 from service.settings.keys import Keys
 from service.settings.settings import Settings
+from service.tenants.tally import Tally
 from service.tools.toolbox import Toolbox, no_server
 from service.web.admission.slots import Admission
 from service.web.event_stream import RunSource
@@ -37,6 +39,7 @@ from service.web.middleware import Exchange
 from store.errors import ParentNotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
+from store.registry.spending import Spending
 from store.turn import Status, Turn
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.service.inside import answer, scripted
@@ -55,6 +58,7 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
     members |= {"engine": Engines([Member(scripted([answer("4")]))]), "limits": Limits()}
     members |= {"seals": Seals(["k" * 32], never_asked), "templates": Templates("")}
     members["toolbox"] = Toolbox({}, (), no_server, allowing="")
+    members["tally"] = Tally(Spending(store), away=lambda: False)
     members["clock"] = lambda: 1_700_000_000.5
     yield Service(**members)
     await store.close()
@@ -85,7 +89,7 @@ def run_of(service: Service, made: Prepared) -> Run:
     return Run(
         made.plan,
         machine_of(made.plan),
-        AppendSink(service.store, "acme", made.parent, streamed=False, patience=0.0),
+        AppendSink(service, "acme", made),
         service.engine,
         make_metrics(),
         mode="plain",

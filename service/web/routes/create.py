@@ -21,15 +21,16 @@ from service.api.response import Compaction, Response, ResponseStatus
 from service.background.follow import find
 from service.background.submit import submit
 from service.errors import ApiError
-from service.metrics.counters import Mode
+from service.responses.append import AppendSink
+from service.responses.make import NO_KEY, Claim, Maker, Queued, Ran, make
 from service.responses.output.fold import Fold
-from service.responses.prepare import Prepared, prepared
+from service.responses.prepare import prepared
 from service.responses.prompt.compaction import Compacted, read_compact, window
 from service.responses.refusals import not_compacted, nothing_said, refusal_of
-from service.responses.run import AppendSink, Run, foreground, storable
+from service.responses.run import Run
 from service.web.body import watch
 from service.web.event_stream import EventStream, RunSource, note_outcome
-from service.web.idempotency import NO_KEY, Claim, taken_over
+from service.web.idempotency import taken_over
 from service.web.plain import PlainRouter
 from service.web.routes.received import body_of, caller_of, claim_of, exchange_of, follow, preparing, service_of
 from service.web.routes.stored import streamed, with_room
@@ -50,14 +51,6 @@ class InputTokens(msgspec.Struct):
     object: Literal["response.input_tokens"] = "response.input_tokens"
 
 
-class _Wanted(msgspec.Struct, frozen=True):
-    """The facts of a request that its answer needs once its plan is made."""
-
-    background: bool
-    stream: bool
-    obfuscate: bool
-
-
 @router.route("POST", "/responses", summary="Create a response", operation_id="createResponse")
 async def create(request: Request) -> HttpResponse:
     """Sample a response to `input`, on top of `previous_response_id` where one is given. Streams with `stream`."""
@@ -66,24 +59,23 @@ async def create(request: Request) -> HttpResponse:
     def read(body: bytes) -> CreateRequest:
         return read_create(body, store=settings.store, unstored_background=settings.background_without_store)
 
-    body = await body_of(request)
+    exchange, body = exchange_of(request), await body_of(request)
     async with AsyncExitStack() as resources:
-        once = await resources.enter_async_context(claim_of(request, body))
-        if once.made:
-            return await _again(request, body, read, id_of(once.made))
-        planned, wanted = await _plan(request, body, read, resources, id_of(once.digits) if once.digits else "")
+        claim = await resources.enter_async_context(claim_of(request, body))
+        if claim.made:
+            return await _again(request, body, read, id_of(claim.made))
+        maker = _maker(request, len(body), claim)
+        made = await make(maker, partial(read, body), resources)
         del body
-        await once.named(planned.plan.id, kept=planned.plan.stored or wanted.background)
-        if wanted.background:
-            return await _queued(request, planned, wanted, resources)
-        run, sink = await _run_of(request, planned, "stream" if wanted.stream else "plain", resources, once)
-        once.run = run
-        del planned  # its items: the plan has them as JSON
-        if wanted.stream:
-            exchange_of(request).resources = resources.pop_all()
-            source = RunSource(run, exchange_of(request), lasts=once.lasts)
-            return EventStream(source, exchange_of(request), settings, obfuscate=wanted.obfuscate)
-        return exchange_of(request).dialect.answer(await _whole(request, run, sink, lasts=once.lasts))
+        if isinstance(made, Queued):
+            return await _queued(request, maker, made)
+        stream, obfuscate, run, sink = made.prepared.stream, made.prepared.obfuscate, made.run, made.sink
+        del made, maker  # the items of its input: the plan has them as JSON
+        if stream:
+            exchange.resources = resources.pop_all()
+            source = RunSource(run, exchange, lasts=claim.lasts)
+            return EventStream(source, exchange, settings, obfuscate=obfuscate)
+        return exchange.dialect.answer(await _whole(request, run, sink, lasts=claim.lasts))
 
 
 @router.route("GET", "/responses", summary="Open a WebSocket", operation_id="openWebSocket")
@@ -102,13 +94,15 @@ async def compact(request: Request) -> HttpResponse:
     """The user's messages of a conversation word by word, and all else of it as one sealed item."""
     settings = service_of(request).settings
     async with AsyncExitStack() as resources:
-        read = partial(read_compact, store=settings.store)
-        planned, _ = await _plan(request, await body_of(request), read, resources)
-        response = await _whole(request, *await _run_of(request, planned, "plain", resources))
-    made = [item for item in response.output if isinstance(item, Compaction)]
-    if response.status is not ResponseStatus.COMPLETED or not made:
+        body = await body_of(request)
+        made = await make(_maker(request, len(body)), partial(read_compact, body, store=settings.store), resources)
+        assert isinstance(made, Ran)  # a compaction is never queued
+        response = await _whole(request, made.run, made.sink)
+    compactions = [item for item in response.output if isinstance(item, Compaction)]
+    if response.status is not ResponseStatus.COMPLETED or not compactions:
         raise not_compacted(response)
-    output = window(response.id, planned.items, planned.plan.rules.kept_messages, made[-1])
+    items, rules = made.prepared.items, made.prepared.plan.rules
+    output = window(response.id, items, rules.kept_messages, compactions[-1])
     return exchange_of(request).dialect.answer(Compacted(response.id, response.created_at, output, response.usage))
 
 
@@ -129,21 +123,21 @@ async def count(request: Request) -> HttpResponse:
     return exchange.dialect.answer(InputTokens(length))
 
 
-async def _plan(
-    request: Request, body: bytes, read: Read, resources: AsyncExitStack, id: str = ""
-) -> tuple[Prepared, _Wanted]:
-    """The plan of a request, whose parent is pinned as long as its `resources`; what was read of the body goes here.
-    Its response gets an `id` that was chosen before, or a new one.
-
-    Raises ApiError, StoreError, EngineUnavailable.
-    """
-    exchange, caller = exchange_of(request), msgspec.structs.replace(caller_of(request), response_id=id)
-    async with preparing(request, len(body)):
-        wanted = read(body)
-        planned = await resources.enter_async_context(prepared(service_of(request), caller, wanted))
-    exchange.facts["response_id"] = planned.plan.id
-    exchange.left_out(planned.left_out, planned.items_left_out)
-    return planned, _Wanted(wanted.background, wanted.stream, wanted.obfuscate)
+def _maker(request: Request, size: int, claim: Claim = NO_KEY) -> Maker:
+    """The maker of what a body of so many bytes asks for."""
+    service, exchange = service_of(request), exchange_of(request)
+    caller = caller_of(request)
+    if claim.digits:
+        caller = msgspec.structs.replace(caller, response_id=id_of(claim.digits))
+    return Maker(
+        service,
+        caller,
+        partial(exchange.reserved, service.limiter),
+        preparing=preparing(request, size),
+        note=exchange.planned,
+        since=exchange.at,
+        claim=claim,
+    )
 
 
 async def _again(request: Request, body: bytes, read: Read, id: str) -> HttpResponse:
@@ -154,55 +148,25 @@ async def _again(request: Request, body: bytes, read: Read, id: str) -> HttpResp
     exchange.facts["response_id"] = id
     async with preparing(request, len(body)):
         wanted = read(body)
-        stream, obfuscate = wanted.stream, wanted.obfuscate
-        del wanted
-    if stream:
-        return streamed(request, id, await service.store.find(exchange.tenant, id), obfuscate=obfuscate)
+    if wanted.stream:
+        return streamed(request, id, await service.store.find(exchange.tenant, id), obfuscate=wanted.obfuscate)
     found = await find(service.store, service.jobs, service.log, exchange.tenant, id)
     return with_room(request, exchange.dialect.answer(found))
 
 
-async def _run_of(
-    request: Request, planned: Prepared, mode: Mode, resources: AsyncExitStack, once: Claim = NO_KEY
-) -> tuple[Run, AppendSink]:
-    """The run of a plan in this process, and where it is kept. Its reservation is settled with its `resources`. One
-    that is made `once`, and again for a client that asks again, is not stored where this process stops before its end.
-
-    Raises ApiError 429, StoreUnavailable, also where the response is to be stored and the store is known to be away.
-    """
-    service, exchange = service_of(request), exchange_of(request)
-    reservation = await resources.enter_async_context(exchange.reserved(service.limiter, planned.plan))
-    run, sink = await foreground(
-        service,
-        exchange.tenant,
-        planned,
-        mode,
-        since=exchange.at,
-        remade=once.lasts,
-        begin_call=once.begin_call,
-    )
-    if reservation is not None:
-        reservation.work = run
-    return run, sink
-
-
-async def _queued(request: Request, planned: Prepared, wanted: _Wanted, resources: AsyncExitStack) -> HttpResponse:
+async def _queued(request: Request, maker: Maker, made: Queued) -> HttpResponse:
     """The response as it waits for a worker, or its events from the first one on.
 
     Once it is queued nothing is refused any more: a refused client would ask again and have it made twice.
     """
-    service, exchange = service_of(request), exchange_of(request)
-    await storable(service, planned.plan)
-    if wanted.stream:
+    exchange, stream, obfuscate = exchange_of(request), made.prepared.stream, made.prepared.obfuscate
+    if stream:
         exchange.slot.take_follower()
-    reserved = await resources.enter_async_context(exchange.reserved(service.limiter, planned.plan))
-    response, events = await submit(
-        service.jobs, service.metrics, exchange.tenant, planned, streams=wanted.stream, reserved=reserved
-    )
+    response, events = await submit(maker, made)
     exchange.facts["outcome"] = response.status.value
-    if not wanted.stream:
+    if not stream:
         return exchange.dialect.answer(response)
-    return follow(request, response.id, begun=events, obfuscate=wanted.obfuscate)
+    return follow(request, response.id, begun=events, obfuscate=obfuscate)
 
 
 async def _whole(request: Request, run: Run, sink: AppendSink, *, lasts: bool = False) -> Response:

@@ -10,13 +10,14 @@ from service.api.events import Event
 from service.api.response import Response
 from service.background.follow import Following
 from service.background.tasks import Background
+from service.responses.make import NO_KEY, Claim
 from service.responses.service import Caller, Service
 from service.tenants.audit import Actor, AuditEvent, note
 from service.tenants.records import static_project
 from service.web.admission.slots import Admission
 from service.web.body import read_body
 from service.web.event_stream import EndedSource, EventStream, FollowSource
-from service.web.idempotency import HEADER, NO_KEY, Claim, claim, key_of
+from service.web.idempotency import HEADER, claim, key_of
 from service.web.middleware import Exchange
 from service.web.trace import session_of, trace_within
 

@@ -4,8 +4,9 @@ It has an id, a slot, a log line and a count of its own, as a request has.
 """
 
 import logging
-from contextlib import AsyncExitStack, aclosing, nullcontext
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from starlette.types import Scope
@@ -15,11 +16,12 @@ from service import logs
 from service.api.events import Event, ResponseCreated, Terminal
 from service.api.request import CreateRequest, read_frame
 from service.api.response import ResponseStatus
-from service.api.steer import NotSteered, is_steerable, led_by_steers, required_input, succeeding
+from service.api.steer import NotSteered, led_by_steers, required_input, succeeding
 from service.engine.port import EngineError
 from service.errors import ApiError
-from service.responses.prepare import Prepared, Recall, prepared, standing_in
-from service.responses.run import Run, foreground
+from service.responses.make import Maker, Ran, make
+from service.responses.prepare import Prepared, Recall, standing_in
+from service.responses.run import Run
 from service.responses.service import Caller, Service
 from service.web.admission.slots import Admission
 from service.web.event_stream import RunSource
@@ -100,30 +102,29 @@ class Reply:
         """
         exchange, service, lane = self._exchange, self._opened.service, self._lane
         async with AsyncExitStack() as resources:
-            async with self._opened.admission.preparing(exchange.tenant, len(asked.frame)):
-                wanted = self._read(asked)
-                samples, steerable = wanted.generate, is_steerable(wanted)
-                encoder = exchange.dialect.encoder(obfuscate=wanted.obfuscate)
-                trace, entry = trace_within(exchange.span, exchange.headers), exchange.entry
-                session = session_of(exchange.headers)
-                caller = Caller(exchange.tenant, trace, session, exchange.key, entry.project, entry.scopes)
-                planned = await resources.enter_async_context(prepared(service, caller, wanted, recall=self._recall))
-                del wanted
-            exchange.facts["response_id"] = planned.plan.id
-            exchange.left_out(planned.left_out, planned.items_left_out)
-            reserved = exchange.reserved(service.limiter, planned.plan) if samples else nullcontext()
-            reservation = await resources.enter_async_context(reserved)
-            run, _ = await foreground(service, exchange.tenant, planned, "stream", since=exchange.at, samples=samples)
-            if reservation is not None:
-                reservation.work = run
+            trace, entry = trace_within(exchange.span, exchange.headers), exchange.entry
+            session = session_of(exchange.headers)
+            maker = Maker(
+                service,
+                Caller(exchange.tenant, trace, session, exchange.key, entry.project, entry.scopes),
+                partial(exchange.reserved, service.limiter),
+                preparing=self._opened.admission.preparing(exchange.tenant, len(asked.frame)),
+                note=exchange.planned,
+                since=exchange.at,
+                recall=self._recall,
+            )
+            made = await make(maker, partial(self._read, asked), resources)
+            assert isinstance(made, Ran)  # a frame asks for no background response
+            planned, run = made.prepared, made.run
+            encoder = exchange.dialect.encoder(obfuscate=planned.obfuscate)
             exchange.resources = resources.pop_all()
             source = RunSource(run, exchange)
             lane.run = run
-            lane.steering = Steering(run, lane.name, supported=steerable and not planned.plan.rules.compacting)
+            lane.steering = Steering(run, lane.name, supported=planned.steerable)
             async with aclosing(source.events()) as batches:
-                async for made in batches:
+                async for events in batches:
                     exchange.status = 200
-                    batch = shown_in_frames(made)
+                    batch = shown_in_frames(events)
                     self._note(batch, planned, run)
                     if frames := event_frames(encoder, batch, lane.name):
                         await self._opened.wire.send_texts(frames)

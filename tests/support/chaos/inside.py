@@ -16,18 +16,16 @@ from service.api.events import Event
 from service.api.request import CreateRequest, read_create
 from service.api.response import Message, Response
 from service.background.follow import Following
-from service.background.submit import submit
 from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
 from service.configured_engines import DEMO_CONTEXT_TOKENS, DEMO_MODEL
 from service.engine.demo import DemoEngine
 from service.engine.port import Chunk, Engine, Generation, ModelCard
 from service.process import close_service, open_service
-from service.responses.prepare import prepared
-from service.responses.run import foreground
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
+from tests.support.service.making import make_response, queue_response
 
 CARD = ModelCard(DEMO_MODEL, 0, DEMO_CONTEXT_TOKENS)
 CALLER = Caller(DEFAULT_TENANT)
@@ -101,19 +99,13 @@ async def queue(
     """Queue a response to what is said, a text or items, perhaps in a conversation or after another response, perhaps
     with tools; its id.
     """
-    async with prepared(service, CALLER, _asked(said, conversation, tools, after, background=True)) as planned:
-        return (await submit(service.jobs, service.metrics, DEFAULT_TENANT, planned, streams=True)).response.id
+    return await queue_response(service, CALLER, _asked(said, conversation, tools, after, background=True))
 
 
 async def respond(service: Service, said: str, conversation: str | None = None, *, store: bool = True) -> Response:
     """The response to what is said, perhaps in a conversation, in the foreground; stored or not."""
     request = _asked(said, conversation, (), None, background=False)
-    async with prepared(service, CALLER, msgspec.structs.replace(request, store=store)) as planned:
-        run, _ = await foreground(service, DEFAULT_TENANT, planned, "stream", since=time.monotonic())
-        async for _ in run.events():
-            pass
-    assert run.response is not None
-    return run.response
+    return await make_response(service, CALLER, msgspec.structs.replace(request, store=store))
 
 
 def _asked(
