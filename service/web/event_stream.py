@@ -26,7 +26,7 @@ from service.responses.run import Run
 from service.settings.settings import Settings
 from service.web.body import watch
 from service.web.http_protocol import BREAK_OFF
-from service.web.middleware import Exchange
+from service.web.middleware import Admitted, Exchange
 from service.web.sse import DONE, Pulse
 from store.errors import StoreError
 
@@ -62,12 +62,12 @@ class Source(Protocol):
 class RunSource:
     """A run, which ends here."""
 
-    def __init__(self, run: Run, exchange: Exchange, *, lasts: bool = False) -> None:
-        """The exchange's resources are what the run needs until its end; they are let go of then. One that `lasts` is
+    def __init__(self, run: Run, admitted: Admitted, *, lasts: bool = False) -> None:
+        """The request's resources are what the run needs until its end; they are let go of then. One that `lasts` is
         made to its end though its client is gone.
         """
         self._run = run
-        self._exchange = exchange
+        self._admitted = admitted
         self._lasts = lasts
         self._unnoted = 0
         self.over = False
@@ -79,10 +79,10 @@ class RunSource:
             async for batch in batches:
                 self._note(batch)
                 yield batch
-                await self._exchange.work.go_on()
+                await self._admitted.work.go_on()
         finally:
             self._run.stop()
-            async with self._exchange.resources:
+            async with self._admitted.resources:
                 async for batch in batches:
                     self._note(batch)
 
@@ -95,21 +95,21 @@ class RunSource:
         last = batch[-1]
         if isinstance(last, Terminal):
             self.over = True
-            note_outcome(self._exchange, last.response)
+            note_outcome(self._admitted.exchange, last.response)
         elif self._unnoted < BATCHES_A_NOTE:
             self._unnoted += 1
             return
         self._unnoted = 0
-        self._exchange.slot.served(*self._run.taken)
+        self._admitted.slot.served(*self._run.taken)
 
 
 class FollowSource:
-    """A background response that is followed. The exchange needs a follower's slot, and gives the other one back."""
+    """A background response that is followed. The request needs a follower's slot, and gives the other one back."""
 
-    def __init__(self, following: Following, exchange: Exchange, retention_seconds: float) -> None:
+    def __init__(self, following: Following, admitted: Admitted, retention_seconds: float) -> None:
         """`retention_seconds` is for how long events are kept, as a refusal says."""
         self._following = following
-        self._exchange = exchange
+        self._admitted, self._exchange = admitted, admitted.exchange
         self._retention_seconds = retention_seconds
         self.stop = following.stop
 
@@ -126,7 +126,7 @@ class FollowSource:
                     first = await anext(batches)
                 except LogGone as error:
                     raise events_gone(self._retention_seconds) from error
-                self._exchange.follow()
+                self._admitted.follow()
                 yield self._noted(first)
                 try:
                     async for batch in batches:

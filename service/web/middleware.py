@@ -11,8 +11,10 @@ import secrets
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -93,15 +95,6 @@ ITEMS_LEFT_OUT = b"x-harmonium-items-left-out"
 class Exchange:
     """A request and its answer; routes find it in the scope and add what belongs in the log line."""
 
-    slot: Slot
-    work: Work
-    """Both set once the gate has let it in, or where it is a WebSocket the next one."""
-    socket: SocketSlot
-    entry: Entry
-    """The caller of the request, once known."""
-    identify: Callable[[], Awaitable[None]]
-    """Check the caller's key again: a connection may be open for longer than its key is valid. Raises ApiError."""
-
     def __init__(
         self,
         tenant: str,
@@ -116,6 +109,7 @@ class Exchange:
         self.metrics = metrics
         self.tenant = tenant
         self.entry = Entry(tenant)
+        """The caller of the request, once known."""
         self.dialect = dialect_of(path)
         self.request_id = request_id
         self.headers = headers
@@ -124,8 +118,6 @@ class Exchange:
         self.facts: dict[str, str | int | float | bool | None] = {}
         self.status = 0
         self.span: Span = UNTRACED
-        self.resources = AsyncExitStack()
-        """The resources of an answer that outlives its route's call. The answer's place is given up after them."""
 
     @property
     def key(self) -> str:
@@ -157,11 +149,6 @@ class Exchange:
             self.span = tracer.request(self.method, trace_headers(self.headers))
             spans.current.set(self.span)
 
-    def follow(self) -> None:
-        """Only follow a background response from now on, which takes no slot of a request, and is little work."""
-        self.slot.follow()
-        self.work.end()
-
     def waited(self, seconds: float) -> None:
         """Say in the log how long it waited for a slot."""
         self.facts["waited_ms"] = round(seconds * 1000, 1)
@@ -188,6 +175,30 @@ class Exchange:
                 known = ", ".join(dict.fromkeys(names))
                 self.answer_headers.append((header, known.encode("ascii", "replace")))
                 self.facts[fact] = known
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that is served: its slots, and its work among its tenant's."""
+
+    exchange: Exchange
+    slot: Slot
+    work: Work
+    resources: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """The resources of an answer that outlives its route's call. The answer's place is given up after them."""
+
+    def follow(self) -> None:
+        """Only follow a background response from now on, which takes no slot of a request, and is little work."""
+        self.slot.follow()
+        self.work.end()
+
+
+class Visit(NamedTuple):
+    """A WebSocket that is open: its slot, and a check of its caller's key, which may become invalid meanwhile."""
+
+    slot: SocketSlot
+    identify: Callable[[], Awaitable[None]]
+    """Raises ApiError."""
 
 
 class Gate:
@@ -267,43 +278,35 @@ class Gate:
             if self._keys.open:
                 refuse_foreign_page(exchange.headers)
             await self._identify(exchange, scope, "POST")
-            with (
-                self._metrics.sockets.track_inprogress(),
-                self._admission.socket(exchange.tenant) as exchange.socket,
-            ):
+            exchange.tenant = exchange.entry.tenant
+            with self._metrics.sockets.track_inprogress(), self._admission.socket(exchange.tenant) as slot:
+                scope["visit"] = Visit(slot, partial(self._identify, exchange, scope, "POST"))
                 await self._sockets(scope, receive, answer)
         else:
             await self._identify(exchange, scope, exchange.method)
+            exchange.tenant = exchange.entry.tenant
             exchange.trace(self._tracer)
             if exchange.method == "POST" and scope["path"] in ASKING:
                 told = scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", _untold)
-                async with in_line(exchange, self._admission, self._pacing, told):
+                async with admitted(exchange, self._admission, self._pacing, told) as scope["admitted"]:
                     await self._app(scope, receive, answer)
                 return
-            exchange.work = await self._pacing.begin(exchange.tenant)
-            with (
-                exchange.work,
-                self._metrics.requests_in_progress.track_inprogress(),
-                self._admission.slot(exchange.tenant) as exchange.slot,
-            ):
+            work = await self._pacing.begin(exchange.tenant)
+            in_progress = self._metrics.requests_in_progress.track_inprogress()
+            with work, in_progress, self._admission.slot(exchange.tenant) as slot:
+                scope["admitted"] = Admitted(exchange, slot, work)
                 await self._app(scope, receive, answer)
 
     async def _identify(self, exchange: Exchange, scope: Scope, method: str) -> None:
         """Identify the caller, also later on, where its connection stays open. Raises ApiError."""
-
-        async def identify() -> None:
-            try:
-                exchange.entry = await self._entrance.entry(exchange.headers, method, scope["path"])
-            except StoreError as error:
-                raise refusal_of(error) from error
-            except WrongKey:
-                if self._failed is not None:
-                    self._failed.note(exchange.request_id, (scope.get("client") or ("",))[0])
-                raise
-
-        exchange.identify = identify
-        await identify()
-        exchange.tenant = exchange.entry.tenant
+        try:
+            exchange.entry = await self._entrance.entry(exchange.headers, method, scope["path"])
+        except StoreError as error:
+            raise refusal_of(error) from error
+        except WrongKey:
+            if self._failed is not None:
+                self._failed.note(exchange.request_id, (scope.get("client") or ("",))[0])
+            raise
 
     def _log(self, scope: Scope, exchange: Exchange) -> None:
         fields = _fields(scope, exchange)
@@ -329,17 +332,18 @@ def _untold(call: Callable[[], None] | None) -> None:
 
 
 @asynccontextmanager
-async def in_line(
+async def admitted(
     exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = _untold
-) -> AsyncGenerator[None]:
-    """The time in which a request for a response is served: it begins once it is its turn. Raises ApiError, ClientGone,
-    as the admission does.
+) -> AsyncGenerator[Admitted]:
+    """A request for a response while it is served, which begins once it is its turn. Raises ApiError, ClientGone, as
+    the admission does.
     """
-    async with admission.slot_in_line(exchange.tenant, exchange.waited, when_gone) as exchange.slot:
-        exchange.work = await pacing.begin(exchange.tenant)
-        with exchange.work, exchange.metrics.requests_in_progress.track_inprogress():
-            async with exchange.resources:
-                yield
+    async with admission.slot_in_line(exchange.tenant, exchange.waited, when_gone) as slot:
+        work = await pacing.begin(exchange.tenant)
+        with work, exchange.metrics.requests_in_progress.track_inprogress():
+            made = Admitted(exchange, slot, work)
+            async with made.resources:
+                yield made
 
 
 def _briefly(send: Send) -> Send:

@@ -35,7 +35,7 @@ from service.tenants.tally import Tally
 from service.tools.toolbox import Toolbox, no_server
 from service.web.admission.slots import Admission
 from service.web.event_stream import RunSource
-from service.web.middleware import Exchange
+from service.web.middleware import Admitted, Exchange
 from store.errors import ParentNotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
@@ -200,11 +200,9 @@ async def test_a_stream_that_is_over_has_let_go_of_its_parent(service: Service, 
     parent, held = await stored(service), contextlib.AsyncExitStack()
     made = await held.enter_async_context(asked(service, previous_response_id=parent, store=False))
     exchange = Exchange("acme", "req_1", {}, make_metrics())
-    exchange.work = await Pacing().begin(exchange.tenant)
-    admission = Admission(make_metrics(), requests=1, followers=0, bodies=0)
-    exchange.slot = held.enter_context(admission.slot(exchange.tenant))
-    exchange.resources = held
-    source = RunSource(run_of(service, made), exchange)
+    work, admission = await Pacing().begin("acme"), Admission(make_metrics(), requests=1, followers=0, bodies=0)
+    slot = held.enter_context(admission.slot("acme"))
+    source = RunSource(run_of(service, made), Admitted(exchange, slot, work, held))
     async with contextlib.aclosing(source.events()) as events:
         async for _ in events:
             if (batches := batches - 1) == 0:

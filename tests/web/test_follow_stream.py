@@ -16,7 +16,7 @@ from service.settings.settings import load_settings
 from service.web.admission.slots import Admission
 from service.web.event_stream import EventStream, FollowSource
 from service.web.http_protocol import BREAK_OFF
-from service.web.middleware import Exchange
+from service.web.middleware import Admitted, Exchange
 from service.web.sse import KEEP_ALIVE
 from store.errors import StoreUnavailable
 from tests.support.responses import samples
@@ -43,20 +43,21 @@ class Client:
         self.exchange = Exchange(TENANT, "req_1", {}, metrics)
         self.admission = Admission(metrics, requests=1, followers=1, bodies=1)
         self.following = following(world, after)
+        self.obfuscate = obfuscate
         self.bodies: list[bytes] = []
         self.started = self.ended = self.late = self.cut = False
         self.leave = asyncio.Event()
-        settings = load_settings(keepalive_seconds=keepalive_seconds)
-        source = FollowSource(self.following, self.exchange, settings.stream_retention_seconds)
-        self._stream = EventStream(source, self.exchange, settings, obfuscate=obfuscate)
+        self.settings = load_settings(keepalive_seconds=keepalive_seconds)
 
     async def follow(self) -> bytes:
         """All that it is sent."""
         scope = {"extensions": {BREAK_OFF: {"now": self._cut}}}
-        with self.admission.slot(TENANT) as self.exchange.slot:
-            self.exchange.work = await Pacing().begin(TENANT)
-            self.exchange.slot.take_follower()
-            await self._stream(scope, self._receive, self._send)
+        with self.admission.slot(TENANT) as slot:
+            slot.take_follower()
+            admitted = Admitted(self.exchange, slot, await Pacing().begin(TENANT))
+            source = FollowSource(self.following, admitted, self.settings.stream_retention_seconds)
+            stream = EventStream(source, self.exchange, self.settings, obfuscate=self.obfuscate)
+            await stream(scope, self._receive, self._send)
         return b"".join(self.bodies)
 
     def _cut(self) -> None:

@@ -32,7 +32,16 @@ from service.web.body import watch
 from service.web.event_stream import EventStream, RunSource, note_outcome
 from service.web.idempotency import taken_over
 from service.web.plain import PlainRouter
-from service.web.routes.received import body_of, caller_of, claim_of, exchange_of, follow, preparing, service_of
+from service.web.routes.received import (
+    admitted_of,
+    body_of,
+    caller_of,
+    claim_of,
+    exchange_of,
+    follow,
+    preparing,
+    service_of,
+)
 from service.web.routes.stored import streamed, with_room
 from store.errors import Conflict, StoreFull
 from store.keys import id_of
@@ -72,8 +81,9 @@ async def create(request: Request) -> HttpResponse:
         stream, obfuscate, run, sink = made.prepared.stream, made.prepared.obfuscate, made.run, made.sink
         del made, maker  # the items of its input: the plan has them as JSON
         if stream:
-            exchange.resources = resources.pop_all()
-            source = RunSource(run, exchange, lasts=claim.lasts)
+            admitted = admitted_of(request)
+            admitted.resources.push_async_exit(resources.pop_all())
+            source = RunSource(run, admitted, lasts=claim.lasts)
             return EventStream(source, exchange, settings, obfuscate=obfuscate)
         return exchange.dialect.answer(await _whole(request, run, sink, lasts=claim.lasts))
 
@@ -161,7 +171,7 @@ async def _queued(request: Request, maker: Maker, made: Queued) -> HttpResponse:
     """
     exchange, stream, obfuscate = exchange_of(request), made.prepared.stream, made.prepared.obfuscate
     if stream:
-        exchange.slot.take_follower()
+        admitted_of(request).slot.take_follower()
     response, events = await submit(maker, made)
     exchange.facts["outcome"] = response.status.value
     if not stream:
@@ -175,7 +185,7 @@ async def _whole(request: Request, run: Run, sink: AppendSink, *, lasts: bool = 
     Raises ApiError if it failed before anything was said, if the store is full, or if another request with its key has
     stored it.
     """
-    exchange, fold = exchange_of(request), Fold()
+    exchange, slot, fold = exchange_of(request), admitted_of(request).slot, Fold()
 
     def gone() -> None:
         exchange.facts["client"] = "gone"
@@ -186,7 +196,7 @@ async def _whole(request: Request, run: Run, sink: AppendSink, *, lasts: bool = 
     try:
         async for batch in run.events():
             fold.add(batch)
-            exchange.slot.served(*run.taken)
+            slot.served(*run.taken)
     finally:
         watcher.cancel()
     if run.response is None:

@@ -35,9 +35,9 @@ from service.web.body import watch
 from service.web.errors import envelope
 from service.web.event_stream import HEADERS
 from service.web.http_protocol import BREAK_OFF
-from service.web.middleware import Exchange
+from service.web.middleware import Admitted
 from service.web.plain import PlainRouter
-from service.web.routes.received import body_of, caller_of, exchange_of, preparing, service_of
+from service.web.routes.received import admitted_of, body_of, caller_of, exchange_of, preparing, service_of
 from service.web.sse import Pulse
 from store.limits.limits import Spent, Unspent
 from store.turn import Expense
@@ -70,7 +70,7 @@ async def embed(request: Request) -> HttpResponse:
 
 async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
     """The server's answer to a request. Raises ApiError, EngineUnavailable."""
-    service, exchange = service_of(request), exchange_of(request)
+    service, admitted, exchange = service_of(request), admitted_of(request), exchange_of(request)
     settings = service.settings
     limits = PassedLimits(service.limits.items, service.limits.tools, service.limits.tools_bytes)
     body = await body_of(request)
@@ -84,7 +84,7 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
         message = f"No server of '{card.id}' has {endpoint}. Ask by POST /v1/responses, or another model."
         raise ApiError(404, message, code="model_not_found", param="model")
     priority = _priority(read, goes_first=service.keys.may_go_first(exchange.tenant))
-    exchange.slot.take_answers(read.answers - 1)
+    admitted.slot.take_answers(read.answers - 1)
     passed = Passed(
         id=exchange.request_id,
         path=endpoint,
@@ -107,8 +107,8 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
     writes = 0 if endpoint is Endpoint.EMBEDDINGS else settings.max_output_tokens * read.answers
     id = service.store.new_id()
     within = exchange.reserved_tokens(service.limiter, card.id, id, reads=reads, writes=writes)
-    reserved = await exchange.resources.enter_async_context(within)
-    return PassedAnswer(service.engine, passed, exchange, settings, count, reserved)
+    reserved = await admitted.resources.enter_async_context(within)
+    return PassedAnswer(service.engine, passed, admitted, settings, count, reserved)
 
 
 def _priority(read: Read, *, goes_first: bool) -> int:
@@ -152,7 +152,7 @@ class PassedAnswer(HttpResponse):
         self,
         engine: PassesOn,
         passed: Passed,
-        exchange: Exchange,
+        admitted: Admitted,
         settings: Settings,
         count: Callable[[PassedUsage], Awaitable[None]],
         reserved: Reservation | None = None,
@@ -164,7 +164,7 @@ class PassedAnswer(HttpResponse):
         self.background = None
         self._engine = engine
         self._passed = passed
-        self._exchange = exchange
+        self._admitted, self._exchange = admitted, admitted.exchange
         self._seconds = settings.request_seconds
         self._keepalive_seconds = settings.keepalive_seconds
         self._gone = False
@@ -269,8 +269,8 @@ class PassedAnswer(HttpResponse):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     pulse.sent()
                     self._events += piece.count(DATA)
-                    self._exchange.slot.served(self._prompt, self._events)
-                    await self._exchange.work.go_on()
+                    self._admitted.slot.served(self._prompt, self._events)
+                    await self._admitted.work.go_on()
         finally:
             pulse.stop()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -278,7 +278,7 @@ class PassedAnswer(HttpResponse):
 
     async def _whole(self, reply: PassedReply, send: Send) -> None:
         """Send JSON, a long one as it comes. Raises EngineError."""
-        self._exchange.slot.served(self._prompt, 0)
+        self._admitted.slot.served(self._prompt, 0)
         held = bytearray()
         async with aclosing(reply.pieces()) as pieces:
             async for piece in pieces:
@@ -288,7 +288,7 @@ class PassedAnswer(HttpResponse):
                         await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
                     await send({"type": "http.response.body", "body": bytes(held), "more_body": True})
                     held.clear()
-                    await self._exchange.work.go_on()
+                    await self._admitted.work.go_on()
         if not self._exchange.status:
             _check(bytes(held))
             head = [JSON, (b"content-length", b"%d" % len(held))]
@@ -301,7 +301,7 @@ class PassedAnswer(HttpResponse):
         if usage is None:
             return
         facts, metrics = self._exchange.facts, self._exchange.metrics
-        self._exchange.slot.served(usage.input_tokens, usage.output_tokens)
+        self._admitted.slot.served(usage.input_tokens, usage.output_tokens)
         facts |= {"input_tokens": usage.input_tokens, "cached_tokens": usage.cached_tokens}
         facts["output_tokens"] = usage.output_tokens
         metrics.input_tokens.inc(usage.input_tokens)

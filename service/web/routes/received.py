@@ -18,7 +18,7 @@ from service.web.admission.slots import Admission
 from service.web.body import read_body
 from service.web.event_stream import EndedSource, EventStream, FollowSource
 from service.web.idempotency import HEADER, claim, key_of
-from service.web.middleware import Exchange
+from service.web.middleware import Admitted, Exchange
 from service.web.trace import session_of, trace_within
 
 
@@ -35,6 +35,11 @@ def background_of(request: Request) -> Background:
 def exchange_of(request: Request) -> Exchange:
     """The request as the middleware saw it."""
     return cast(Exchange, request.scope["exchange"])
+
+
+def admitted_of(request: Request) -> Admitted:
+    """The request as it was admitted."""
+    return cast(Admitted, request.scope["admitted"])
 
 
 def caller_of(request: Request) -> Caller:
@@ -66,7 +71,7 @@ async def body_of(request: Request, *, text: bool = True, times: int = 1) -> byt
         exchange.headers.get(b"content-length"),
         limit=times * settings.max_body_bytes,
         seconds=settings.send_seconds,
-        take=exchange.slot.take_body,
+        take=admitted_of(request).slot.take_body,
         text=text,
     )
 
@@ -121,5 +126,5 @@ def follow(request: Request, id: str, after: int = -1, *, begun: Sequence[Event]
         leaving=lambda: background.stopping,
         settled=lambda: service.store.settle(exchange.tenant, id),
     )
-    source = FollowSource(following, exchange, service.settings.stream_retention_seconds)
+    source = FollowSource(following, admitted_of(request), service.settings.stream_retention_seconds)
     return EventStream(source, exchange, service.settings, obfuscate=obfuscate)

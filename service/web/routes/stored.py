@@ -30,7 +30,16 @@ from service.web.event_stream import EventStream
 from service.web.plain import PlainRouter, Query
 from service.web.routes.included import Including, ItemsQuery, listed, shown
 from service.web.routes.input_items import list_input_items
-from service.web.routes.received import background_of, body_of, exchange_of, follow, noted, service_of, tell_end
+from service.web.routes.received import (
+    admitted_of,
+    background_of,
+    body_of,
+    exchange_of,
+    follow,
+    noted,
+    service_of,
+    tell_end,
+)
 from store.turn import Found
 
 router = PlainRouter("Responses")
@@ -100,9 +109,9 @@ def streamed(request: Request, id: str, found: Found, after: int = -1, *, obfusc
     ApiError 503 where there is no room for that.
     """
     if not found.logged and not found.under_way:
-        exchange_of(request).slot.take_body(len(found.response))
+        admitted_of(request).slot.take_body(len(found.response))
         return tell_end(request, decode_response(found.response), after, obfuscate=obfuscate)
-    exchange_of(request).slot.take_follower()
+    admitted_of(request).slot.take_follower()
     return follow(request, id, after, obfuscate=obfuscate)
 
 
@@ -204,7 +213,7 @@ def fetched(response: bytes) -> dict[str, Fact]:
 
 def with_room(request: Request, answer: JsonResponse) -> JsonResponse:
     """An answer that stays in memory until its client has read it. Raises ApiError 503 where that is too much."""
-    exchange_of(request).slot.take_body(len(answer.body))
+    admitted_of(request).slot.take_body(len(answer.body))
     return answer
 
 

@@ -72,7 +72,7 @@ class Connection:
         self._wire = cast(SocketProtocol, scope["extensions"][WIRE])
         self._opened = Opened(sockets.service, sockets.admission, scope, self._wire)
         self._exchange = self._opened.exchange
-        self._room = self._exchange.socket
+        self._room = self._opened.visit.slot
         self._receive, self._send = receive, send
         self._lanes: dict[str | None, Lane] = {}
         self._in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)

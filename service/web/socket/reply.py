@@ -25,7 +25,7 @@ from service.responses.run import Run
 from service.responses.service import Caller, Service
 from service.web.admission.slots import Admission
 from service.web.event_stream import RunSource
-from service.web.middleware import CREATE, Exchange, in_line, new_request_id, note_create
+from service.web.middleware import CREATE, Admitted, Exchange, Visit, admitted, new_request_id, note_create
 from service.web.socket.frames import error_frame, event_frames, shown_in_frames
 from service.web.socket.lane import Lane, LaneRequest, Succession
 from service.web.socket.protocol import SocketProtocol
@@ -49,6 +49,11 @@ class Opened:
     def exchange(self) -> Exchange:
         """The request that opened it."""
         return cast(Exchange, self.scope["exchange"])
+
+    @property
+    def visit(self) -> Visit:
+        """Its place among the WebSockets."""
+        return cast(Visit, self.scope["visit"])
 
 
 class Reply:
@@ -74,10 +79,10 @@ class Reply:
         token = logs.request_id.set(exchange.request_id)
         exchange.trace(opened.service.tracer)
         try:
-            await opened.exchange.identify()
+            await opened.visit.identify()
             exchange.entry = opened.exchange.entry
-            async with in_line(exchange, opened.admission, opened.service.pacing):
-                successor = await self._respond(asked)
+            async with admitted(exchange, opened.admission, opened.service.pacing) as place:
+                successor = await self._respond(asked, place)
         except ClientDisconnected:
             exchange.facts["client"] = "gone"
         except Exception as error:
@@ -91,12 +96,12 @@ class Reply:
                     steering.let_go()
             lane.run = lane.steering = None
             if successor is None:
-                opened.exchange.socket.give_back(len(asked.frame))
+                opened.visit.slot.give_back(len(asked.frame))
             note_create(opened.scope, exchange)
             logs.request_id.reset(token)
         return successor
 
-    async def _respond(self, asked: LaneRequest) -> LaneRequest | None:
+    async def _respond(self, asked: LaneRequest, place: Admitted) -> LaneRequest | None:
         """Serve the frame up to the last event; returns the request to make next. Raises ApiError, StoreError,
         EngineError, ClientDisconnected.
         """
@@ -117,8 +122,8 @@ class Reply:
             assert isinstance(made, Ran)  # a frame asks for no background response
             planned, run = made.prepared, made.run
             encoder = exchange.dialect.encoder(obfuscate=planned.obfuscate)
-            exchange.resources = resources.pop_all()
-            source = RunSource(run, exchange)
+            place.resources.push_async_exit(resources.pop_all())
+            source = RunSource(run, place)
             lane.run = run
             lane.steering = Steering(run, lane.name, supported=planned.steerable)
             async with aclosing(source.events()) as batches:
