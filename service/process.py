@@ -429,20 +429,13 @@ def open_toolbox(settings: Settings, containers: Containers | None = None) -> To
 def _open_browser(settings: Settings) -> BackEnd:
     """The browser over what the settings search. The HTML reader is imported only where there is a browser."""
     from service.search.folder import ADDRESS, Folder
-    from service.search.services import Brave, Exa, SearXng, Tavily
+    from service.search.services import searcher_of
     from service.search.web import Web
     from service.tools.browsing import Browsing
 
     if settings.search == "folder":
         folder = Folder(Path(settings.search_folder), settings.search_url or ADDRESS)
-        return Browsing(folder, folder)
+        return Browsing(folder.search, folder.page)
     pages = Web(settings.search_hosts, may_reach=outside_of(settings.private_networks))
-    if settings.search == "searxng":
-        return Browsing(SearXng(settings.search_url), pages)
-    opened = {"brave": Brave, "tavily": Tavily, "exa": Exa}[settings.search]
-    return Browsing(opened(settings.search_key.get_secret_value(), **_at(settings.search_url)), pages)
-
-
-def _at(url: str) -> dict[str, str]:
-    """Where it is, unless that is where it always is."""
-    return {"url": url} if url else {}
+    key = settings.search_key.get_secret_value()
+    return Browsing(searcher_of(settings.search, url=settings.search_url, key=key), pages.page)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from service.browser.display import UsageError, found, shown
+from service.browser.displays import UsageError, found, shown
 from service.browser.page import SOURCE, Display, Page
 
 INVALID = '{"error": "Invalid function arguments"}'
@@ -40,8 +40,8 @@ class Search(msgspec.Struct, frozen=True):
 
 
 class Fetch(msgspec.Struct, frozen=True):
-    """The page at an address is to be shown from a line on. One that the model named itself (`direct`) is `fresh`: it
-    is fetched even where it is there.
+    """The page at an address is to be shown from a line on. One that the model named itself is `fresh`: it is fetched
+    even where it is there.
     """
 
     url: str
@@ -155,35 +155,26 @@ def restored(displays: Sequence[Display], page: Page) -> list[Display]:
     ]
 
 
-def known_page(displays: Sequence[Display], url: str) -> int | None:
-    """The cursor that last showed the page at an address, whose text is still there."""
-    for cursor in range(len(displays) - 1, -1, -1):
-        page = displays[cursor].page
-        if page is not None and page.whole and page.kind == "page" and page.url == url:
-            return cursor
-    return None
+def page_there(displays: Sequence[Display], wanted: Asked) -> Page | None:
+    """The page that a request is about, where a display has its text; None where it is to be searched or fetched."""
+    if isinstance(wanted, Scroll | Find):
+        return page_at(displays, wanted.cursor)
+    if isinstance(wanted, Search) or wanted.fresh:
+        return None
+    pages = (display.page for display in reversed(displays) if display.page is not None)
+    return next((page for page in pages if page.whole and page.kind == "page" and page.url == wanted.url), None)
 
 
-class View(msgspec.Struct, frozen=True):
-    """The text that the model is shown, and the display to keep."""
-
-    text: str
-    display: Display
-
-
-def view_of(displays: Sequence[Display], page: Page, wanted: Asked, view_tokens: int) -> View:
-    """The next display: of a page that was searched, fetched or is there. Raises UsageError."""
+def view_of(displays: Sequence[Display], page: Page, wanted: Asked, view_tokens: int) -> tuple[str, Display]:
+    """The text that the model is shown, of a page that was searched, fetched or is there, and the display to keep.
+    A page that was shown before isn't kept once more. Raises UsageError.
+    """
     line, lines = (wanted.line, wanted.lines) if isinstance(wanted, Fetch | Scroll) else (0, -1)
     if isinstance(wanted, Find):
         page = found(page, wanted.pattern)
     text = shown(len(displays), page, line=line, lines=lines, view_tokens=view_tokens)
-    return View(text, _kept(displays, page))
-
-
-def _kept(displays: Sequence[Display], page: Page) -> Display:
-    """A page that was shown before isn't kept once more."""
     if page.kind == "page":
         for cursor in range(len(displays) - 1, -1, -1):
             if displays[cursor].page == page:
-                return Display(again=cursor)
-    return Display(page)
+                return text, Display(again=cursor)
+    return text, Display(page)

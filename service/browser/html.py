@@ -22,7 +22,6 @@ from service.browser.page import (
     MAX_URL_CHARS,
     Page,
     host_of,
-    link_to,
     page_of,
     plain,
 )
@@ -145,22 +144,21 @@ class _Reader:
         self._in_row = False
 
     def start(self, tag: str, attributes: Any) -> None:
-        """An element begins."""
         self.told = True
         self._depth += 1
         self._script = ""
         if tag == "title" and not self.title and not self.text.pieces:
             self._in_title = True
         if tag == "base" and not self._based and attributes.get("href"):
-            based = self._address(attributes["href"])
-            self._based, self._base = True, self._base if based is None else based[0]
+            self._based = True
+            self._base = (self._address(attributes["href"]) or (self._base,))[0]
         if self._unseen_from is not None:
             return
         if tag in _UNSEEN or "hidden" in attributes:
             self._unseen_from = self._depth
             self._end_line(_BLOCKS.get(tag, 0))
         elif tag == "a":
-            self._end_link()
+            self.close()
             address = self._address(attributes.get("href"))
             self._link = _Link(*address) if address is not None else None
         elif tag == "img":
@@ -177,7 +175,6 @@ class _Reader:
             self._block(tag)
 
     def end(self, tag: str) -> None:
-        """An element ends."""
         self.told = True
         self._script = ""
         self._in_title = False
@@ -185,7 +182,7 @@ class _Reader:
             self._unseen_from = None
         elif self._unseen_from is None:
             if tag == "a":
-                self._end_link()
+                self.close()
             elif tag in _BLOCKS:
                 self._end_line(_BLOCKS[tag])
         if self._pre_from == self._depth:
@@ -193,7 +190,6 @@ class _Reader:
         self._depth -= 1
 
     def data(self, text: str) -> None:
-        """Some text. Raises _Enough."""
         self.told = True
         text = plain(text)
         if self._in_title:
@@ -202,24 +198,11 @@ class _Reader:
             return
         if self._script and _SIMPLE.fullmatch(text):
             text = f"{self._script}{{{text}}}"
-        if self._link is not None:
-            if self._link.chars < MAX_LINK_CHARS:
-                self._link.words.append(text)
-                self._link.chars += len(text)
-        elif self._pre_from is None:
-            self.text.add(text)
-        else:
-            self.text.add(text, exact=True)
-
-    def comment(self, text: str) -> None:
-        """Ignored: it isn't visible."""
-
-    def pi(self, target: str, text: str | None = None) -> None:
-        """Ignored: it isn't visible."""
-
-    def close(self) -> None:
-        """There is no more."""
-        self._end_link()
+        if self._link is None:
+            self.text.add(text, exact=self._pre_from is not None)
+        elif self._link.chars < MAX_LINK_CHARS:
+            self._link.words.append(text)
+            self._link.chars += len(text)
 
     def _block(self, tag: str) -> None:
         self._end_line(_BLOCKS[tag])
@@ -251,7 +234,7 @@ class _Reader:
         elif len(self._link.images) < MAX_LINK_IMAGES:
             self._link.images.append(shown)
 
-    def _end_link(self) -> None:
+    def close(self) -> None:
         """The link's mark is put into the text; a link without a text, as around an image, is none."""
         link, self._link = self._link, None
         if link is None:
@@ -269,7 +252,8 @@ class _Reader:
                 return
         number = self.links.setdefault(link.url, len(self.links))
         before, behind = (" " if said[0].isspace() else ""), (" " if said[-1].isspace() else "")
-        self.text.add(f"{before}{link_to(number, text, None if link.host == self._host else plain(link.host))}{behind}")
+        host = "" if link.host == self._host else f"†{plain(link.host)}"
+        self.text.add(f"{before}【{number}†{text}{host}】{behind}")
 
     def _address(self, href: str | None) -> tuple[str, str] | None:
         """The address that a link leads to, and its host; None for one that leads to no page, or stays on this one."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter
 from typing import Literal, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -128,26 +128,10 @@ def results_page(query: str, results: Sequence[Result]) -> Page:
     return Page("search", "", _titled(query), f"\nURL: \n# Search Results\n\n{text}", links)
 
 
-def found_page(page: Page, pattern: str, places: Sequence[int], text: str) -> Page:
-    """The matches of a pattern in a page."""
-    return Page(
-        "find",
-        f"{page.url}/find?pattern={quote(pattern)}",
-        f"Find results for text: `{pattern}` in `{page.title}`",
-        text,
-        places=tuple(places),
-        about=(page.url, page.title),
-    )
-
-
-def lines_of(page: Page) -> list[str]:
+def lines_of(text: str) -> list[str]:
     """The text of a page, wrapped: the lines that the model counts."""
-    return _lines_of(page.text)
-
-
-def _lines_of(page: str) -> list[str]:
     lines: list[str] = []
-    for line in page.split("\n"):
+    for line in text.split("\n"):
         if len(line) <= WIDTH and "\t" not in line:
             lines.append(line)
         else:
@@ -186,13 +170,8 @@ def link_at(page: Page, line: int) -> tuple[str, str] | None:
 @lru_cache(PAGES_CITED)
 def _links_in_lines(text: str) -> list[tuple[int, int, str]]:
     """The links of a page's text: the line in which each begins, its number, and its own text."""
-    ends = list(accumulate(len(line) + 1 for line in _lines_of(text)))
+    ends = list(accumulate(len(line) + 1 for line in lines_of(text)))
     return [(bisect_right(ends, link.start()), int(link["number"]), link["text"]) for link in _LINK.finditer(text)]
-
-
-def link_to(number: int, text: str, host: str | None) -> str:
-    """A link as a page's text has it; of another site with that site's `host`."""
-    return f"【{number}†{text}】" if host is None else f"【{number}†{text}†{host}】"
 
 
 def host_of(url: str) -> str:

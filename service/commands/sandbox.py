@@ -17,7 +17,7 @@ from service import logs
 from service.commands.serve import StartError, allow_files, configure_logs, listen
 from service.commands.signals import exit_on_signals, watched
 from service.commands.worker import inner_server
-from service.sandbox.app import SandboxApp
+from service.sandbox.app import sandbox_app
 from service.sandbox.choose import own_sandbox
 from service.sandbox.port import Unusable
 from service.settings.sandbox import UNIX
@@ -109,7 +109,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         return
     stopped.cancel()
     await starting
-    app = SandboxApp(sandbox, settings.sandbox_key.get_secret_value()).routes()
+    app = sandbox_app(sandbox, settings.sandbox_key.get_secret_value())
     server = inner_server(app, CONNECTIONS, STOP_SECONDS)
     try:
         async with watched(settings):

@@ -30,15 +30,11 @@ def own_sandbox(settings: Settings) -> "LocalSandbox":
     """A sandbox of this process, not started yet."""
     from service.sandbox.local import LocalSandbox, Places  # for who has one
 
-    places = Places(settings.sandbox_sessions, settings.sandbox_tenant_sessions)
-    return LocalSandbox(places, limits_of(settings), Path(settings.sandbox_dir) if settings.sandbox_dir else None)
-
-
-def limits_of(settings: Settings) -> Limits:
-    """The limits of a session."""
-    return Limits(
+    limits = Limits(
         memory_bytes=settings.sandbox_memory_bytes,
         disk_bytes=settings.sandbox_disk_bytes,
         seconds=settings.tool_seconds,
         cpu_seconds=ceil(BUSY_CELLS * settings.tool_seconds),
     )
+    places = Places(settings.sandbox_sessions, settings.sandbox_tenant_sessions)
+    return LocalSandbox(places, limits, Path(settings.sandbox_dir) if settings.sandbox_dir else None)

@@ -186,8 +186,7 @@ def _listed(folder: str) -> list[str]:
 
 def listed(folder: Path, most_files: int) -> list[File]:
     """The files below a folder, by path."""
-    found = look(folder, most_files).files
-    return [file_of(path, seen) for path, seen in sorted(found.items())]
+    return [file_of(*each) for each in sorted(look(folder, most_files).files.items())]
 
 
 def file_of(path: str, seen: Seen) -> File:
@@ -200,21 +199,17 @@ def open_file(folder: Path, path: str) -> int:
     *parents, name = parts_of(path)
     try:
         with _opened(folder, parents) as place:
-            opened = _opened_file(name, place)
+            try:
+                opened = os.open(name, _READ, dir_fd=place)
+            except PermissionError:  # made with a mode that keeps its own user out
+                os.chmod(name, 0o600, dir_fd=place)
+                opened = os.open(name, _READ, dir_fd=place)
             if not stat.S_ISREG(os.fstat(opened).st_mode):
                 os.close(opened)
                 raise NoFile(f"{path[:80]!r} is no file")
             return opened
     except OSError as error:
         raise NoFile(f"there is no file {path[:80]!r}") from error
-
-
-def _opened_file(name: str, place: int) -> int:
-    try:
-        return os.open(name, _READ, dir_fd=place)
-    except PermissionError:  # made with a mode that keeps its own user out
-        os.chmod(name, 0o600, dir_fd=place)
-        return os.open(name, _READ, dir_fd=place)
 
 
 class Writing:
@@ -325,8 +320,5 @@ def _opened(folder: Path, parts: list[str], *, uid: int | None = None, making: b
 
 
 def _is_text(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    """Whether UTF-8 can encode it: Python has parts of characters in other names."""
+    return path.encode("utf-8", "replace").decode() == path

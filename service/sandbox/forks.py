@@ -40,6 +40,7 @@ class Zygote:
 
     def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
         self._process, self._control = process, control
+        self.pid = process.pid
         self._sessions: dict[int, Session] = {}
         self._count = 0
         self._loop = asyncio.get_running_loop()
@@ -48,11 +49,6 @@ class Zygote:
         self.linked = False
         """Whether sessions find their folders as /mnt/data."""
         self._loop.add_reader(control, self._heard)
-
-    @property
-    def pid(self) -> int:
-        """Its process."""
-        return self._process.pid
 
     @classmethod
     async def start(cls, folder: Path) -> "Zygote":
@@ -100,7 +96,7 @@ class Zygote:
         self._count += 1
         message = {
             "fork": self._count,
-            "zygote": self._process.pid,
+            "zygote": self.pid,
             "folder": str(home),
             "uid": uid,
             "output_chars": limits.output_chars,

@@ -55,38 +55,27 @@ LOCKS = (Path("/run"), Path(tempfile.gettempdir()))
 """Where the locks lie: in the first that can be written."""
 
 
-class Users:
-    """The users of a sandbox's sessions, taken while this object isn't closed."""
-
-    def __init__(self, folders: Sequence[Path] = LOCKS) -> None:
-        """Takes a range. Raises Unusable where there is none."""
-        self._first, self._lock = -1, -1
-        if os.getuid():
-            return
-        folder = next((each for each in folders if os.access(each, os.W_OK)), folders[-1])
-        for first in FIRST_UIDS:
-            self._lock = _locked(folder / f"harmonium-sandbox-{first}.lock")
-            if self._lock >= 0:
-                self._first = first
-                return
-        raise Unusable(f"{len(FIRST_UIDS)} sandboxes of this machine have all users that sessions may have")
-
-    def of(self, place: int) -> int | None:
-        """The user of a place; None where all have this process's."""
-        return self._first + place if self._first >= 0 else None
-
-    def close(self) -> None:
-        """Let others have them. Nothing of these users may be left."""
-        if self._lock >= 0:
-            os.close(self._lock)
+def take_users(folders: Sequence[Path] = LOCKS) -> tuple[int, int] | None:
+    """The first of the users of a sandbox's sessions, and the lock that holds them while it is open; None where all
+    sessions have this process's user. Raises Unusable where there are none.
+    """
+    if os.getuid():
+        return None
+    folder = next((each for each in folders if os.access(each, os.W_OK)), folders[-1])
+    for first in FIRST_UIDS:
+        path = folder / f"harmonium-sandbox-{first}.lock"
+        try:
+            lock = _locked(path)
+        except OSError as error:
+            raise Unusable(f"sessions can't have users of their own: {path}: {error.strerror}") from error
+        if lock >= 0:
+            return first, lock
+    raise Unusable(f"{len(FIRST_UIDS)} sandboxes of this machine have all users that sessions may have")
 
 
 def _locked(path: Path) -> int:
-    """A file, locked; -1 where somebody else has it. Raises Unusable where there can be none."""
-    try:
-        lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise Unusable(f"sessions can't have users of their own: {path}: {error.strerror}") from error
+    """A file, locked; -1 where another process has it. Raises OSError."""
+    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -123,8 +112,8 @@ class LocalSandbox:
         self._placing = asyncio.Lock()
         """One place is made free at a time: else each of those that wait would end another's session."""
         self._run: Path | None = None
-        self._lock = -1
-        self._users: Users | None = None
+        self._first_uid: int | None = None
+        self._locks: list[int] = []
         self._burials: set[asyncio.Task[None]] = set()
         self._idle: asyncio.Task[None] | None = None
         self._looks: asyncio.Task[None] | None = None
@@ -132,9 +121,11 @@ class LocalSandbox:
     async def start(self) -> None:
         """As the port has it: the sessions of this machine are tried before anybody gets one."""
         try:
-            self._users = await asyncio.to_thread(Users)
+            if users := await asyncio.to_thread(take_users):
+                self._first_uid, lock = users
+                self._locks.append(lock)
             self._run = await asyncio.to_thread(self._take_folder)
-            await prove(self)
+            await prove(self, self.session, lambda: self._zygote.pid if self._zygote else 0)
         except BaseException:
             await self.aclose()
             raise
@@ -153,7 +144,7 @@ class LocalSandbox:
                 self._opening[session] = opening
                 opening.add_done_callback(lambda _: self._opening.pop(session))
             instead_of = await asyncio.shield(self._opening[session])
-        found = self._found(session)
+        found = self.session(session)
         if found.tenant != tenant:
             raise Gone(f"there is no session {session}")
         folder = LINK if self._zygote and self._zygote.linked else found.folder
@@ -161,14 +152,14 @@ class LocalSandbox:
 
     async def run(self, session: str, call: str, code: str) -> Cell:
         """As the port has it."""
-        found = self._found(session)
+        found = self.session(session)
         if not self._looks or self._looks.done():
             self._looks = asyncio.create_task(self._look())
         return await found.run(call, code)
 
     async def stop(self, session: str, call: str) -> None:
         """As the port has it."""
-        self._found(session).stop(call)
+        self.session(session).stop(call)
 
     async def close(self, session: str) -> None:
         """As the port has it."""
@@ -181,12 +172,12 @@ class LocalSandbox:
 
     async def files(self, session: str) -> list[File]:
         """As the port has it."""
-        found = self._found(session)
+        found = self.session(session)
         return await asyncio.to_thread(folders.listed, found.folder, found.limits.files)
 
     async def read(self, session: str, path: str) -> AsyncIterator[bytes]:
         """As the port has it."""
-        file = await asyncio.to_thread(folders.open_file, self._found(session).folder, path)
+        file = await asyncio.to_thread(folders.open_file, self.session(session).folder, path)
         try:
             while part := await asyncio.to_thread(os.read, file, CHUNK_BYTES):
                 yield part
@@ -195,7 +186,7 @@ class LocalSandbox:
 
     async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
         """As the port has it."""
-        found = self._found(session)
+        found = self.session(session)
         found.lasting = True
         made = len(folders.parts_of(path))
         there = await looking(found.used)
@@ -217,7 +208,7 @@ class LocalSandbox:
 
     async def remove(self, session: str, path: str) -> None:
         """As the port has it."""
-        found = self._found(session)
+        found = self.session(session)
         await asyncio.to_thread(folders.remove_file, found.folder, path)
         found.learn("/".join(folders.parts_of(path)), None)
 
@@ -234,21 +225,11 @@ class LocalSandbox:
         if self._run:
             run, self._run = self._run, None
             await asyncio.to_thread(folders.remove_tree, run)
-            os.close(self._lock)
-        if self._users:
-            self._users.close()
-            self._users = None
+        while self._locks:
+            os.close(self._locks.pop())
 
     def session(self, name: str) -> Session:
-        """As `proof` needs it."""
-        return self._found(name)
-
-    @property
-    def zygote_pid(self) -> int:
-        """As `proof` needs it; 0 where there is none."""
-        return self._zygote.pid if self._zygote else 0
-
-    def _found(self, name: str) -> Session:
+        """The session of a name, which is used now. Raises Gone."""
         session = self._sessions.get(name)
         if session is None or not session.alive:
             raise Gone(f"there is no session {name[:80]}")
@@ -270,8 +251,8 @@ class LocalSandbox:
             self._tenants[tenant] += 1
         home = None
         try:
-            zygote, users = await self._forking()
-            uid = users.of(place)
+            zygote = await self._forking()
+            uid = None if self._first_uid is None else self._first_uid + place
             home = await asyncio.to_thread(self._make_home, uid)
             session = await zygote.fork(tenant, limits, home, uid, self._places.sessions)
         except BaseException as error:
@@ -308,14 +289,14 @@ class LocalSandbox:
                 order[name] = -more, session.tenant != tenant, session.lasting, session.used_at
         return min(order, key=order.__getitem__, default="")
 
-    async def _forking(self) -> tuple[Zygote, Users]:
-        """The zygote, a new one if there is none, and the users of its sessions. Raises Unusable."""
+    async def _forking(self) -> Zygote:
+        """The zygote, a new one if there is none. Raises Unusable."""
         async with self._starting:
-            if not (self._run and self._users):
+            if not self._run:
                 raise Unusable("the sandbox is closed")
             if not self._zygote or not self._zygote.alive:
                 self._zygote = await Zygote.start(self._run)
-            return self._zygote, self._users
+            return self._zygote
 
     async def _bury(self, name: str, session: Session, place: int) -> None:
         """When a session's process has ended, delete its folders, and give its place to others."""
@@ -353,33 +334,27 @@ class LocalSandbox:
                 if not session.busy and now() - session.used_at > most:
                     session.kill("nobody used it for too long")
 
-    # --- folders -------------------------------------------------------------------------------------------------
-
     def _take_folder(self) -> Path:
         """A folder below the base that is ours while this process lives; those that are nobody's are deleted. Raises
         Unusable.
         """
         try:
-            return self._taken_folder()
+            self._base.mkdir(mode=0o711, parents=True, exist_ok=True)
+            if self._base.lstat().st_uid != os.getuid() or self._base.is_symlink():
+                raise OSError("it is another user's")
+            self._base.chmod(0o711)  # sessions have users of their own
+            with (self._base / "lock").open("w") as starting:
+                fcntl.flock(starting, fcntl.LOCK_EX)
+                for left in self._base.iterdir():
+                    if left.is_dir() and left.name != SHARED and (lock := _locked(left / "lock")) >= 0:
+                        os.close(lock)
+                        folders.remove_tree(left)
+                run = Path(tempfile.mkdtemp(dir=self._base, prefix="run-"))
+                run.chmod(0o711)
+                self._locks.append(_locked(run / "lock"))
+            return run
         except OSError as error:
             raise Unusable(f"{self._base} can't have the folders of sessions: {error.strerror or error}") from error
-
-    def _taken_folder(self) -> Path:
-        self._base.mkdir(mode=0o711, parents=True, exist_ok=True)
-        found = self._base.lstat()
-        if found.st_uid != os.getuid() or self._base.is_symlink():
-            raise OSError("it is another user's")
-        self._base.chmod(0o711)  # sessions have users of their own
-        with (self._base / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            for left in self._base.iterdir():
-                if left.is_dir() and left.name != SHARED and not _is_held(left):
-                    folders.remove_tree(left)
-            run = Path(tempfile.mkdtemp(dir=self._base, prefix="run-"))
-            run.chmod(0o711)
-            self._lock = os.open(run / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-        return run
 
     def _make_home(self, uid: int | None) -> Path:
         """The folders of a session."""
@@ -391,18 +366,3 @@ class LocalSandbox:
             if uid is not None:
                 os.chown(home / name, uid, uid)
         return home
-
-
-def _is_held(run: Path) -> bool:
-    """Whether a process lives that has this folder."""
-    try:
-        lock = os.open(run / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False

@@ -155,3 +155,15 @@ class Sandbox(Protocol):
     async def aclose(self) -> None:
         """End all sessions of one's own, and let go of connections."""
         ...
+
+
+async def begun(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same parts. The errors of the first one are raised here, and not amid an answer."""
+    first = await anext(parts, b"")
+
+    async def all_parts() -> AsyncIterator[bytes]:
+        yield first
+        async for part in parts:
+            yield part
+
+    return all_parts()

@@ -9,9 +9,9 @@ import asyncio
 import os
 import socket
 import tempfile
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -27,19 +27,6 @@ MAX_REASONS = 8
 SECRET = b"a secret"
 
 
-class Processes(Sandbox, Protocol):
-    """A sandbox whose sessions are processes of this machine."""
-
-    def session(self, name: str) -> Session:
-        """The session of a name. Raises Gone."""
-        ...
-
-    @property
-    def zygote_pid(self) -> int:
-        """The process that sessions are forked from."""
-        ...
-
-
 class Report(msgspec.Struct, frozen=True):
     """The session's report: how much it tried, what came through, and what it needs and can't do."""
 
@@ -48,13 +35,15 @@ class Report(msgspec.Struct, frozen=True):
     cannot: list[str]
 
 
-async def prove(sandbox: Processes) -> None:
-    """Raises Unusable with the reasons, where the sandbox's sessions aren't confined or can't be used."""
+async def prove(sandbox: Sandbox, session: Callable[[str], Session], zygote: Callable[[], int]) -> None:
+    """Raises Unusable with the reasons, where the sandbox's sessions aren't confined or can't be used. `session` has
+    them by name, and `zygote` is the process that they are forked from.
+    """
     try:
         await sandbox.open(TRIED, TENANT, LIMITS)
         folder = (await sandbox.open(TRYING, TENANT, LIMITS)).folder
         try:
-            reasons = await _reasons(sandbox, folder)
+            reasons = await _reasons(sandbox, session(TRIED), zygote(), folder)
         finally:
             await sandbox.close(TRYING)
             await sandbox.close(TRIED)
@@ -65,16 +54,15 @@ async def prove(sandbox: Processes) -> None:
         raise Unusable(f"{'; '.join(reasons[:MAX_REASONS])}{more}")
 
 
-async def _reasons(sandbox: Processes, folder: str) -> list[str]:
-    tried = sandbox.session(TRIED)
+async def _reasons(sandbox: Sandbox, tried: Session, zygote: int, folder: str) -> list[str]:
+    reasons: list[str] = []
     await sandbox.run(TRIED, "remember", "kept = 6 * 7")
-    with _Around(tried.pid) as around:
+    with _around(tried.pid, reasons) as (secret, place):
         threads = THREADS if tried.uid is not None else 0
-        pids = [os.getpid(), sandbox.zygote_pid, tried.pid]
-        asked = f"{folder!r}, {around.secret!r}, {around.socket!r}, [{str(tried.folder)!r}], {pids!r}, {threads}"
+        pids = [os.getpid(), zygote, tried.pid]
+        asked = f"{folder!r}, {secret!r}, {place!r}, [{str(tried.folder)!r}], {pids!r}, {threads}"
         code = await asyncio.to_thread(ATTEMPTS.read_text)
-        reasons = _judged(await sandbox.run(TRYING, "try", f"{code}\nprint(report({asked}))\n"))
-        reasons += around.traces()
+        reasons += _judged(await sandbox.run(TRYING, "try", f"{code}\nprint(report({asked}))\n"))
     try:
         kept = (await sandbox.run(TRIED, "recall", "kept")).logs
     except Gone:
@@ -84,50 +72,37 @@ async def _reasons(sandbox: Processes, folder: str) -> list[str]:
     return reasons
 
 
-class _Around:
-    """The targets of a session that isn't confined: a file, a folder and a socket for everybody, and a process."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-
-    def __enter__(self) -> "_Around":
-        self._made = tempfile.TemporaryDirectory(prefix="harmonium-proof-")
-        self._folder = Path(self._made.name)
-        self._file = self._folder / "secret"
-        self._file.write_bytes(SECRET)
-        self._heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._heard.setblocking(False)
-        self._heard.bind(str(self._folder / "socket"))
-        for path in (self._folder, *self._folder.iterdir()):
+@contextmanager
+def _around(pid: int, reasons: list[str]) -> Generator[tuple[str, str]]:
+    """The targets of a session that isn't confined: a file and a socket for everybody, by their paths, and a process.
+    The traces that the block left are added to the `reasons`.
+    """
+    heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with tempfile.TemporaryDirectory(prefix="harmonium-proof-") as name, heard:
+        folder, secret, place = Path(name), Path(name, "secret"), f"{name}/socket"
+        secret.write_bytes(SECRET)
+        heard.setblocking(False)
+        heard.bind(place)
+        for path in (folder, *folder.iterdir()):
             path.chmod(0o777)
-        self.secret, self.socket = str(self._file), str(self._folder / "socket")
-        self._before = self._state()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._heard.close()
-        self._made.cleanup()
-
-    def _state(self) -> tuple[object, ...]:
-        """The state of the process and of the file that others could change; empty where one is gone."""
-        if not (self._file.exists() and Path(f"/proc/{self._pid}").exists()):
-            return ()
-        limits = Path(f"/proc/{self._pid}/limits").read_text()
-        process = limits, os.getpriority(os.PRIO_PROCESS, self._pid), os.sched_getaffinity(self._pid)
-        found = self._file.stat()
-        return *process, self._file.read_bytes(), found.st_mode, found.st_mtime_ns, found.st_nlink
-
-    def traces(self) -> list[str]:
-        """The traces of a session outside of its folder."""
-        found: list[str] = []
-        if self._state() != self._before:
-            found.append("another process or file was changed")
-        if sorted(path.name for path in self._folder.iterdir()) != ["secret", "socket"]:
-            found.append("files were made outside of a session's folder")
+        before = _state(pid, secret)
+        yield str(secret), place
+        if _state(pid, secret) != before:
+            reasons.append("another process or file was changed")
+        if sorted(path.name for path in folder.iterdir()) != ["secret", "socket"]:
+            reasons.append("files were made outside of a session's folder")
         with suppress(BlockingIOError):  # there is none
-            self._heard.recv(1)
-            found.append("a message got out")
-        return found
+            heard.recv(1)
+            reasons.append("a message got out")
+
+
+def _state(pid: int, file: Path) -> tuple[object, ...]:
+    """The state of a process and a file that a session could change; empty where one is gone."""
+    if not (file.exists() and Path(f"/proc/{pid}").exists()):
+        return ()
+    process = Path(f"/proc/{pid}/limits").read_text(), os.getpriority(os.PRIO_PROCESS, pid), os.sched_getaffinity(pid)
+    found = file.stat()
+    return *process, file.read_bytes(), found.st_mode, found.st_mtime_ns, found.st_nlink
 
 
 def _judged(cell: Cell) -> list[str]:

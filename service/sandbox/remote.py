@@ -7,7 +7,7 @@ breaks loses nothing, and nothing runs twice.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, UnixConnector
@@ -35,8 +35,6 @@ UNIX = "unix://"
 TRIES = 3
 """How often in a row asking for a cell may fail by its connection."""
 
-Answer = TypeVar("Answer")
-
 _REFUSALS = {status: kind for kind, status in STATUS.items()}
 
 
@@ -53,13 +51,13 @@ class RemoteSandbox:
     async def start(self) -> None:
         """As the port has it: the other side has proved it before it listens."""
         with suppress(Gone):
-            await self._ask("files", Of("none"))
+            await self.files("none")
 
     async def open(self, session: str, tenant: str, limits: Limits, *, lasting: bool = False) -> Opened:
         """As the port has it."""
         if not NAME.fullmatch(session):
             raise ValueError(f"no name of a session: {session[:80]!r}")
-        return self._decoded(await self._ask("open", Open(session, tenant, limits, lasting)), Opened)
+        return await self._ask("open", Open(session, tenant, limits, lasting), Opened)
 
     async def run(self, session: str, call: str, code: str) -> Cell:
         """As the port has it."""
@@ -70,15 +68,15 @@ class RemoteSandbox:
                 await asyncio.wait(stopping)  # they make room for this one
             while True:
                 try:
-                    answer = await self._asked_to_run(asked)
+                    cell = await self._ask("run", asked, Cell | None)
                 except Unusable:
                     failed += 1
                     if failed == TRIES:
                         raise
                 else:
                     failed = 0
-                    if answer is not None:
-                        return self._decoded(answer, Cell)
+                    if cell is not None:
+                        return cell
         except asyncio.CancelledError:
             stopping = asyncio.create_task(self._stopped(session, call))
             self._stops[stopping] = session
@@ -95,14 +93,14 @@ class RemoteSandbox:
 
     async def files(self, session: str) -> list[File]:
         """As the port has it."""
-        return self._decoded(await self._ask("files", Of(session)), list[File])
+        return await self._ask("files", Of(session), list[File])
 
     async def read(self, session: str, path: str) -> AsyncIterator[bytes]:
         """As the port has it."""
         parts_of(path)
         async with self._answer("read", msgspec.json.encode(OfFile(session, path)), stalls=True) as answer:
             if answer.status != 200:
-                await self._checked(answer)
+                await self._checked(answer, None)
             async for part in answer.content.iter_chunked(CHUNK_BYTES):
                 yield part
 
@@ -111,7 +109,7 @@ class RemoteSandbox:
         parts_of(path)
         query = {"session": session, "path": path}
         async with self._answer("write", content, query, stalls=True) as answer:
-            return self._decoded(await self._checked(answer), File)
+            return await self._checked(answer, File)
 
     async def remove(self, session: str, path: str) -> None:
         """As the port has it."""
@@ -129,15 +127,10 @@ class RemoteSandbox:
         with suppress(Exception):
             await self.stop(session, call)
 
-    async def _ask(self, verb: str, asked: msgspec.Struct) -> bytes:
-        """The answer to a verb. Raises the port's errors."""
+    async def _ask(self, verb: str, asked: msgspec.Struct, kind: Any = None) -> Any:
+        """The answer to a verb, of this kind. Raises the port's errors."""
         async with self._answer(verb, msgspec.json.encode(asked)) as answer:
-            return await self._checked(answer)
-
-    async def _asked_to_run(self, asked: Run) -> bytes | None:
-        """The result of a cell, None where it still runs. Raises the port's errors."""
-        async with self._answer("run", msgspec.json.encode(asked)) as answer:
-            return None if answer.status == 202 else await self._checked(answer)
+            return await self._checked(answer, kind)
 
     @asynccontextmanager
     async def _answer(
@@ -149,44 +142,35 @@ class RemoteSandbox:
         stalls: bool = False,
     ) -> AsyncGenerator[ClientResponse]:
         """The answer to a request. Raises Unusable where there is none."""
-        stall = ClientTimeout(connect=CONNECT_SECONDS, sock_read=STALL_SECONDS)
-        whole = ClientTimeout(connect=CONNECT_SECONDS, total=ANSWER_SECONDS)
-        url = f"{'http://sandbox' if self._place.startswith(UNIX) else self._place.rstrip('/')}/v1/{verb}"
+        unix = self._place.startswith(UNIX)
+        if self._client is None:
+            connector = UnixConnector(self._place.removeprefix(UNIX), limit=CONNECTIONS) if unix else None
+            self._client = ClientSession(
+                connector=connector or TCPConnector(limit=CONNECTIONS), auto_decompress=False, trust_env=False
+            )
+        url = f"{'http://sandbox' if unix else self._place.rstrip('/')}/v1/{verb}"
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        bound = {"sock_read": STALL_SECONDS} if stalls else {"total": ANSWER_SECONDS}
+        timeout = ClientTimeout(connect=CONNECT_SECONDS, **bound)
         try:
-            async with self._connected().post(
-                url, data=body, params=query, headers=headers, timeout=stall if stalls else whole
-            ) as answer:
+            async with self._client.post(url, data=body, params=query, headers=headers, timeout=timeout) as answer:
                 yield answer
         except ClientConnectorError as error:
             raise Unusable(f"the sandbox at {self._place} can't be reached: {error.strerror}") from error
         except (ClientError, TimeoutError) as error:
             raise Unusable(f"the sandbox at {self._place} doesn't answer: {type(error).__name__}") from error
 
-    def _connected(self) -> ClientSession:
-        if self._client is None:
-            unix = self._place.startswith(UNIX)
-            connector = UnixConnector(self._place.removeprefix(UNIX), limit=CONNECTIONS) if unix else None
-            self._client = ClientSession(
-                connector=connector or TCPConnector(limit=CONNECTIONS), auto_decompress=False, trust_env=False
-            )
-        return self._client
-
-    async def _checked(self, answer: ClientResponse) -> bytes:
-        """The body of a good answer. Raises the port's errors."""
+    async def _checked(self, answer: ClientResponse, kind: Any) -> Any:
+        """The object of a good answer. Raises the port's errors, Unusable where no sandbox would answer so."""
         body = bytearray()
         async for part in answer.content.iter_chunked(CHUNK_BYTES):
             body += part
             if len(body) > MAX_ANSWER_BYTES:
                 raise Unusable(f"the sandbox's answer has more than {MAX_ANSWER_BYTES:,} bytes")
-        if answer.status < 300:
-            return bytes(body)
-        message = self._decoded(bytes(body), Refusal).message
-        raise _REFUSALS.get(answer.status, Unusable)(message)
-
-    def _decoded(self, answer: bytes, kind: type[Answer]) -> Answer:
-        """The decoded answer. Raises Unusable where no sandbox would answer so."""
         try:
-            return msgspec.json.decode(answer, type=kind)
+            said = msgspec.json.decode(body, type=kind if answer.status < 300 else Refusal)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Unusable(f"what answers at {self._place} is no sandbox") from error
+        if answer.status >= 300:
+            raise _REFUSALS.get(answer.status, Unusable)(said.message)
+        return said

@@ -65,13 +65,10 @@ PNG = b"\x89PNG\r\n\x1a\n"
 ESCAPED = 6
 """The most bytes that a character has in JSON, as in `\\u0000`."""
 
-OFF_LOOP_BYTES = 1 << 16
-"""Frames from this size on are decoded in a thread."""
-
 MAX_FILES_TOLD = 100
 """Files that a Cell names; those that were written last."""
 
-SIGNALS = {
+SIGNALS: dict[int, str] = {
     signal.SIGKILL: "it took more processor time than it may, or the machine had no memory left",
     signal.SIGXCPU: "it took more processor time than it may",
     signal.SIGSYS: "it made a call that no program of this machine makes",
@@ -219,8 +216,13 @@ class Session:
 
     async def look(self) -> float:
         """Kill it where it takes more of the disk than it may. Returns the processor time of the look, in seconds."""
+
+        def timed() -> tuple[Content, float]:
+            begun = time.thread_time()
+            return self.used(), time.thread_time() - begun
+
         try:
-            content, took = await looking(self._timed)
+            content, took = await looking(timed)
         except (OSError, ValueError):
             await asyncio.wait([self._died], timeout=SILENCE_SECONDS)
             if self.alive:
@@ -229,10 +231,6 @@ class Session:
         if reason := self._excess(content):
             self.kill(reason)
         return took
-
-    def _timed(self) -> tuple[Content, float]:
-        begun = time.thread_time()
-        return self.used(), time.thread_time() - begun
 
     def used(self) -> Content:
         """The content of its folder, with the bytes of the disk that it takes altogether. Blocks."""
@@ -295,53 +293,38 @@ class Session:
         try:
             ended = await self._watch(answer, unwanted)
             said, images = await answer
-            if ended != "ok":
-                await self._forgotten()
+            if ended != "ok":  # have it forget an interrupt that came when the cell had just ended
+                self._writer.write(LENGTH.pack(2) + b"{}")
+                async with asyncio.timeout(GRACE_SECONDS):
+                    if not msgspec.json.decode(await self._frame(), type=Ready).ready:
+                        raise ValueError("it is not ready")
             return await self._ended("raised" if ended == "ok" and said.raised else ended, said.logs, images)
         except (asyncio.IncompleteReadError, OSError):
             await asyncio.wait([self._died], timeout=SILENCE_SECONDS)
             if self.alive:
                 self.kill("it closed what it answers by, or can't be looked at")
-            return await self._lost()
         except (ValueError, RecursionError):
             self.kill("it said what no cell says")
-            return await self._lost()
         finally:
             answer.cancel()
+        return await self._lost()
 
     async def _watch(self, answer: asyncio.Task[tuple[Reply, tuple[Image, ...]]], unwanted: asyncio.Event) -> Ended:
         """Hold the cell to its time until there is an answer, or the session ended. Returns how the cell ended."""
-        loop = asyncio.get_running_loop()
-        deadline, ended = loop.time() + self.limits.seconds, "ok"
         stopping = asyncio.create_task(unwanted.wait())
-        try:
-            while not answer.done():
-                awaited = {answer, stopping} if ended == "ok" else {answer}
-                pause = max(deadline - loop.time(), 0)
-                await asyncio.wait(awaited, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-                if answer.done():
-                    break
-                over = loop.time() >= deadline
-                if ended == "ok" and (over or unwanted.is_set()):
-                    ended, deadline = "stopped" if unwanted.is_set() else "timeout", loop.time() + GRACE_SECONDS
-                    self._send(signal.SIGINT)
-                elif over:
-                    self.kill(f"a cell that was interrupted went on for {GRACE_SECONDS:g} s")
-                    break
-        finally:
-            stopping.cancel()
+        await asyncio.wait({answer, stopping}, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if answer.done():
+            return "ok"
+        ended = "stopped" if unwanted.is_set() else "timeout"
+        self._send(signal.SIGINT)
+        await asyncio.wait({answer}, timeout=GRACE_SECONDS)
         if not answer.done():
-            await asyncio.wait([answer], timeout=DEATH_SECONDS)
-            if not answer.done():
-                raise OSError("a session that was killed doesn't end")
+            self.kill(f"a cell that was interrupted went on for {GRACE_SECONDS:g} s")
+            await asyncio.wait({answer}, timeout=DEATH_SECONDS)
+        if not answer.done():
+            raise OSError("a session that was killed doesn't end")
         return ended
-
-    async def _forgotten(self) -> None:
-        """Have the session forget an interrupt that came when its cell had just ended. Raises OSError if it doesn't."""
-        self._writer.write(LENGTH.pack(2) + b"{}")
-        async with asyncio.timeout(GRACE_SECONDS):
-            if not msgspec.json.decode(await self._frame(), type=Ready).ready:
-                raise ValueError("it is not ready")
 
     async def _ended(self, ended: Ended, logs: str, images: tuple[Image, ...]) -> Cell:
         """A cell that the session outlived, unless it left too much on the disk. Nothing of it runs from here on, also
@@ -372,14 +355,14 @@ class Session:
         await asyncio.wait([self._died], timeout=DEATH_SECONDS)
         status = self._died.result() if self._died.done() else None
         if status is not None and status < 0:
-            died_of = next((why for number, why in SIGNALS.items() if number == -status), f"it got signal {-status}")
+            died_of = SIGNALS.get(-status, f"it got signal {-status}")
         else:
             died_of = "its process ended by itself"
         return Cell("lost", f"The session is lost, with its variables and files: {self.why or died_of}.\n")
 
     async def _answer(self) -> tuple[Reply, tuple[Image, ...]]:
         """The session's reply to a cell, with its figures. Raises as `_frame` does, and RecursionError."""
-        said = await _decoded(await self._frame())
+        said = msgspec.json.decode(await self._frame(), type=Reply)
         if len(said.images) > MAX_IMAGES or not all(0 <= count <= MAX_IMAGE_BYTES for count in said.images):
             raise ValueError("there are too many figures, or one is too large")
         figures = [await self._reader.readexactly(count) for count in said.images]
@@ -398,10 +381,3 @@ class Session:
 async def looking(look: Callable[..., Found], *given: object) -> Found:
     """The result of a look at a session, taken in a thread."""
     return await asyncio.get_running_loop().run_in_executor(LOOKING, look, *given)
-
-
-async def _decoded(frame: bytes) -> Reply:
-    """The reply in a frame. Raises ValueError (msgspec's errors are some), and RecursionError."""
-    if len(frame) < OFF_LOOP_BYTES:
-        return msgspec.json.decode(frame, type=Reply)
-    return await asyncio.to_thread(msgspec.json.decode, frame, type=Reply)

@@ -4,12 +4,12 @@ A conformance suite (tests/support/search) defines what a back end must do.
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterable
+from collections import OrderedDict, defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from itertools import islice
-from time import sleep
-from typing import Protocol
+from time import monotonic, sleep
+from typing import NamedTuple
 
 import msgspec
 
@@ -33,6 +33,15 @@ AT_ONCE = 16
 EACH_AT_ONCE = 4
 """How many of them are one tenant's. Those that come behind wait for their turn."""
 
+KEPT_SECONDS = 900.0
+"""How long a page is kept."""
+
+KEPT_CHARS = 32 << 20
+"""How much a process keeps, of all tenants together."""
+
+OWN_CHARS = 1_000
+"""The size that any page counts for besides its text."""
+
 
 class SearchFailure(Exception):
     """The search or page failed, and why: the model and the client may read it."""
@@ -48,22 +57,13 @@ class Query(msgspec.Struct, frozen=True):
     country: str = ""
 
 
-class Searcher(Protocol):
-    """Finds pages."""
+Searcher = Callable[[Query], Awaitable[list[Result]]]
+"""The results of a query, best first. Raises SearchFailure."""
 
-    async def search(self, query: Query) -> list[Result]:
-        """Its results, best first. Raises SearchFailure."""
-        ...
-
-
-class Pages(Protocol):
-    """Gives pages."""
-
-    async def page(self, url: str, domains: tuple[str, ...] = ()) -> Page:
-        """The page at an address, on these domains alone where there are any; behind `view-source:` as it was sent.
-        Raises SearchFailure.
-        """
-        ...
+Pages = Callable[[str, tuple[str, ...]], Awaitable[Page]]
+"""The page at an address, on these domains alone where there are any; behind `view-source:` as it was sent. Raises
+SearchFailure.
+"""
 
 
 def rest() -> None:
@@ -114,3 +114,38 @@ class Places:
             self._wanted[tenant] -= 1
             if not self._wanted[tenant]:
                 del self._wanted[tenant], self._own[tenant]
+
+
+class Opened(NamedTuple):
+    """The key of an opened page: a tenant that may see these domains, and an address."""
+
+    tenant: str
+    domains: tuple[str, ...]
+    url: str
+
+
+class KeptPages:
+    """The pages that were opened lately, each tenant's apart: a second visit needn't fetch one again."""
+
+    def __init__(self, *, seconds: float = KEPT_SECONDS, chars: int = KEPT_CHARS) -> None:
+        self._seconds = seconds
+        self._left = chars
+        self._pages: OrderedDict[Opened, tuple[float, Page, int]] = OrderedDict()
+        """Each with the time until which it is kept, and its size."""
+
+    def get(self, opened: Opened) -> Page | None:
+        """The page that was opened so, if it is still kept."""
+        until, page, _ = self._pages.get(opened, (0.0, None, 0))
+        if until < monotonic():
+            return None
+        self._pages.move_to_end(opened)
+        return page
+
+    def put(self, opened: Opened, page: Page) -> None:
+        """Keeps a page; those unused for longest make room."""
+        self._left += self._pages.pop(opened, (0.0, page, 0))[2]
+        chars = OWN_CHARS + page.size + sum(map(len, opened.domains))
+        self._pages[opened] = monotonic() + self._seconds, page, chars
+        self._left -= chars
+        while self._pages and (self._left < 0 or next(iter(self._pages.values()))[0] < monotonic()):
+            self._left += self._pages.popitem(last=False)[1][2]

@@ -1,29 +1,37 @@
 """Services that search the web: SearXNG, which anyone can host, and Brave, Exa and Tavily, by a key.
 
-Each knows its own parameters, and none gets more of a request than the query.
+Each knows its own parameters, and none gets more of a request than the query: one request, one bounded answer of JSON.
+The operator named the service, so it may have any address. Its key goes to it and nowhere else.
 https://docs.searxng.org/dev/search_api.html (its settings.yml has to allow JSON, `search: formats: [html, json]`, else
 it answers with 403), https://api-dashboard.search.brave.com/app/documentation/web-search,
 https://docs.exa.ai/reference/search, https://docs.tavily.com/documentation/api-reference/endpoint/search
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from html import unescape
 from typing import Any
 
+import aiohttp
 import msgspec
 
 from service.browser.page import Result
-from service.search.ask import answer
-from service.search.port import MAX_SNIPPET_CHARS, RESULTS, Query, kept
+from service.build import this_build
+from service.search.port import MAX_SNIPPET_CHARS, RESULTS, Query, Searcher, SearchFailure, kept
 
-BRAVE_URL = "https://api.search.brave.com"
-EXA_URL = "https://api.exa.ai"
-TAVILY_URL = "https://api.tavily.com"
+SECONDS = 15.0
+"""How long an answer may take."""
+
+MAX_BYTES = 1 << 20
+"""The largest answer: 20 results have some 50 KB, and reading it keeps the event loop."""
 
 MAX_BRAVE_CHARS = 400
 """How long a query of Brave's may be."""
 
 MAX_SAID_CHARS = 4_000
 """How much of a text of Brave's is read, in which a character may take many."""
+
+BROKEN = (aiohttp.ClientError, OSError, ValueError)
 
 
 class _Found(msgspec.Struct):
@@ -35,18 +43,69 @@ class _Found(msgspec.Struct):
     description: str | None = None
     text: str | None = None
 
-    @property
-    def result(self) -> Result:
-        """The result as it may be shown."""
-        return Result(self.url or "", self.title or "", self.content or self.description or self.text or "")
-
 
 class _Answer(msgspec.Struct):
+    """The answer of a service; Brave's has its results in `web`."""
+
     results: list[_Found] = []
+    web: "_Answer | None" = None
 
 
-class _BraveAnswer(msgspec.Struct):
-    web: _Answer | None = None
+def searcher_of(service: str, *, url: str = "", key: str = "") -> Searcher:
+    """The search of a service, by its name, at its own address or at the base `url`. A search raises SearchFailure."""
+    base, search = _SERVICES[service]
+
+    async def found(query: Query) -> list[Result]:
+        return kept(await search((url or base).rstrip("/"), key, query), query)
+
+    return found
+
+
+async def _searxng(base: str, key: str, query: Query) -> Iterable[Result]:
+    """The results of its engines. It knows no countries."""
+    params = {"q": _within_domains(query), "format": "json", "pageno": "1", "categories": "general"}
+    return _results(await _answer("GET", f"{base}/search", {}, params=params))
+
+
+async def _brave(base: str, key: str, query: Query) -> Iterable[Result]:
+    """Brave's results, whose texts are HTML."""
+    text = _within_domains(query)[:MAX_BRAVE_CHARS]
+    params = {"q": text, "count": str(RESULTS), "text_decorations": "false"}
+    if query.country:
+        params["country"] = query.country
+    headers = {"x-subscription-token": key}
+    found = await _answer("GET", f"{base}/res/v1/web/search", headers, params=params)
+    return (
+        Result(each.url, unescape(each.title[:MAX_SAID_CHARS]), unescape(each.snippet[:MAX_SAID_CHARS]))
+        for each in _results(found.web or _Answer())
+    )
+
+
+async def _exa(base: str, key: str, query: Query) -> Iterable[Result]:
+    contents = {"text": {"maxCharacters": MAX_SNIPPET_CHARS}}
+    body: dict[str, Any] = {"query": query.text, "numResults": RESULTS, "contents": contents}
+    if query.domains:
+        body["includeDomains"] = list(query.domains)
+    if query.country:
+        body["userLocation"] = query.country
+    return _results(await _answer("POST", f"{base}/search", {"x-api-key": key}, json=body))
+
+
+async def _tavily(base: str, key: str, query: Query) -> Iterable[Result]:
+    """Tavily's results. It knows countries by their names, so ours isn't given."""
+    body: dict[str, Any] = {"query": query.text, "max_results": RESULTS}
+    if query.domains:
+        body["include_domains"] = list(query.domains)
+    return _results(await _answer("POST", f"{base}/search", {"authorization": f"Bearer {key}"}, json=body))
+
+
+_SERVICES: dict[str, tuple[str, Callable[[str, str, Query], Awaitable[Iterable[Result]]]]] = {
+    "searxng": ("", _searxng),
+    "brave": ("https://api.search.brave.com", _brave),
+    "exa": ("https://api.exa.ai", _exa),
+    "tavily": ("https://api.tavily.com", _tavily),
+}
+"""The services: the address of each, and its search by an address and a key."""
 
 
 def _within_domains(query: Query) -> str:
@@ -56,71 +115,32 @@ def _within_domains(query: Query) -> str:
     return f"{query.text} {' OR '.join(f'site:{domain}' for domain in query.domains)}"
 
 
-class SearXng:
-    """A SearXNG at a base URL. It knows no countries."""
-
-    def __init__(self, url: str) -> None:
-        self._url = f"{url.rstrip('/')}/search"
-
-    async def search(self, query: Query) -> list[Result]:
-        """The results of its engines. Raises SearchFailure."""
-        given = {"q": _within_domains(query), "format": "json", "pageno": "1", "categories": "general"}
-        found = await answer(_Answer, "GET", self._url, params=given)
-        return kept((each.result for each in found.results), query)
+def _results(answer: _Answer) -> Iterable[Result]:
+    for each in answer.results:
+        yield Result(each.url or "", each.title or "", each.content or each.description or each.text or "")
 
 
-class Brave:
-    """Brave, with a key of its API."""
-
-    def __init__(self, key: str, url: str = BRAVE_URL) -> None:
-        self._url = f"{url.rstrip('/')}/res/v1/web/search"
-        self._headers = {"x-subscription-token": key}
-
-    async def search(self, query: Query) -> list[Result]:
-        """Its results. Raises SearchFailure."""
-        text = _within_domains(query)[:MAX_BRAVE_CHARS]
-        given = {"q": text, "count": str(RESULTS), "text_decorations": "false"}
-        if query.country:
-            given["country"] = query.country
-        found = (await answer(_BraveAnswer, "GET", self._url, headers=self._headers, params=given)).web or _Answer()
-        results = (each.result for each in found.results)
-        return kept((Result(each.url, _plain(each.title), _plain(each.snippet)) for each in results), query)
-
-
-def _plain(html: str) -> str:
-    return unescape(html[:MAX_SAID_CHARS])
-
-
-class Exa:
-    """Exa, with a key of its API."""
-
-    def __init__(self, key: str, url: str = EXA_URL) -> None:
-        self._url = f"{url.rstrip('/')}/search"
-        self._headers = {"x-api-key": key}
-
-    async def search(self, query: Query) -> list[Result]:
-        """Its results. Raises SearchFailure."""
-        contents = {"text": {"maxCharacters": MAX_SNIPPET_CHARS}}
-        asked: dict[str, Any] = {"query": query.text, "numResults": RESULTS, "contents": contents}
-        if query.domains:
-            asked["includeDomains"] = list(query.domains)
-        if query.country:
-            asked["userLocation"] = query.country
-        found = await answer(_Answer, "POST", self._url, headers=self._headers, body=asked)
-        return kept((each.result for each in found.results), query)
-
-
-class Tavily:
-    """Tavily, with a key of its API. It knows countries by their names, so ours isn't given."""
-
-    def __init__(self, key: str, url: str = TAVILY_URL) -> None:
-        self._url = f"{url.rstrip('/')}/search"
-        self._headers = {"authorization": f"Bearer {key}"}
-
-    async def search(self, query: Query) -> list[Result]:
-        """Its results. Raises SearchFailure."""
-        asked: dict[str, Any] = {"query": query.text, "max_results": RESULTS}
-        if query.domains:
-            asked["include_domains"] = list(query.domains)
-        found = await answer(_Answer, "POST", self._url, headers=self._headers, body=asked)
-        return kept((each.result for each in found.results), query)
+async def _answer(method: str, url: str, headers: dict[str, str], **given: Any) -> _Answer:
+    """The answer of a service. Raises SearchFailure, which has nothing of the request in it."""
+    headers |= {"user-agent": f"harmonium/{this_build().version}", "accept": "application/json"}
+    unlimited = aiohttp.ClientTimeout(total=None, sock_connect=None)
+    try:
+        async with (
+            asyncio.timeout(SECONDS),
+            aiohttp.ClientSession(timeout=unlimited, cookie_jar=aiohttp.DummyCookieJar()) as session,
+            session.request(method, url, headers=headers, allow_redirects=False, **given) as response,
+        ):
+            if response.status != 200:
+                raise SearchFailure(f"the search service answers with HTTP {response.status}")
+            body = bytearray()
+            async for part in response.content.iter_chunked(65_536):
+                body += part
+                if len(body) > MAX_BYTES:
+                    raise SearchFailure("the search service says too much")
+            return msgspec.json.decode(body, type=_Answer)
+    except TimeoutError:
+        raise SearchFailure(f"the search service did not answer within {SECONDS:g} s") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise SearchFailure("the search service gave an answer that it should not") from None
+    except BROKEN as error:
+        raise SearchFailure(f"the search service can't be reached ({type(error).__name__})") from None

@@ -25,8 +25,8 @@ from service.browser.html import html_page
 from service.browser.page import MAX_URL_CHARS, SOURCE, Page, text_page
 from service.build import this_build
 from service.pinned import Pinned
-from service.search.ask import BROKEN
 from service.search.port import SearchFailure, is_within, rest
+from service.search.services import BROKEN
 from service.ssrf import ForbiddenAddress, Judge, LookUp, look_up, public_addresses
 
 PARSED_AT_ONCE = 2

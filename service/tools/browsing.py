@@ -15,28 +15,15 @@ import msgspec
 from msgspec import Meta
 
 from service.api.outcome import HostedCall, Outcome
-from service.api.tools.builtin import Builtin, browser
+from service.api.tools.builtin import browser
 from service.api.tools.callee import Hosted
-from service.browser.browser import (
-    Asked,
-    Fetch,
-    Find,
-    Gone,
-    Scroll,
-    Search,
-    asked,
-    known_page,
-    page_at,
-    restored,
-    view_of,
-)
-from service.browser.display import UsageError, shortened
-from service.browser.displays import with_room
+from service.browser.browser import Asked, Fetch, Find, Gone, Search, asked, page_there, restored, view_of
+from service.browser.displays import UsageError, shortened, with_room
 from service.browser.page import SOURCE, Display, Page, results_page
 from service.decoding import decode, decoder_of
 from service.errors import invalid_value
-from service.search.kept import KeptPages, Opened
-from service.search.port import Pages, Places, Query, Searcher, SearchFailure
+from service.search.port import KeptPages, Opened, Pages, Places, Query, Searcher, SearchFailure
+from service.tools.port import Call
 
 SOURCES = "web_search_call.action.sources"
 """A request includes this to be shown the pages that a search found."""
@@ -120,101 +107,60 @@ def read_options(sent: msgspec.Raw, where: str) -> str:
 class Browsing:
     """The back end: a searcher, a source of pages, and the pages that tenants opened lately."""
 
+    builtin = browser(read_options)
+    usable = True
+
     def __init__(self, searcher: Searcher, pages: Pages) -> None:
         self._searcher = searcher
         self._pages = pages
         self._kept = KeptPages()
         self._places = Places()
 
-    @property
-    def builtin(self) -> Builtin:
-        """The browser, as it is declared and shown."""
-        return _BUILTIN
-
-    @property
-    def usable(self) -> bool:
-        """As the port has it: always."""
-        return True
-
     async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
         """As the port has it: there is one browser."""
         return tool.server
 
-    def run(self, tenant: str) -> "BrowserRun":
-        """The runner of one response's calls."""
-        return BrowserRun(tenant, self._searcher, self._pages, self._kept, self._places)
+    def run(self, tenant: str) -> Call:
+        """As the port has it: each call waits until there is a place."""
 
+        async def call(call: HostedCall) -> Outcome:
+            async with self._places.taken(tenant):
+                return await self._call(tenant, call)
 
-_BUILTIN = browser(read_options)
+        return call
 
-
-class BrowserRun:
-    """The calls of one response."""
-
-    def __init__(self, tenant: str, searcher: Searcher, pages: Pages, kept: KeptPages, places: Places) -> None:
-        self._tenant = tenant
-        self._searcher = searcher
-        self._pages = pages
-        self._kept = kept
-        self._places = places
-
-    async def call(self, call: HostedCall) -> Outcome:
-        """Run a call once there is a place. Returns its outcome, also of a failed call."""
-        async with self._places.taken(self._tenant):
-            return await self._call(call)
-
-    async def _call(self, call: HostedCall) -> Outcome:
+    async def _call(self, tenant: str, call: HostedCall) -> Outcome:
         options = _OPTIONS.decode(call.tool.options or "{}")
         displays: Sequence[Display] = call.displays
         wanted: Asked | None = None
         try:
-            wanted, displays = await self._asked(call, options)
-            page = await self._page(wanted, displays, options)
-            view = await asyncio.to_thread(view_of, displays, page, wanted, options.view_tokens)
+            try:
+                wanted = asked(call.tool.tool, call.arguments, displays)
+            except Gone as gone:
+                displays = restored(displays, await self._opened(tenant, gone.url, options))
+                wanted = asked(call.tool.tool, call.arguments, displays)
+            page = page_there(displays, wanted)
+            if isinstance(wanted, Search):
+                query = Query(wanted.query, options.domains, options.country)
+                page = results_page(wanted.query, await self._searcher(query))
+            elif isinstance(wanted, Fetch) and page is None:
+                page = await self._opened(tenant, wanted.url, options)
+            assert page is not None
+            text, display = await asyncio.to_thread(view_of, displays, page, wanted, options.view_tokens)
         except (UsageError, SearchFailure) as error:
             return Outcome("failed", _told(wanted, error), shown={"action": _action(call, wanted)})
-        return Outcome(
-            "completed",
-            view.text,
-            shown={"action": _action(call, wanted, page)},
-            display=with_room(view.display, call.displays),
-        )
+        shown = {"action": _action(call, wanted, page)}
+        return Outcome("completed", text, shown=shown, display=with_room(display, call.displays))
 
-    async def aclose(self) -> None:
-        """Does nothing: nothing is held."""
-
-    async def _asked(self, call: HostedCall, options: Options) -> tuple[Asked, Sequence[Display]]:
-        """The action that a call asks for, and the earlier displays, among them the whole page that it is about."""
-        displays: Sequence[Display] = call.displays
-        try:
-            wanted = asked(call.tool.tool, call.arguments, displays)
-            if isinstance(wanted, Scroll | Find):
-                page_at(displays, wanted.cursor)
-        except Gone as gone:
-            displays = restored(displays, await self._opened(gone.url, options))
-            wanted = asked(call.tool.tool, call.arguments, displays)
-        return wanted, displays
-
-    async def _page(self, wanted: Asked, displays: Sequence[Display], options: Options) -> Page:
-        """The page of a call: of results, newly opened, or from a display."""
-        if isinstance(wanted, Search):
-            query = Query(wanted.query, options.domains, options.country)
-            return results_page(wanted.query, await self._searcher.search(query))
-        if isinstance(wanted, Scroll | Find):
-            return page_at(displays, wanted.cursor)
-        cursor = None if wanted.fresh else known_page(displays, wanted.url)
-        return await self._opened(wanted.url, options) if cursor is None else page_at(displays, cursor)
-
-    async def _opened(self, url: str, options: Options) -> Page:
+    async def _opened(self, tenant: str, url: str, options: Options) -> Page:
         """The page at an address, as this tenant opened it lately or as it is now."""
-        opened = Opened(self._tenant, options.domains, url)
-        kept = self._kept.get(opened)
-        if kept is not None:
-            return kept
-        if not options.fetches:
-            raise SearchFailure("it was not opened lately, and no other may be: external_web_access is false")
-        page = await self._pages.page(url, options.domains)
-        self._kept.put(opened, page)
+        opened = Opened(tenant, options.domains, url)
+        page = self._kept.get(opened)
+        if page is None:
+            if not options.fetches:
+                raise SearchFailure("it was not opened lately, and no other may be: external_web_access is false")
+            page = await self._pages(url, options.domains)
+            self._kept.put(opened, page)
         return page
 
 

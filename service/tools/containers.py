@@ -7,8 +7,8 @@ told from one that never existed.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from itertools import count
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from service.api.tools.container import MEMORY, MemoryLimit
 from service.backoff import Backoff
 from service.errors import ApiError, InvalidRequest, shown, unavailable
 from service.logs import event
-from service.sandbox.port import FOLDER, File, Full, Gone, Limits, NoFile, Sandbox, Unusable
+from service.sandbox.port import FOLDER, File, Full, Gone, Limits, NoFile, Sandbox, Unusable, begun
 from store.errors import StoreError, StoreFull, StoreUnavailable
 from store.history.containers import Containers as Records
 
@@ -154,7 +154,7 @@ class Containers:
 
     async def found(self, tenant: str, id: str) -> Record:
         """The record of a container that has not expired. Raises ApiError 404 and 400, StoreError."""
-        return self._living(await self.record(tenant, id))
+        return self._living(_there(id, await self.known(tenant, id)))
 
     def _living(self, record: Record) -> Record:
         if not self.lives(record):
@@ -220,9 +220,7 @@ class Containers:
         there is none. Raises StoreError.
         """
         now = self._clock()
-        return await self._change(
-            tenant, id, lambda known: _replaced(known, active_at=now) if self.lives(known) else known
-        )
+        return await self._change(tenant, id, lambda known: {"active_at": now} if self.lives(known) else {})
 
     async def taken(self, tenant: str, id: str) -> Record:
         """The record of a container that has not expired; notes its use. Raises ApiError 404 and 400, StoreError."""
@@ -234,12 +232,12 @@ class Containers:
 
     async def lose(self, tenant: str, id: str) -> None:
         """Note that the session of a container is gone. Raises StoreError."""
-        await self._change(tenant, id, lambda known: _replaced(known, lost=True))
+        await self._change(tenant, id, lambda _: {"lost": True})
 
     async def delete(self, tenant: str, id: str) -> None:
         """End a container. Raises ApiError 404, StoreError."""
         await self.record(tenant, id)
-        await self._change(tenant, id, lambda known: _replaced(known, deleted=True, uploads=()))
+        await self._change(tenant, id, lambda _: {"deleted": True, "uploads": ()})
         await self._close(id)
 
     async def _close(self, id: str) -> None:
@@ -248,14 +246,14 @@ class Containers:
         except (Gone, Unusable) as error:
             event(logger, logging.INFO, "a container had no session to be closed", reason=str(error))
 
-    async def _change(self, tenant: str, id: str, change: Callable[[Record], Record]) -> Record | None:
-        """Change a record, also while others change it. Returns the new record; None where there is none."""
+    async def _change(self, tenant: str, id: str, change: Callable[[Record], dict[str, Any]]) -> Record | None:
+        """Change members of a record, also while others do. Returns the new record; None where there is none."""
         for _ in range(MAX_TRIES):
             before = await self._records.get(tenant, id)
             if before is None:
                 return None
             known = _RECORD.decode(before)
-            record = known if known.deleted else change(known)
+            record = known if known.deleted else msgspec.structs.replace(known, **change(known))
             if record == known or await self._records.keep(tenant, id, msgspec.msgpack.encode(record), before):
                 return record
         raise StoreUnavailable(f"a container was changed by others {MAX_TRIES} times")
@@ -265,10 +263,8 @@ class Containers:
     async def files(self, tenant: str, id: str) -> list[KeptFile]:
         """The files of a container, by path. Raises ApiError 404, 400 and 503, StoreError."""
         record = await self.taken(tenant, id)
-        try:
+        async with self._refusing(tenant, id):
             files = await self.sandbox.files(id)
-        except (Gone, Unusable) as error:
-            raise await self._refusal(tenant, id, error) from error
         return [KeptFile(file_id(id, file.path), file, _mark(file.path) in record.uploads) for file in files]
 
     async def file(self, tenant: str, id: str, wanted: str) -> KeptFile:
@@ -281,53 +277,39 @@ class Containers:
     async def write(self, tenant: str, id: str, name: str, content: AsyncIterator[bytes]) -> KeptFile:
         """Write a user's file into a container. Raises ApiError 404, 400 and 503, StoreError."""
         await self.taken(tenant, id)
-        try:
+        async with self._refusing(tenant, id):
             file = await self.sandbox.write(id, f"{FOLDER}/{name}", content)
-        except (Gone, Unusable, Full, NoFile) as error:
-            raise await self._refusal(tenant, id, error) from error
         now, mark = self._clock(), _mark(file.path)
         await self._change(
-            tenant,
-            id,
-            lambda known: _replaced(
-                known, active_at=now, uploads=(*_without(known.uploads, mark), mark)[-MAX_UPLOADS:]
-            ),
+            tenant, id, lambda known: {"active_at": now, "uploads": (*_without(known, mark), mark)[-MAX_UPLOADS:]}
         )
         return KeptFile(file_id(id, file.path), file, uploaded=True)
 
     async def read(self, tenant: str, id: str, wanted: str) -> AsyncIterator[bytes]:
         """The content of a container's file. Raises as `files` does, before the first piece."""
-        pieces = self.sandbox.read(id, (await self.file(tenant, id, wanted)).file.path)
-        try:
-            first = await anext(pieces, b"")
-        except (Gone, Unusable, NoFile) as error:
-            raise await self._refusal(tenant, id, error) from error
-        return _chained(first, pieces)
+        path = (await self.file(tenant, id, wanted)).file.path
+        async with self._refusing(tenant, id):
+            return await begun(self.sandbox.read(id, path))
 
     async def remove(self, tenant: str, id: str, wanted: str) -> None:
         """Delete a file of a container. Raises as `files` does."""
         path = (await self.file(tenant, id, wanted)).file.path
-        try:
+        async with self._refusing(tenant, id):
             await self.sandbox.remove(id, path)
-        except (Gone, Unusable, NoFile) as error:
-            raise await self._refusal(tenant, id, error) from error
-        mark = _mark(path)
-        await self._change(tenant, id, lambda known: _replaced(known, uploads=_without(known.uploads, mark)))
+        await self._change(tenant, id, lambda known: {"uploads": _without(known, _mark(path))})
 
-    async def _refusal(self, tenant: str, id: str, error: Exception) -> ApiError:
-        """The error for the client, made of the sandbox's."""
-        if isinstance(error, Gone):
+    @asynccontextmanager
+    async def _refusing(self, tenant: str, id: str) -> AsyncGenerator[None]:
+        """Raise the errors for the client, made of the sandbox's."""
+        try:
+            yield
+        except Gone as error:
             await self.lose(tenant, id)
-            return expired()
-        if isinstance(error, Unusable):
-            return unavailable("There is no sandbox at the moment.")
-        return InvalidRequest(f"The file can't be there: {error}.", code="invalid_value", param="file")
-
-
-async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for piece in rest:
-        yield piece
+            raise expired() from error
+        except Unusable as error:
+            raise unavailable("There is no sandbox at the moment.") from error
+        except (Full, NoFile) as error:
+            raise InvalidRequest(f"The file can't be there: {error}.", code="invalid_value", param="file") from error
 
 
 def _there(id: str, record: Record | None) -> Record:
@@ -337,17 +319,13 @@ def _there(id: str, record: Record | None) -> Record:
     return record
 
 
-def _replaced(record: Record, **members: Any) -> Record:
-    return msgspec.structs.replace(record, **members)
-
-
 def _mark(path: str) -> bytes:
     """The mark of a file's path, which the record keeps."""
     return blake2b(path.encode(), digest_size=_MARK_BYTES).digest()
 
 
-def _without(marks: Sequence[bytes], mark: bytes) -> tuple[bytes, ...]:
-    return tuple(each for each in marks if each != mark)
+def _without(record: Record, mark: bytes) -> tuple[bytes, ...]:
+    return tuple(each for each in record.uploads if each != mark)
 
 
 def not_found(id: str) -> ApiError:

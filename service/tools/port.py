@@ -4,6 +4,7 @@ the model was trained with.
 A conformance suite (tests/support/tools) defines the duties of an adapter of a server.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -35,6 +36,9 @@ class ToolLimits(msgspec.Struct, frozen=True):
     requests: int = 1_000
 
 
+Call = Callable[[HostedCall], Awaitable[Outcome]]
+
+
 class Runner(Protocol):
     """Runs the calls of one response."""
 
@@ -52,10 +56,8 @@ class BackEnd(Protocol):
     returns the earlier outcome, or makes the call again where that does no harm.
     """
 
-    @property
-    def builtin(self) -> Builtin:
-        """The tool, as it is declared and shown."""
-        ...
+    builtin: Builtin
+    """The tool, as it is declared and shown."""
 
     @property
     def usable(self) -> bool:
@@ -68,8 +70,8 @@ class BackEnd(Protocol):
         """
         ...
 
-    def run(self, tenant: str) -> Runner:
-        """The runner of one response's calls."""
+    def run(self, tenant: str) -> Call:
+        """The caller of one response's calls. It returns their outcomes, as a Runner does."""
         ...
 
 

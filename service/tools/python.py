@@ -7,16 +7,17 @@ container, and the model is told that its variables are gone.
 
 import logging
 from base64 import b64encode
-from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from service.api.outcome import OUTPUTS, HostedCall, Outcome, failed
-from service.api.tools.builtin import Builtin, python
+from service.api.tools.builtin import python
 from service.api.tools.callee import Hosted
 from service.api.tools.container import read_container, wanted
 from service.logs import event
-from service.sandbox.port import FOLDER, Cell, Full, Gone, Image, Unusable
+from service.sandbox.port import FOLDER, Cell, Full, Gone, Unusable
 from service.tools.containers import Containers, Opened, file_id
+from service.tools.port import Call
 from store.errors import StoreError
 
 TOLD_CHARS = 12_000
@@ -47,12 +48,7 @@ class CodeInterpreter:
     def __init__(self, containers: Containers, *, seconds: float) -> None:
         """`seconds` is how long a cell may run."""
         self.containers = containers
-        self._builtin = python(read_container, seconds=seconds, drive=FOLDER)
-
-    @property
-    def builtin(self) -> Builtin:
-        """As the port has it."""
-        return self._builtin
+        self.builtin = python(read_container, seconds=seconds, drive=FOLDER)
 
     @property
     def usable(self) -> bool:
@@ -70,9 +66,9 @@ class CodeInterpreter:
             return before
         return self.containers.new_id(tenant)
 
-    def run(self, tenant: str) -> "PythonRun":
+    def run(self, tenant: str) -> Call:
         """As the port has it."""
-        return PythonRun(self.containers, tenant)
+        return PythonRun(self.containers, tenant).call
 
 
 class PythonRun:
@@ -94,15 +90,15 @@ class PythonRun:
         try:
             opened, lost = await self._opened(id, call)
             if opened is None:
-                return _lost(id, call)
+                return _failed(id, f"{LOST}{NOT_KNOWN}", call)
             self._instead[planned] = opened.id
             try:
                 cell = await self._cell(opened, call)
             except Gone:
                 await self._lose(opened.id)
                 if call.begun or lost:
-                    return _lost(opened.id, call)
-                opened, lost = await self._another(call), LOST
+                    return _failed(opened.id, f"{LOST}{NOT_KNOWN}", call)
+                opened, lost = await self._open(call), LOST
                 self._instead[planned] = opened.id
                 cell = await self._cell(opened, call)
             if cell is None:
@@ -113,12 +109,7 @@ class PythonRun:
         except StoreError:
             return _failed(id, "The code was not run: it can't be told where.", call)
         told = "" if opened.folder == FOLDER else f"Files of {FOLDER} are in {opened.folder} here.\n"
-        images = _fitting(cell.images, min(SHOWN_IMAGE_BYTES, self._room)) if OUTPUTS in call.include else []
-        self._room -= sum(len(image.data) for image in images)
-        return outcome_of(cell, opened.id, call, images, before=told + lost)
-
-    async def aclose(self) -> None:
-        """Does nothing: containers outlive responses."""
+        return self._outcome(cell, opened.id, call, told + lost)
 
     async def _opened(self, id: str, call: HostedCall) -> tuple[Opened | None, str]:
         """The container of a call, and a notice to the model; None where it was lost during the call."""
@@ -128,18 +119,24 @@ class PythonRun:
             return found, ""
         record = await containers.touch(tenant, id)
         if record is None:
-            asked = wanted(call.tool.options)
-            return self._kept(await containers.open(tenant, id, memory_limit=asked.memory_limit)), ""
+            return await self._open(call, id), ""
         if containers.lives(record):
-            return self._kept(Opened(id, record, FOLDER)), ""
-        return (None, "") if call.begun else (await self._another(call), LOST)
+            self._found[id] = Opened(id, record, FOLDER)
+            return self._found[id], ""
+        return (None, "") if call.begun else (await self._open(call), LOST)
+
+    async def _open(self, call: HostedCall, id: str = "") -> Opened:
+        """A new container with this id, or with a new one, in the place of one that was lost."""
+        id = id or self._containers.new_id(self._tenant)
+        memory_limit = wanted(call.tool.options).memory_limit
+        opened = await self._containers.open(self._tenant, id, memory_limit=memory_limit)
+        self._found[id] = opened._replace(folder=FOLDER)  # the model is told once where its files are
+        return opened
 
     async def _cell(self, opened: Opened, call: HostedCall) -> Cell | None:
         """The cell of a call's code; None where the sandbox is gone. Raises Full, Gone."""
-        try:
+        with suppress(Unusable):
             return await self._containers.sandbox.run(opened.id, call.id, call.arguments)
-        except Unusable:
-            return None
 
     async def _note(self, cell: Cell, opened: Opened) -> None:
         """Note that a container was used, or is lost with this cell. The cell counts even if the note fails."""
@@ -155,34 +152,33 @@ class PythonRun:
         self._found.pop(id, None)
         await self._containers.lose(self._tenant, id)
 
-    def _kept(self, opened: Opened) -> Opened:
-        self._found[opened.id] = opened._replace(folder=FOLDER)  # the model is told once where its files are
-        return opened
-
-    async def _another(self, call: HostedCall) -> Opened:
-        """A new container, in the place of one that was lost."""
-        asked = wanted(call.tool.options)
-        id = self._containers.new_id(self._tenant)
-        return self._kept(await self._containers.open(self._tenant, id, memory_limit=asked.memory_limit))
-
-
-def outcome_of(cell: Cell, container: str, call: HostedCall, images: Sequence[Image], *, before: str = "") -> Outcome:
-    """The outcome of a call, by its cell. The item shows these `images` of the cell's figures, and the model is told
-    the text `before` ahead of the output.
-    """
-    drawn = [f"[image/{each.format}, {len(each.data):,} bytes]\n" for each in cell.images]
-    told = before + _cut(_ended(cell) + cell.logs) + "".join(drawn)
-    left_out = [
-        f"[image/{each.format}, {len(each.data):,} bytes: too large to be shown]\n"
-        for each in cell.images
-        if not any(each is image for image in images)
-    ]
-    shown = _shown(cell.logs + "".join(left_out), images, container, call)
-    files = {
-        path: {"container_id": container, "file_id": file_id(container, path), "filename": path.rpartition("/")[2]}
-        for path in cell.files
-    }
-    return Outcome(_STATUS[cell.ended], told, shown=shown, cites={"files": files} if files else {})
+    def _outcome(self, cell: Cell, container: str, call: HostedCall, before: str) -> Outcome:
+        """The outcome of a call, by its cell. The item shows the figures that there is room for, the first ones first,
+        and the model is told the text `before` ahead of the output.
+        """
+        room = min(SHOWN_IMAGE_BYTES, self._room) if OUTPUTS in call.include else 0
+        drawn, left_out, told = list[dict[str, Any]](), "", ""
+        for image in cell.images:
+            size = len(image.data)
+            named = f"[image/{image.format}, {size:,} bytes"
+            told += f"{named}]\n"
+            if size > room:
+                left_out += f"{named}: too large to be shown]\n"
+                continue
+            room -= size
+            self._room -= size
+            url = f"data:image/{image.format};base64,{b64encode(image.data).decode()}"
+            drawn.append({"type": "image", "url": url})
+        files = {
+            path: {"container_id": container, "file_id": file_id(container, path), "filename": path.rpartition("/")[2]}
+            for path in cell.files
+        }
+        return Outcome(
+            _STATUS[cell.ended],
+            before + _cut(_ended(cell) + cell.logs) + told,
+            shown=_shown(cell.logs + left_out, drawn, container, call),
+            cites={"files": files} if files else {},
+        )
 
 
 def _ended(cell: Cell) -> str:
@@ -194,25 +190,12 @@ def _ended(cell: Cell) -> str:
     return "" if cell.logs or cell.images else "(no output)"
 
 
-def _shown(logs: str, images: Sequence[Image], container: str, call: HostedCall) -> dict[str, Any]:
+def _shown(logs: str, drawn: list[dict[str, Any]], container: str, call: HostedCall) -> dict[str, Any]:
     """The members of the item. The output of code is in them if the request asked for it."""
     shown: dict[str, Any] = {"container_id": container}
-    if OUTPUTS not in call.include:
-        return shown
-    drawn = [
-        {"type": "image", "url": f"data:image/{each.format};base64,{b64encode(each.data).decode()}"} for each in images
-    ]
-    return shown | {"outputs": [*([{"type": "logs", "logs": logs}] if logs else []), *drawn]}
-
-
-def _fitting(images: Sequence[Image], room: int) -> list[Image]:
-    """The images that fit into `room` bytes together, the first ones first."""
-    kept: list[Image] = []
-    for image in images:
-        if len(image.data) <= room:
-            room -= len(image.data)
-            kept.append(image)
-    return kept
+    if OUTPUTS in call.include:
+        shown["outputs"] = [*([{"type": "logs", "logs": logs}] if logs else []), *drawn]
+    return shown
 
 
 def _cut(text: str) -> str:
@@ -223,12 +206,6 @@ def _cut(text: str) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
 
 
-def _lost(container: str, call: HostedCall) -> Outcome:
-    """The outcome of a call whose container is gone: nobody knows whether it ran."""
-    return _failed(container, f"{LOST}{NOT_KNOWN}", call)
-
-
 def _failed(container: str, why: str, call: HostedCall) -> Outcome:
     outcome = failed(why)
-    shown = _shown(f"{why}\n", (), container, call)
-    return Outcome("failed", outcome.told, shown=shown)
+    return Outcome("failed", outcome.told, shown=_shown(f"{why}\n", [], container, call))

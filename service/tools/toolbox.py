@@ -32,7 +32,7 @@ from service.settings.mcp import (
     trusted,
 )
 from service.tools import file_search
-from service.tools.port import BackEnd, Listing, Runner, ToolFailure, ToolServer, Unreachable
+from service.tools.port import BackEnd, Call, Listing, ToolFailure, ToolServer, Unreachable
 
 LIST_SECONDS = 300.0
 """The time for which a server's list is cached."""
@@ -73,11 +73,6 @@ class _Kept(msgspec.Struct):
     listing: Listing = Listing(())
 
 
-def _kept(tenant: str, mark: str) -> _Kept:
-    """The cached list for a tenant of the connection with this mark, to be filled in."""
-    return _Kept()
-
-
 class Toolbox:
     """The servers that this service may ask, and the back ends of tools that the model was trained with."""
 
@@ -100,7 +95,13 @@ class Toolbox:
         self._allow = tuple(allow)
         self._open = open_server
         self._allowing = allowing
-        self._kept = lru_cache(LISTS_CACHED)(_kept)
+
+        @lru_cache(LISTS_CACHED)
+        def kept(tenant: str, mark: str) -> _Kept:
+            return _Kept()
+
+        self._kept = kept
+        """The cached list for a tenant of the connection with this mark, to be filled in."""
 
     @property
     def builtins(self) -> tuple[Builtin, ...]:
@@ -136,27 +137,21 @@ class Toolbox:
         Servers that only OpenAI reaches offer nothing. Raises InvalidRequest for one that may not be asked, and
         ApiError 424 where one gives no list, or not the tool by which it stands for a type.
         """
-        here = [each for each in declared if not each.elsewhere]
-        reached = [(each, self._connection(each)) for each in here]
+        reached = [(each, self._connection(each)) for each in declared if not each.elsewhere]
         standing = [self._standing[each] for each in types]
-        wanted = [*(to for _, to in reached), *(trusted(label, server) for label, server in standing)]
+        wanted = [*(to for _, to in reached), *(trusted(*each) for each in standing)]
         try:
             async with asyncio.TaskGroup() as group:
                 asked = [group.create_task(self._listing(tenant, to)) for to in wanted]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        listings = [each.result() for each in asked]
-        stood = listings[len(reached) :]
-        listings = listings[: len(reached)]
-        offers = [self._offer(each, listing) for (each, _), listing in zip(reached, listings, strict=True)]
-        lists = [
-            (each.label, mark_of(to), _shown(offer, listing))
-            for (each, to), offer, listing in zip(reached, offers, listings, strict=True)
-        ]
+        listings = (each.result() for each in asked)
+        offers, lists = list[Offer](), list[tuple[str, str, bytes]]()
+        for (each, to), listing in zip(reached, listings, strict=False):
+            offers.append(self._offer(each, listing))
+            lists.append((each.label, mark_of(to), _shown(offers[-1], listing)))
+        routed = tuple(_routed(*each, listing) for each, listing in zip(standing, listings, strict=True))
         named = tuple(to for each, to in reached if each.url is not None)
-        routed = tuple(
-            _routed(label, server, listing) for (label, server), listing in zip(standing, stood, strict=True)
-        )
         return ToolCatalog(tuple(offers), tuple(lists), named, routed)
 
     def run(self, tenant: str, connections: Sequence[Connection] = ()) -> "ToolRun":
@@ -164,8 +159,8 @@ class Toolbox:
         reached = {("mcp", label): trusted(label, server) for label, server in self._servers.items()}
         reached |= {("mcp", each.label): each for each in connections}
         reached |= {(type, label): trusted(label, server) for type, (label, server) in self._standing.items()}
-        runners: dict[HostedKind, Runner] = {kind: back_end.run(tenant) for kind, back_end in self._back_ends.items()}
-        return ToolRun(reached, lambda connection: self._open(connection, tenant), runners)
+        callers: dict[HostedKind, Call] = {kind: back_end.run(tenant) for kind, back_end in self._back_ends.items()}
+        return ToolRun(reached, lambda connection: self._open(connection, tenant), callers)
 
     def _connection(self, declared: Declaration) -> Connection:
         """The connection to a server. Raises InvalidRequest."""
@@ -215,12 +210,9 @@ class Toolbox:
         approval = declared.approval if server is None else _stricter(server, declared)
         tools: list[OfferedTool] = []
         for tool in listing.tools:
-            if not own.matches(tool.name, reads=tool.reads) or not declared.allowed.matches(
-                tool.name, reads=tool.reads
-            ):
-                continue
-            asks = approval.needed(tool.name, reads=tool.reads)
-            tools.append(OfferedTool(tool.name, tool.description, tool.schema, tool.repeatable, asks))
+            if all(each.matches(tool.name, reads=tool.reads) for each in (own, declared.allowed)):
+                asks = approval.needed(tool.name, reads=tool.reads)
+                tools.append(OfferedTool(tool.name, tool.description, tool.schema, tool.repeatable, asks))
         said = declared.description if server is None else declared.description or server.description
         at = address_mark(server.address if server is not None else declared.url or "")
         return Offer(declared.label, description_of(said, listing.instructions), tuple(tools), at)
@@ -288,35 +280,32 @@ class ToolRun:
         self,
         connections: Mapping[tuple[str, str], Connection],
         open_server: Callable[[Connection], ToolServer],
-        runners: Mapping[HostedKind, Runner] = MappingProxyType({}),
+        callers: Mapping[HostedKind, Call] = MappingProxyType({}),
     ) -> None:
-        """`connections` are those to servers, by the kind of their tools and their label; `runners` run the calls of
+        """`connections` are those to servers, by the kind of their tools and their label; `callers` make the calls of
         tools that the model was trained with.
         """
         self._connections = connections
         self._open = open_server
-        self._runners = runners
+        self._callers = callers
         self._sessions: dict[tuple[str, str], ToolServer] = {}
 
     async def call(self, call: HostedCall) -> Outcome:
         """Run a call. Returns its outcome, also of a failed call."""
-        kind = call.tool.kind
-        if kind in ("mcp", FILE_SEARCH):
-            return await self._call_server(call)
-        if kind not in self._runners:
-            return failed(f"This process can't run {kind}.")
-        return await self._runners[kind].call(call)
-
-    async def _call_server(self, call: HostedCall) -> Outcome:
         kind, label = call.tool.kind, call.tool.server
+        if kind not in ("mcp", FILE_SEARCH):
+            caller = self._callers.get(kind)
+            return failed(f"This process can't run {kind}.") if caller is None else await caller(call)
         try:
             arguments = _ARGUMENTS.decode(call.arguments or "{}")
         except (msgspec.DecodeError, RecursionError):
             return failed("The arguments are no JSON object.")
+        connection = self._connections.get((kind, label))
+        if connection is None:
+            return failed(f"This service has no server '{label}' any more.")
         try:
-            session = self._session(kind, label)
-            if session is None:
-                return failed(f"This service has no server '{label}' any more.")
+            session = self._sessions.get((kind, label)) or self._open(connection)
+            self._sessions[kind, label] = session
             if kind == FILE_SEARCH:
                 return await file_search.searched(call, session)
             result = await session.call(call.tool.tool, arguments, repeatable=call.tool.repeatable)
@@ -327,14 +316,7 @@ class ToolRun:
             return msgspec.structs.replace(outcome, told=result.text or outcome.told)
         return Outcome("completed", result.text, output=result.text)
 
-    def _session(self, kind: str, label: str) -> ToolServer | None:
-        key = kind, label
-        if key not in self._sessions and key in self._connections:
-            self._sessions[key] = self._open(self._connections[key])
-        return self._sessions.get(key)
-
     async def aclose(self) -> None:
         """End all sessions, side by side."""
-        sessions, self._sessions = list(self._sessions.values()), {}
-        runners = self._runners.values()
-        await asyncio.gather(*(session.close() for session in sessions), *(runner.aclose() for runner in runners))
+        sessions, self._sessions = self._sessions.values(), {}
+        await asyncio.gather(*(session.close() for session in sessions))

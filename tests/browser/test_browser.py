@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.browser.browser import Asked, Fetch, Find, Gone, Scroll, asked, page_at, view_of
 from service.browser.citations import Source, source_of
-from service.browser.display import UsageError
+from service.browser.displays import UsageError
 from service.browser.page import WIDTH, WRAPPED_CHARS, Display, Page, Result, lines_of, page_of, results_page
 
 URL = "https://tides.example/brest"
@@ -17,9 +17,9 @@ PAGE = page_of(URL, "Tides in Brest", "High water at ten.\nLow water at four.\n"
 
 def shown(displays: list[Display], page: Page, wanted: Asked) -> str:
     """What the model is shown next, which is added to the displays."""
-    view = view_of(displays, page, wanted, 1_024)
-    displays.append(view.display)
-    return view.text
+    text, display = view_of(displays, page, wanted, 1_024)
+    displays.append(display)
+    return text
 
 
 @pytest.mark.parametrize("number", ["1" * 5_000, "9" * 10, "²", "\u0661", "-1", "0x1"])
@@ -84,12 +84,12 @@ def test_a_long_line_is_wrapped_as_a_short_one(line: str) -> None:
     line += " " + "word and more " * (WRAPPED_CHARS // 7)
     page = Page("page", URL, "", line)
 
-    assert lines_of(page) == textwrap.wrap(line, width=WIDTH, replace_whitespace=False, drop_whitespace=False)
+    assert lines_of(page.text) == textwrap.wrap(line, width=WIDTH, replace_whitespace=False, drop_whitespace=False)
 
 
 @given(st.text(st.sampled_from("a-— \x0b."), min_size=1).map(lambda text: text * (2 * WRAPPED_CHARS // len(text))))
 def test_a_long_line_has_all_of_its_text(line: str) -> None:
-    lines = lines_of(Page("page", URL, "", line))
+    lines = lines_of(line)
 
     assert "".join(lines) == line
     assert max(map(len, lines)) <= WIDTH

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.browser.browser import Search, view_of
 from service.browser.citations import Citations, Cited, Source, source_of
-from service.browser.display import found
+from service.browser.displays import found
 from service.browser.page import Display, Page, Result, page_of, results_page
 
 BREST = Source("https://tides.example/brest", "Tides in Brest")
@@ -161,7 +161,7 @@ def test_the_source_of_a_page_is_cited_as_the_page() -> None:
 
 
 def test_a_search_is_shown_as_a_page_of_links() -> None:
-    view = view_of([], RESULTS, Search("tides"), 1_024)
+    text, _ = view_of([], RESULTS, Search("tides"), 1_024)
 
-    assert view.text.startswith("[0] tides\n**viewing lines [0 - 7] of 7**\n\nL0: \nL1: URL: \nL2: # Search Results\n")
-    assert "L7:   * 【1†B†b.example】 y" in view.text
+    assert text.startswith("[0] tides\n**viewing lines [0 - 7] of 7**\n\nL0: \nL1: URL: \nL2: # Search Results\n")
+    assert "L7:   * 【1†B†b.example】 y" in text

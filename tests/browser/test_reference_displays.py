@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from service.browser.browser import Fetch, Search, asked, known_page, page_at, view_of
-from service.browser.display import UsageError
+from service.browser.browser import Fetch, Search, asked, page_there, view_of
+from service.browser.displays import UsageError
 from service.browser.page import Display, Page
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("reference.json").read_text())
@@ -31,20 +31,19 @@ def said(displays: list[Display], known: dict[str, Page], tool: str, arguments: 
     """What a call is answered, whose display is added to those before."""
     try:
         wanted = asked(tool, json.dumps(arguments), displays)
+        page = page_there(displays, wanted)
         if isinstance(wanted, Search):
             page = known[f"search:{wanted.query}"]
-        elif isinstance(wanted, Fetch):
-            cursor = None if wanted.fresh else known_page(displays, wanted.url)
-            if cursor is None and wanted.url not in known:
+        elif page is None and isinstance(wanted, Fetch):
+            if wanted.url not in known:
                 return f"Error fetching URL `{wanted.url}`: there is no such page"
-            page = known[wanted.url] if cursor is None else page_at(displays, cursor)
-        else:
-            page = page_at(displays, wanted.cursor)
-        view = view_of(displays, page, wanted, VIEW_TOKENS)
+            page = known[wanted.url]
+        assert page is not None
+        text, display = view_of(displays, page, wanted, VIEW_TOKENS)
     except UsageError as error:
         return str(error)
-    displays.append(view.display)
-    return view.text
+    displays.append(display)
+    return text
 
 
 def test_every_display_and_error_is_that_of_the_reference() -> None:

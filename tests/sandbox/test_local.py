@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from service.sandbox.folder import Content
-from service.sandbox.local import FIRST_UIDS, LOOK_SHARE, LocalSandbox, Places, Users
+from service.sandbox.local import FIRST_UIDS, LOOK_SHARE, LocalSandbox, Places, take_users
 from service.sandbox.port import Full, Gone, Unusable
 from service.sandbox.session import Session
 from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, folder_for_all, local
@@ -54,20 +54,22 @@ async def test_two_sandboxes_of_one_machine_have_no_user_in_common(ending: Async
 
 @as_root
 def test_users_are_taken_until_they_are_given_back(tmp_path: Path) -> None:
-    taken = [Users([tmp_path]) for _ in FIRST_UIDS]
-    assert [users.of(7) for users in taken] == [first + 7 for first in FIRST_UIDS]
+    taken = [take_users([tmp_path]) or (0, 0) for _ in FIRST_UIDS]
+    assert [first for first, _ in taken] == list(FIRST_UIDS)
     with pytest.raises(Unusable, match="sandboxes of this machine have all users"):
-        Users([tmp_path])
-    taken[5].close()
-    assert Users([tmp_path]).of(0) == FIRST_UIDS[5]
-    for users in taken:
-        users.close()
+        take_users([tmp_path])
+    os.close(taken[5][1])
+    again = take_users([tmp_path])
+    assert again is not None
+    assert again[0] == FIRST_UIDS[5]
+    for _, lock in [*taken[:5], *taken[6:], again]:
+        os.close(lock)
 
 
 @as_root
 def test_where_no_lock_can_be_had_there_are_no_users(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match=r"sessions can't have users of their own: .*: No such file or directory"):
-        Users([tmp_path / "none"])
+        take_users([tmp_path / "none"])
 
 
 async def test_who_is_idle_for_too_long_is_closed_and_who_works_is_not(ending: AsyncExitStack) -> None:

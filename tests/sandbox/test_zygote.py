@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -17,15 +16,6 @@ from service.sandbox.session import Session
 from tests.support.sandbox.sandboxes import TENANT, folder_for_all, local
 
 
-@pytest.fixture
-def signals() -> Generator[None]:
-    """What a zygote does with signals ends with the test."""
-    handler = signal.getsignal(signal.SIGCHLD)
-    yield
-    signal.signal(signal.SIGCHLD, handler)
-
-
-@pytest.mark.usefixtures("signals")
 def test_where_no_process_can_begin_one_session_fails_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def fork() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
@@ -39,7 +29,9 @@ def test_where_no_process_can_begin_one_session_fails_and_the_others_go_on(monke
         Zygote(theirs, [], linked=False).run()
         told = [json.loads(ours.recv(4096)) for _ in range(2)]
         assert told == [{"started": True, "linked": False}, {"died": 7, "status": 0}]
-        assert cells.receive(channel.fileno()) == {"failed": "no process can begin: Resource temporarily unavailable"}
+        assert cells.receive(channel.makefile("rb")) == {
+            "failed": "no process can begin: Resource temporarily unavailable"
+        }
 
 
 async def test_a_cell_is_interrupted_though_the_service_was_begun_where_interrupts_are_ignored() -> None:

@@ -1,7 +1,7 @@
 """Pages that were opened lately."""
 
 from service.browser.page import Page, page_of
-from service.search.kept import OWN_CHARS, KeptPages, Opened
+from service.search.port import OWN_CHARS, KeptPages, Opened
 
 
 def at(url: str, tenant: str = "one") -> Opened:

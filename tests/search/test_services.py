@@ -6,16 +6,16 @@ import pytest
 
 from service.browser.page import Result
 from service.search.port import MAX_CONSIDERED, RESULTS, Query, Searcher, SearchFailure
-from service.search.services import Brave, Exa, SearXng, Tavily
+from service.search.services import searcher_of
 from tests.support.search.services import KEY, Services, search_services
 
 Opened = Callable[[str], Searcher]
 
 OPENED: dict[str, Opened] = {
-    "searxng": lambda url: SearXng(f"{url}/searxng/"),
-    "brave": lambda url: Brave(KEY, f"{url}/brave"),
-    "tavily": lambda url: Tavily(KEY, f"{url}/tavily"),
-    "exa": lambda url: Exa(KEY, f"{url}/exa/"),
+    "searxng": lambda url: searcher_of("searxng", url=f"{url}/searxng/"),
+    "brave": lambda url: searcher_of("brave", url=f"{url}/brave", key=KEY),
+    "tavily": lambda url: searcher_of("tavily", url=f"{url}/tavily", key=KEY),
+    "exa": lambda url: searcher_of("exa", url=f"{url}/exa/", key=KEY),
 }
 
 
@@ -31,20 +31,20 @@ def searcher(request: pytest.FixtureRequest, services: Services) -> Searcher:
 
 
 async def test_it_finds_pages_and_nothing_that_is_none(searcher: Searcher) -> None:
-    assert await searcher.search(Query("tides")) == [
+    assert await searcher(Query("tides")) == [
         Result("https://tides.example/brest", "Tides in Brest", "High & low water."),
         Result("https://port.example/fr/", "The <port>", "Quays."),
     ]
 
 
 async def test_it_finds_nothing(searcher: Searcher) -> None:
-    assert await searcher.search(Query("none")) == []
+    assert await searcher(Query("none")) == []
 
 
 async def test_domains_are_told_to_the_service_and_hold_whatever_it_answers(
     searcher: Searcher, services: Services
 ) -> None:
-    found = await searcher.search(Query("tides", ("port.example",)))
+    found = await searcher(Query("tides", ("port.example",)))
 
     assert [result.url for result in found] == ["https://port.example/fr/"]
     assert "port.example" in str(services.asked)
@@ -59,15 +59,15 @@ async def test_of_too_many_results_a_few_are_looked_at(searcher: Searcher, monke
         return True
 
     monkeypatch.setattr("service.search.port.is_address", is_address)
-    assert len(await searcher.search(Query("many"))) == RESULTS
-    assert await searcher.search(Query("many", ("nowhere.example",))) == []
+    assert len(await searcher(Query("many"))) == RESULTS
+    assert await searcher(Query("many", ("nowhere.example",))) == []
     assert looked <= MAX_CONSIDERED + RESULTS
 
 
 @pytest.mark.parametrize("text", ["http 500", "html", "types", "huge", "redirect"])
 async def test_a_service_that_fails_says_why_and_nothing_of_what_it_said(searcher: Searcher, text: str) -> None:
     with pytest.raises(SearchFailure, match="search service") as failure:
-        await searcher.search(Query(text))
+        await searcher(Query(text))
 
     assert "secret" not in str(failure.value)
 
@@ -75,21 +75,21 @@ async def test_a_service_that_fails_says_why_and_nothing_of_what_it_said(searche
 @pytest.mark.parametrize("name", OPENED)
 async def test_a_service_that_is_away_is_a_failure(name: str) -> None:
     with pytest.raises(SearchFailure, match="can't be reached"):
-        await OPENED[name]("http://127.0.0.1:9").search(Query("tides"))
+        await OPENED[name]("http://127.0.0.1:9")(Query("tides"))
 
 
 @pytest.mark.parametrize("name", ["brave", "tavily", "exa"])
 async def test_a_key_that_is_wrong_is_a_failure_that_does_not_tell_it(name: str, services: Services) -> None:
-    opened = {"brave": Brave, "tavily": Tavily, "exa": Exa}[name]
+    searcher = searcher_of(name, url=f"{services.url}/{name}", key="sk-wrong")
     with pytest.raises(SearchFailure, match="HTTP 4") as failure:
-        await opened("sk-wrong", f"{services.url}/{name}").search(Query("tides"))
+        await searcher(Query("tides"))
 
     assert "sk-wrong" not in str(failure.value)
 
 
 async def test_a_country_goes_to_those_that_know_countries(services: Services) -> None:
     for name in ("brave", "exa"):
-        await OPENED[name](services.url).search(Query("tides", country="FR"))
+        await OPENED[name](services.url)(Query("tides", country="FR"))
 
     assert services.asked[0]["query"]["country"] == "FR"
     assert services.asked[1]["body"]["userLocation"] == "FR"

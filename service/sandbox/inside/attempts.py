@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
+X86 = platform.machine() == "x86_64"
 REFUSED = {errno.EPERM, errno.ENOSYS, errno.EACCES, errno.ENOENT, errno.EROFS}
 
 CALLS = """
@@ -47,37 +48,7 @@ setsid 112 157; setpgid 109 154; getsid 124 156; getpgid 121 155; sched_rr_get_i
 """
 """Calls that are refused whatever their arguments are, with their numbers on x86_64 and aarch64."""
 
-FAMILIES = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    9,
-    10,
-    15,
-    16,
-    17,
-    21,
-    24,
-    27,
-    28,
-    29,
-    30,
-    31,
-    32,
-    33,
-    35,
-    36,
-    38,
-    39,
-    40,
-    41,
-    42,
-    43,
-    44,
-    45,
-)
+FAMILIES = (*range(1, 6), 9, 10, *range(15, 18), 21, 24, *range(27, 34), 35, 36, *range(38, 46))
 """Families of sockets: Unix, IPv4, IPv6, netlink, packets, Bluetooth, CAN, the kernel's ciphers, virtual machines, …"""
 
 
@@ -102,22 +73,19 @@ def came_through(attempt: Callable[[], object]) -> bool:
 
 
 def kernel_calls() -> dict[str, Callable[[], object]]:
-    column = 1 if platform.machine() == "x86_64" else 2
     listed = [entry.split() for entry in CALLS.split(";")]
-    numbers = {each[0]: int(each[column]) for each in listed if each[column] != "-"}
-    made = {f"call {name}": lambda n=number: called(n, -1, -1, -1, -1, -1) for name, number in numbers.items()}
-    forks = {
-        f"call {name}": lambda n=numbers[name]: called(n) or os._exit(0)
-        for name in ("fork", "vfork")
-        if name in numbers
-    }
-    return {**made, **forks}
+    numbers = {name: int(number) for name, *both in listed if (number := both[not X86]) != "-"}
+    made: dict[str, Callable[[], object]] = {}
+    for name, number in numbers.items():
+        made[f"call {name}"] = lambda n=number: called(n, -1, -1, -1, -1, -1)
+        if name in ("fork", "vfork"):
+            made[f"call {name}"] = lambda n=number: called(n) or os._exit(0)
+    return made
 
 
 def on_arguments() -> dict[str, Callable[[], object]]:
     """Calls that are allowed, with arguments that Landlock has no right for."""
-    x86 = platform.machine() == "x86_64"
-    at, rename, clone, allocate = (257, 316, 56, 285) if x86 else (56, 276, 220, 47)
+    at, rename, clone, allocate = (257, 316, 56, 285) if X86 else (56, 276, 220, 47)
 
     def opened(path: bytes, flags: int) -> None:
         os.close(called(at, -100, ctypes.cast(ctypes.c_char_p(path), ctypes.c_void_p).value or 0, flags, 0))
@@ -163,17 +131,14 @@ def on_files(secret: str, folders: list[str]) -> dict[str, Callable[[], object]]
         "own a file": lambda: os.chown(secret, os.getuid(), os.getgid()),
         "list the folder above": lambda: os.listdir(".."),
         "list the folder above by file": lambda: os.listdir("/proc/self/fd/100/.."),
-        **{
-            f"list {path}": lambda path=path: os.listdir(path)
-            for path in ("/", "/etc", "/home", "/root", "/proc", "/sys")
-        },
-        **{f"list {path}": lambda path=path: os.listdir(path) for path in ("/tmp", "/var", "/dev", "/run")},
+        **{f"list {path}": lambda path=path: os.listdir(path) for path in LISTED},
         **{f"list the folder of another session, {n}": lambda p=path: os.listdir(p) for n, path in enumerate(folders)},
         **{f"read {path}": lambda path=path: open(path, "rb").close() for path in READ},
         **{f"write {path}": lambda path=path: open(path, "wb").close() for path in WRITTEN},
     }
 
 
+LISTED = ("/", "/etc", "/home", "/root", "/proc", "/sys", "/tmp", "/var", "/dev", "/run")
 READ = (
     *("/etc/passwd", "/etc/hostname", "/proc/self/environ", "/proc/self/maps", "/proc/self/mem", "/proc/1/environ"),
     *("/proc/kallsyms", "/proc/sys/kernel/core_pattern", "/proc/net/tcp", "/proc/self/mountinfo", "/dev/tty"),
@@ -184,9 +149,8 @@ WRITTEN = ("/usr/lib/made", "/tmp/made-by-a-session", "/dev/shm/made", "/proc/se
 def on_network(path: str) -> dict[str, Callable[[], object]]:
     """Sockets of every family and kind; `path` is that of a socket that anybody may send to."""
     kinds = {"stream": 1, "datagrams": 2, "raw": 3, "packets": 5}
-    column = 41 if platform.machine() == "x86_64" else 198
     made = {
-        f"a socket of family {family}, {name}": lambda f=family, k=kind: called(column, f, k, 0)
+        f"a socket of family {family}, {name}": lambda f=family, k=kind: called(41 if X86 else 198, f, k, 0)
         for family in FAMILIES
         for name, kind in kinds.items()
     }
@@ -207,8 +171,7 @@ def on_network(path: str) -> dict[str, Callable[[], object]]:
 
 def on_process(pid: int) -> dict[str, Callable[[], object]]:
     """The attempts on another process, by its number."""
-    column = 0 if platform.machine() == "x86_64" else 1
-    tgkill, prlimit, affinity = (234, 131)[column], (302, 261)[column], (204, 123)[column]
+    tgkill, prlimit, affinity = (234, 302, 204) if X86 else (131, 261, 123)
 
     def own_a_pipe() -> None:
         import fcntl
@@ -247,20 +210,16 @@ def on_all() -> dict[str, Callable[[], object]]:
         except ValueError as error:
             raise PermissionError(errno.EPERM, str(error)) from error
 
-    def spawned() -> None:
-        subprocess.run(["/bin/true"], check=True)
-
     def be_root() -> None:
         if os.getuid():
             raise PermissionError(errno.EPERM, "it is not root")
 
     limits = ("AS", "FSIZE", "CPU", "NPROC", "NOFILE", "CORE")
-    clone = 56 if platform.machine() == "x86_64" else 220
-    prctl = 157 if platform.machine() == "x86_64" else 167
+    clone, prctl, ioctl = (56, 157, 16) if X86 else (220, 167, 29)
     return {
         "be root": be_root,
         "fork": lambda: os.fork() or os._exit(0),
-        "run a program": spawned,
+        "run a program": lambda: subprocess.run(["/bin/true"], check=True),
         "spawn": lambda: os.posix_spawn("/bin/true", ["true"], {}),
         "become a program": lambda: os.execv("/usr/bin/true", ["true"]),
         "a process by clone": lambda: called(clone, 0, 0, 0, 0, 0) or os._exit(0),
@@ -270,7 +229,7 @@ def on_all() -> dict[str, Callable[[], object]]:
         "signal the group": lambda: os.kill(0, 0),
         "outlive the service": lambda: called(prctl, 1, 0, 0, 0, 0),
         "be traced": lambda: called(prctl, 0x59616D61, -1, 0, 0, 0),
-        "type into a terminal": lambda: called(16 if clone == 56 else 29, 0, 0x5412, 0),
+        "type into a terminal": lambda: called(ioctl, 0, 0x5412, 0),
         "more memory than allowed": lambda: bytearray(resource.getrlimit(resource.RLIMIT_AS)[0]),
         **{f"a higher limit: {name}": lambda n=name: more(getattr(resource, f"RLIMIT_{n}")) for name in limits},
     }

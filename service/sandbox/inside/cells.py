@@ -18,7 +18,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 LENGTH = struct.Struct(">I")
 """The prefix of each frame: its length in bytes."""
@@ -197,12 +197,13 @@ def serve(channel: int, output_chars: int) -> None:
     """Run the cells that come over `channel` until it ends; a message without one says that no interrupt is to come."""
     cells = Cells(output_chars)
     send(channel, {"ready": True})
-    while (request := receive(channel)) is not None:
-        if "code" in request:
-            send(channel, *cells.run(request["code"]))
-        else:
-            cells.interrupts.forget()
-            send(channel, {"ready": True})
+    with open(channel, "rb", closefd=False) as asked:
+        while (request := receive(asked)) is not None:
+            if "code" in request:
+                send(channel, *cells.run(request["code"]))
+            else:
+                cells.interrupts.forget()
+                send(channel, {"ready": True})
 
 
 def send(channel: int, message: dict[str, object], behind: list[bytes] | None = None) -> None:
@@ -213,20 +214,7 @@ def send(channel: int, message: dict[str, object], behind: list[bytes] | None = 
         waiting = waiting[os.write(channel, waiting) :]
 
 
-def receive(channel: int) -> dict[str, Any] | None:
+def receive(channel: BinaryIO) -> dict[str, Any] | None:
     """The next frame; None at the end. It comes from the service, which bounds what it sends."""
-    head = _read(channel, LENGTH.size)
-    body = head and _read(channel, LENGTH.unpack(head)[0])
-    return json.loads(body) if body else None
-
-
-def _read(channel: int, count: int) -> bytes:
-    """So many bytes, or none at the end."""
-    parts: list[bytes] = []
-    while count:
-        part = os.read(channel, count)
-        if not part:
-            return b""
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
+    head = channel.read(LENGTH.size)
+    return json.loads(channel.read(*LENGTH.unpack(head))) if head else None

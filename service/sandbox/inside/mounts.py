@@ -42,16 +42,16 @@ def view(needed: list[str]) -> bool:
         _own_namespace()
         if hidden is not None:
             _open_up(hidden, needed)
-        if not is_linked() and LINK.parent.is_dir() and not any(_is_below(each, LINK.parent) for each in needed):
+        if (
+            not is_linked()
+            and LINK.parent.is_dir()
+            and not any(Path(each).is_relative_to(LINK.parent) for each in needed)
+        ):
             _mount("tmpfs", LINK.parent, "tmpfs", 0, "mode=755,size=64k")
             LINK.symlink_to(TARGET)
     except OSError:
         return is_linked()
     return is_linked()
-
-
-def _is_below(path: str, folder: Path) -> bool:
-    return Path(path).is_relative_to(folder)
 
 
 def _closed_to_others(needed: list[str]) -> Path | None:
@@ -77,7 +77,7 @@ def _own_namespace() -> None:
 
 def _open_up(hidden: Path, needed: list[str]) -> None:
     """Lay an empty folder over the hidden one that has nothing but the needed folders, at their places."""
-    below = [each for each in needed if _is_below(each, hidden) and Path(each).is_dir()]
+    below = [each for each in needed if Path(each).is_relative_to(hidden) and Path(each).is_dir()]
     kept = {each: os.open(each, os.O_PATH | os.O_DIRECTORY) for each in below}
     _mount("tmpfs", hidden, "tmpfs", 0, "mode=755,size=64k")
     for each, place in kept.items():

@@ -18,7 +18,6 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from service.sandbox.inside import cells, mounts
 from service.sandbox.inside.confine import Bounds, confine, die_with_parent
@@ -76,40 +75,27 @@ class Zygote:
         self._control = control
         self._readable = readable
         self._linked = linked
-        self._alive: dict[int, int] = {}
-        """The session's number for each process."""
+        self._alive: dict[int, tuple[int, int]] = {}
+        """The process and the session's number for each file that stands for a process."""
+        self._chosen = selectors.DefaultSelector()
         self._tasks = tasks_of(os.getuid())
 
     def run(self) -> None:
         """Run until the service closes the socket."""
-        woken, wake = socket.socketpair()
-        wake.setblocking(False)
-        woken.setblocking(False)
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _wake)
-        with woken, wake, selectors.DefaultSelector() as chosen:
-            chosen.register(self._control, selectors.EVENT_READ)
-            chosen.register(woken, selectors.EVENT_READ)
-            self._tell({"started": True, "linked": self._linked})
-            self._listen(chosen, woken)
-            signal.set_wakeup_fd(-1)
-
-    def _listen(self, chosen: selectors.BaseSelector, woken: socket.socket) -> None:
+        self._chosen.register(self._control, selectors.EVENT_READ)
+        self._tell({"started": True, "linked": self._linked})
         while True:
-            for key, _ in chosen.select():
-                if key.fileobj is self._control:
-                    if not self._take():
-                        return
-                else:
-                    with contextlib.suppress(BlockingIOError):
-                        woken.recv(4096)
-            self._bury()
+            for key, _ in self._chosen.select():
+                if key.fileobj is not self._control:
+                    self._bury(key.fd)
+                elif not self._take():
+                    return
 
     def end(self) -> None:
         """Kill all sessions, and see them dead."""
-        for pid in self._alive:
+        for pid, _ in self._alive.values():
             os.kill(pid, signal.SIGKILL)
-        for pid in self._alive:
+        for pid, _ in self._alive.values():
             os.waitpid(pid, 0)
 
     def _take(self) -> bool:
@@ -133,16 +119,14 @@ class Zygote:
         if not pid:
             self._be_session(message, channel)
         os.close(channel)
-        self._alive[pid] = number
         process = os.pidfd_open(pid)
+        self._alive[process] = pid, number
+        self._chosen.register(process, selectors.EVENT_READ)
         self._tell({"forked": number, "pid": pid}, process)
-        os.close(process)
 
     def _be_session(self, message: dict[str, object], channel: int) -> None:
         """Never returns: this process is the session from here on."""
         try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.dup2(channel, CHANNEL)
             try:
                 self._become(message)
@@ -185,20 +169,15 @@ class Zygote:
         if os.getppid() != parent:
             os._exit(0)
 
-    def _bury(self) -> None:
-        """Take note of sessions that ended."""
-        while self._alive:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:
-                return
-            self._tell({"died": self._alive.pop(pid), "status": os.waitstatus_to_exitcode(status)})
+    def _bury(self, process: int) -> None:
+        """Take note of a session that ended."""
+        pid, number = self._alive.pop(process)
+        self._chosen.unregister(process)
+        os.close(process)
+        self._tell({"died": number, "status": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])})
 
     def _tell(self, message: dict[str, object], *files: int) -> None:
         socket.send_fds(self._control, [json.dumps(message).encode()], files)
-
-
-def _wake(number: int, frame: FrameType | None) -> None:
-    """A session ended: the file of wake-ups has told the loop."""
 
 
 def main() -> None:

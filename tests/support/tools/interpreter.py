@@ -3,6 +3,7 @@
 from service.api.outcome import HostedCall, Outcome
 from service.api.tools.builtin import python
 from service.api.tools.callee import Hosted
+from service.tools.port import Call
 
 
 class Interpreter:
@@ -10,25 +11,16 @@ class Interpreter:
 
     builtin = python(lambda sent, where: "{}", seconds=1, drive="/mnt/data")
 
-    def __init__(self) -> None:
-        self.closed = 0
-        """How many responses have ended."""
-
     usable = True
 
     async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
         """One container for all."""
         return "cntr_1"
 
-    def run(self, tenant: str) -> "Interpreter":
-        """Itself."""
-        self.tenant = tenant
-        return self
+    def run(self, tenant: str) -> Call:
+        """A caller that says whose code it was, and the code."""
 
-    async def call(self, call: HostedCall) -> Outcome:
-        """Whose code it was, and the code."""
-        return Outcome("completed", f"{self.tenant}: {call.arguments}")
+        async def call(call: HostedCall) -> Outcome:
+            return Outcome("completed", f"{tenant}: {call.arguments}")
 
-    async def aclose(self) -> None:
-        """One more response has ended."""
-        self.closed += 1
+        return call
