@@ -63,6 +63,7 @@ _UNREADABLE_CALL = "The model wrote a call that can't be read."
 _SAMPLING, _FULL = Phase.SAMPLING, Phase.FULL
 _STEERABLE = (_SAMPLING, Phase.CONSTRAINED, Phase.FEEDBACK)
 _TAKING = (_SAMPLING, Phase.CONSTRAINED)
+_ONWARD = (_SAMPLING, _FULL)
 
 
 class _Calling(msgspec.Struct, frozen=True):
@@ -185,15 +186,16 @@ class Machine:
         With `logprobs`, one an id, each of an answer's tokens is shown with its own. `text` is what the ids say, from a
         model that doesn't speak Harmony; all of them are taken.
         """
-        if not ids or self.boundary is not None:
+        if not ids or (self._steered and self.boundary):
             return []
         if self.phase is not _SAMPLING:
             self._move(Move.FEED)
         out: list[Event] = []
         for segments, known in self.stretches.read(ids, text, logprobs):
-            self._unclaimed += known
+            if known:
+                self._unclaimed += known
             self._take(segments, out, complete=True)
-            if self.stretches.asks_anew and (self.phase not in (_SAMPLING, _FULL) or self.boundary is not None):
+            if self.stretches.asks_anew and (self.phase not in _ONWARD or (self._steered and self.boundary)):
                 break
         return self._stamp(out)
 

@@ -8,7 +8,7 @@ The machine takes the segments, which are the same for all, and knows no more of
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -25,6 +25,9 @@ from service.responses.output.logprobs import pieces_of, shown_logprob
 from service.responses.output.usage import Stretch, Stretches
 from store.turn import StoredMessage
 
+Read = tuple[list[Segment], Sequence[Logprob]]
+"""Segments, and the log probabilities of the tokens that made them, where those are shown."""
+
 
 class HarmonyReading(Stretches):
     """Of a model that speaks Harmony."""
@@ -40,21 +43,25 @@ class HarmonyReading(Stretches):
         super().__init__(input_tokens)
         self.parser = Segmenter()
 
-    def read(
-        self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None
-    ) -> Iterator[tuple[list[Segment], list[Logprob]]]:
+    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterable[Read]:
         """Take ids up to each mark, behind any of which the engine may have to be asked anew, or with `logprobs` one by
         one; the segments that they make. Ids that are not asked for are not taken.
         """
+        if logprobs is None and max(ids) < tokens.FIRST_SPECIAL and min(ids) >= 0:
+            self.tail.extend(ids)  # nearly all chunks are words alone
+            self.add(len(ids))
+            return ((self.parser.feed(ids), ()),)
+        return self._piecewise(ids, logprobs)
+
+    def _piecewise(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
         place = 0
         while place < len(ids):
             end = tokens.behind_the_next_mark(ids, place) if logprobs is None else place + 1
             piece = ids[place:end]
-            legal = min(piece) >= 0 and max(piece) <= tokens.LAST_LEGAL
-            self.tail.extend(piece if legal else [id for id in piece if 0 <= id <= tokens.LAST_LEGAL])
+            self.tail.extend([id for id in piece if 0 <= id <= tokens.LAST_LEGAL])
             self.add(len(piece))
-            told = logprobs is not None and 0 <= piece[0] < tokens.FIRST_SPECIAL
-            yield self.parser.feed(piece), [shown_logprob(piece[0], logprobs[place])] if logprobs and told else []
+            is_text = 0 <= piece[0] < tokens.FIRST_SPECIAL
+            yield self.parser.feed(piece), [shown_logprob(piece[0], logprobs[place])] if logprobs and is_text else ()
             place = end
 
     def header_state(self, *, called: bool, free: bool) -> HeaderState | None:
@@ -143,14 +150,12 @@ class TemplatedReading(Stretches):
         """The input from which the template makes the present stretch's prompt."""
         return self.chat.transcript([each for each in self._prompting if each.tokens], anew=self._anew)
 
-    def read(
-        self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None
-    ) -> Iterator[tuple[list[Segment], list[Logprob]]]:
+    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
         """Take ids, and what they say; the segments that they make, with the log probabilities of their tokens."""
         self.tail.extend(ids)
         self.add(len(ids))
         if logprobs is None:
-            yield self.parser.feed(ids, text), []
+            yield self.parser.feed(ids, text), ()
             return
         for piece, said, known in pieces_of(ids, text, logprobs):
             yield self.parser.feed(piece, said), known
