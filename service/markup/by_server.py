@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from service.harmony import tokens
 from service.harmony.header import JSON_TYPE, Header
 from service.harmony.segments import Closed, Opened, Segment
-from service.markup.call import is_object
+from service.markup.calls import is_object
 from service.markup.stream import FUNCTIONS, Part
 
 SIGN = "\x1e"

@@ -31,12 +31,11 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 
-import msgspec
-
 from service.harmony import tokens
 from service.harmony.header import JSON_TYPE, Header
 from service.harmony.segments import Closed, Opened, Segment
-from service.markup.call import Call, Read, State, is_object
+from service.markup.calls import Call, Read, Schemas, State, is_object
+from service.markup.families import Markup
 from service.markup.marks import Marks, Piece
 
 MAX_SPACE = 64
@@ -47,10 +46,6 @@ READ_CHARS = 1024
 
 FUNCTIONS = "functions."
 """The prefix of a tool's name where a call is addressed, unless another recipient is named for it."""
-
-
-Schemas = Mapping[str, Mapping[str, object]]
-"""The JSON schema of the arguments of each tool, by its name."""
 
 
 class Part(Enum):
@@ -65,41 +60,6 @@ class Part(Enum):
 
 _CALL = Part.CALL
 """On the hot path, where looking an enum's member up costs as much as all else."""
-
-
-def no_call(schemas: Schemas) -> Call:
-    """Refuses: the reader of calls for a markup that has none."""
-    raise ValueError("this markup has no calls")
-
-
-class Seams(msgspec.Struct, frozen=True):
-    """The characters that a template strips around reasoning, and around calls: line breaks, or none."""
-
-    thinking: str = "\n"
-    call: str = "\n"
-
-
-class Markup(msgspec.Struct, frozen=True):
-    """How a model writes its turns. An empty spelling is a mark that the markup lacks."""
-
-    think: str = ""
-    think_end: str = ""
-    sections: tuple[str, ...] = ()
-    """The openings of a section of calls, in each way that models write it."""
-    section_end: str = ""
-    call: str = ""
-    call_end: str = ""
-    reader: Callable[[Schemas], Call] = no_call
-    """Makes the reader of a call, given the schemas of the tools' arguments."""
-    inner: tuple[str, ...] = ()
-    """Marks inside of a call that may be one token each."""
-    seams: Seams = Seams()
-
-    @property
-    def spellings(self) -> tuple[str, ...]:
-        """All its marks that may be one token of a vocabulary."""
-        every = (self.think, self.think_end, *self.sections, self.section_end, self.call, self.call_end, *self.inner)
-        return tuple(filter(None, every))
 
 
 class _Spelled:
@@ -346,9 +306,9 @@ class StreamParser:
         if mark in markup.sections:
             self._maybe(mark)
             self._in_section = True
-        elif mark == markup.call:
+        elif mark == markup.call and markup.reads is not None:
             self._maybe(mark)
-            self._call, self.part = markup.reader(self._schemas), Part.CALL
+            self._call, self.part = markup.reads.reader(self._schemas), Part.CALL
         elif mark == markup.section_end and self._in_section:
             self._leave()
         elif self.part is not Part.BEHIND:

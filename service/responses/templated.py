@@ -25,10 +25,9 @@ from service.harmony.render import VERBOSITY
 from service.harmony.typescript import Function
 from service.markup.chat import Chat
 from service.markup.families import FAMILIES
-from service.markup.messages import tool_names
+from service.markup.messages import form_of, tool_names, tools_told
 from service.markup.prompts import NOTHING, Ids, Known, Sampled, Templated, common, key_behind, with_known
 from service.markup.speech import Speech, Transcript
-from service.markup.telling import form_of, tools_told
 from service.responses.output.machine import Machine
 from service.responses.output.reading import NO_PROMPT, ServedReading, TemplatedReading
 from service.responses.prompt.build import Prompt
