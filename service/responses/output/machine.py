@@ -343,12 +343,8 @@ class Machine:
 
     def snapshot(self) -> Response:
         """The response as it stands: the fold of its events so far."""
-        emitter = None
-        if self._calling is not None:
-            emitter = self._calling.emitter
-        elif self._open_item is not None and not isinstance(self._open_item.emitter, ApprovalRequestEmitter):
-            emitter = self._open_item.emitter
-        so_far = None if emitter is None else emitter.so_far()
+        open_one = self._calling or self._open_item
+        so_far = None if open_one is None else open_one.emitter.so_far()
         return msgspec.structs.replace(self._base, output=[*self.output, so_far] if so_far else self.output)
 
     # --- the end ---

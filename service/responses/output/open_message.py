@@ -32,7 +32,7 @@ from service.harmony.render import close_id, frame, message
 from service.harmony.segments import Closed
 from service.markup.messages import name_of
 from service.responses.output import sealed
-from service.responses.output.actions import ActionEmitter
+from service.responses.output.calls import ActionEmitter
 from service.responses.output.compaction import compaction_messages, fault_of
 from service.responses.output.emitter import Emitter
 from service.responses.output.rules import Rules
