@@ -6,9 +6,7 @@
     XmlForm    <function=get_weather> <parameter=city> Paris </parameter> </function>        Qwen 3 Coder, GLM, MiniMax
 
 A reader goes from behind the mark that opened its call. It is given text without its `awaited` marks, of which it says
-how much it took, and those marks; it emits the name, and then the arguments as JSON, as they come. `signs` are the
-characters that mean something at this point of the arguments, as in a regex's brackets: text without them goes out as
-it is, and the reader needn't be told of it. They are None where it must be.
+how much it took, and those marks; it emits the name, and then the arguments as JSON, as they come.
 """
 
 import json
@@ -81,11 +79,8 @@ def decoded(text: str) -> tuple[Any] | None:
 
 # --- arguments in JSON ------------------------------------------------------------------------------------------------
 
-_OUTSIDE_SIGNS = r'{}\[\]"'
-_OUTSIDE = re.compile(f"[{_OUTSIDE_SIGNS}]")
+_OUTSIDE = re.compile(r'[{}\[\]"]')
 _INSIDE = re.compile(r'["\\]')
-_IN_STRINGS = r'"\\\x00-\x1f'
-"""The characters that may not stand in a JSON string as they are."""
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 
@@ -102,13 +97,6 @@ class ObjectScan:
     def quoting(self) -> bool:
         """Whether it stands inside a string that JSON allows so far, so that any text may be quoted."""
         return self._in_string and self._legal
-
-    @property
-    def signs(self) -> str | None:
-        """The characters that change where it stands, as in a regex's brackets; None where any does."""
-        if self._escaped:
-            return None
-        return _IN_STRINGS if self._in_string else _OUTSIDE_SIGNS
 
     def end(self, text: str, at: int = 0) -> int | None:
         """Where in the text the object ends that goes on from `at`, or None if it goes on behind the text."""
@@ -205,11 +193,6 @@ class JsonCall:
         self._named = False
         self._scan = ObjectScan()
         """Of the arguments; before and behind them, of the object around them."""
-
-    @property
-    def signs(self) -> str | None:
-        """See above."""
-        return self._scan.signs if self._part is _In.ARGUMENTS and self._waiting is None else None
 
     def text(self, text: str, emit: Emit) -> int:
         """Take text; how much of it was taken: the rest is no part of the call."""
@@ -503,12 +486,6 @@ class XmlCall:
         """The parts of a value that waits for its end; None of one that goes out as it comes."""
         self._fresh = False
         """Whether nothing of the value came yet."""
-
-    @property
-    def signs(self) -> str | None:
-        """See above."""
-        waits = self._value is not None or self._held or self._fresh
-        return None if waits or self._stands is not _Stands.VALUE else _IN_STRINGS
 
     def text(self, text: str, emit: Emit) -> int:
         """Take text; how much of it was taken: the rest is no part of the call."""
