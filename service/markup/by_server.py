@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from service.harmony import tokens
-from service.harmony.header import JSON_TYPE, Header
+from service.harmony.header import Header
 from service.harmony.segments import Closed, Opened, Segment
-from service.markup.call import is_object
-from service.markup.stream import FUNCTIONS, Part
+from service.markup.calls import is_object
+from service.markup.stream import FUNCTIONS, MAX_SPACE, Part, header_of
 
 SIGN = "\x1e"
 """RECORD SEPARATOR, which hardly any text has."""
@@ -24,9 +24,6 @@ THINKS, ANSWERS, CALLS, NAMED, CALLED, ENDS = (SIGN + letter for letter in "tacn
 
 WORD, ENDED = 0, 1
 """The ids of a generation, which only count: the id of any token, and the last one of a turn that has ended."""
-
-MAX_SPACE = 64
-"""The most white space that waits for the next text."""
 
 _SPACE = " \t\r\n"
 
@@ -143,22 +140,22 @@ class ByServer:
         if mark == SIGN + SIGN:
             self._text(SIGN)
         elif mark == THINKS:
-            self._open(Part.THINKING, _header("analysis"))
+            self._open(Part.THINKING, header_of("analysis"))
         elif mark == ANSWERS:
-            self._open(Part.TEXT, _header("final"))
+            self._open(Part.TEXT, header_of("final"))
         elif mark == CALLS:
             self._close(tokens.END)
             self._name = []
         elif mark == NAMED and self._name is not None:
             name, self._name = "".join(self._name), None
-            self._open(Part.CALL, _header("commentary", self._recipients.get(name, FUNCTIONS + name)))
+            self._open(Part.CALL, header_of("commentary", self._recipients.get(name, FUNCTIONS + name)))
             self._arguments = []
         elif mark == CALLED:
             self._close(tokens.CALL if is_object("".join(self._arguments)) else None)
             self.part = Part.BEHIND
         elif mark == ENDS:
             if not self._segment and self.part is not Part.BEHIND:
-                self._open(Part.TEXT, _header("final"))
+                self._open(Part.TEXT, header_of("final"))
             self._close(tokens.RETURN)
 
     def _open(self, part: Part, header: Header) -> None:
@@ -170,8 +167,3 @@ class ByServer:
         if self._segment:
             self._out.append(Closed(self._ids, stop, clean=False))
             self._ids, self._segment = [], False
-
-
-def _header(channel: str, recipient: str | None = None) -> Header:
-    typed = None if recipient is None else JSON_TYPE
-    return Header("assistant", channel, recipient, typed, None, raw="", clean=False)

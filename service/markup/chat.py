@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
-from service.markup.families import FAMILIES, Reasoning
-from service.markup.messages import chat_messages
-from service.markup.parser import Parser, make
+from service.markup.by_server import ByServer
+from service.markup.calls import Schemas
+from service.markup.families import ENDS, FAMILIES, MARKUPS, Reasoning
+from service.markup.messages import chat_messages, form_of, messages_told
 from service.markup.speech import SERVER, SHOWN, Shown, Transcript
-from service.markup.telling import form_of, messages_told
+from service.markup.stream import StreamParser
 from store.turn import StoredMessage
 
 THINK = "<think>"
@@ -25,6 +26,39 @@ THINK = "<think>"
 
 THINK_WITHIN = 4
 """How near the end of a prompt that mark stands: only line ends come behind it."""
+
+
+Parser = StreamParser | ByServer
+
+
+def make(
+    family: str,
+    *,
+    marks: Mapping[str, int],
+    schemas: Schemas,
+    thinking: bool,
+    recipients: Mapping[str, str] | None = None,
+) -> Parser:
+    """The parser of a family's markup, or of a markup that is named itself.
+
+    `marks` are the special tokens of the vocabulary by their spelling: those of the markup, of which then only the id
+    counts, and those of ENDS, which end the model's turn. `schemas` are the schemas of the tools' arguments by the
+    names that the model knows, and `recipients` the recipients of their calls, where that isn't the name as a
+    function. `thinking` is whether the prompt ends inside of reasoning.
+    """
+    if family == SERVER:
+        return ByServer(recipients or {})
+    known = FAMILIES.get(family)
+    markup = MARKUPS[known.markup if known else family]
+    own = frozenset(markup.spellings)
+    return StreamParser(
+        markup,
+        marks={spelling: id for spelling, id in marks.items() if spelling in own},
+        ends={spelling: id for spelling, id in marks.items() if spelling in ENDS and spelling not in own},
+        schemas=schemas,
+        thinking=thinking,
+        recipients=recipients or {},
+    )
 
 
 class Chat(msgspec.Struct, frozen=True, dict=True):
@@ -82,7 +116,7 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
         return {name: recipient for recipient, name in self.names.items()}
 
     @cached_property
-    def _schemas(self) -> Mapping[str, Mapping[str, Any]]:
+    def _schemas(self) -> Schemas:
         return msgspec.json.decode(self.schemas, type=dict[str, dict[str, Any]])
 
     def parser(self, *, thinking: bool) -> Parser:

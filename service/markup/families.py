@@ -1,17 +1,179 @@
-"""The families of models: their markups, and how their templates treat earlier reasoning.
+"""How models write: the families, and the markup of each, which is data; the parser of all of them is in stream.py.
 
-The one table of it; docs/models.md shows it, with the models that were tried. A model is recognised by its name, and
-where that says nothing by the marks that are single tokens of its vocabulary. Any other model is read as plain text, or
-with its reasoning taken out where it has marks for that.
+These are the two tables of it; docs/models.md shows the first, with its sources and the models that were tried. A model
+is recognised by its name, and where that says nothing by the marks that are single tokens of its vocabulary. Any other
+model is read as plain text, or with its reasoning taken out where it has marks for that.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import Enum
 
 import msgspec
 
+from service.markup.calls import JsonForm, XmlForm
 from service.markup.speech import SERVER
+
+
+class Seams(msgspec.Struct, frozen=True):
+    """The characters that a template strips around reasoning, and around calls: line breaks, or none."""
+
+    thinking: str = "\n"
+    call: str = "\n"
+
+
+class Form(msgspec.Struct, frozen=True):
+    """How a template writes calls: the text around a section of them, between two, and around the arguments of one.
+
+    `before` and `behind` have the name in the place of `{}`; `style` is xgrammar's name for arguments in XML, and
+    `number` is the mark behind the number of a call, where it has one.
+    """
+
+    before: str
+    behind: str
+    style: str = "json"
+    opens: str = ""
+    closes: str = ""
+    between: str = "\n"
+    number: str = ""
+
+
+class Markup(msgspec.Struct, frozen=True):
+    """How a model writes its turns. An empty spelling is a mark that the markup lacks."""
+
+    think: str = "<think>"
+    think_end: str = "</think>"
+    sections: tuple[str, ...] = ()
+    """The openings of a section of calls, in each way that models write it."""
+    section_end: str = ""
+    call: str = ""
+    call_end: str = ""
+    reads: JsonForm | XmlForm | None = None
+    """How calls are read; None where there are none."""
+    form: Form | None = None
+    """How calls are written, where they can be constrained."""
+    inner: tuple[str, ...] = ()
+    """Marks inside of a call that may be one token each."""
+    seams: Seams = Seams()
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """All its marks that may be one token of a vocabulary."""
+        every = (self.think, self.think_end, *self.sections, self.section_end, self.call, self.call_end, *self.inner)
+        return tuple(filter(None, every))
+
+
+BAR, LOW = "\uff5c", "\u2581"
+CALL, CALL_END = "<tool_call>", "</tool_call>"
+_NO_SEAMS, _AFTER_CALLS = Seams("", ""), Seams("", "\n")
+
+
+def _bars(words: str) -> str:
+    """A special token of DeepSeek's."""
+    return f"<{BAR}{words.replace(' ', LOW)}{BAR}>"
+
+
+_HERMES = Markup(
+    call=CALL,
+    call_end=CALL_END,
+    reads=JsonForm(last=(CALL, CALL_END)),
+    form=Form('<tool_call>\n{{"name": "{}", "arguments": ', "}\n</tool_call>"),
+)
+
+
+def _named(sections: tuple[str, str], call: tuple[str, str], separator: str, head: str, form: Form) -> Markup:
+    """Calls whose names stand before their arguments, between special tokens."""
+    return Markup(
+        sections=sections[:1],
+        section_end=sections[1],
+        call=call[0],
+        call_end=call[1],
+        reads=JsonForm((call[1], sections[1], call[0]), (separator,), re.compile(head, re.DOTALL)),
+        form=msgspec.structs.replace(form, opens=sections[0], closes=sections[1]),
+        inner=(separator,),
+        seams=_NO_SEAMS,
+    )
+
+
+_CALLS = _bars("tool calls begin"), _bars("tool calls end")
+_ONE, _ONE_END, _SEPARATOR = _bars("tool call begin"), _bars("tool call end"), _bars("tool sep")
+_KIMI_CALLS = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+_KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
+
+
+def _functions(section: tuple[str, str], style: str = "", *, line: bool, think: str = "think") -> Markup:
+    """Calls as `<function=NAME>`, in a section each."""
+    return Markup(
+        f"<{think}>",
+        f"</{think}>",
+        sections=section[:1],
+        section_end=section[1],
+        call="<function=",
+        call_end="</function>",
+        reads=XmlForm("</function>", "<parameter=", "</parameter>", line=line, last=section[1:]),
+        form=Form(f"{section[0]}\n<function={{}}>\n", f"\n</function>\n{section[1]}", style) if style else None,
+    )
+
+
+def _invokes(prefix: str, section: str, style: str, *others: str, seams: Seams = _AFTER_CALLS) -> Markup:
+    """Calls as `<invoke name="NAME">`, in one section; `prefix` stands before the names of all tags."""
+    opens, closes, ending = f"<{prefix}", f"</{prefix}", f"</{section}>"
+    return Markup(
+        sections=(f"<{section}>", *others),
+        section_end=ending,
+        call=f"{opens}invoke ",
+        call_end=f"{closes}invoke>",
+        reads=XmlForm(f"{closes}invoke>", f"{opens}parameter ", f"{closes}parameter>", tagged=True, last=(ending,)),
+        form=Form(f'{opens}invoke name="{{}}">\n', f"{closes}invoke>\n", style, f"<{section}>\n", ending, ""),
+        seams=seams,
+    )
+
+
+DSML = f"{BAR}DSML{BAR}"
+
+MARKUPS: Mapping[str, Markup] = {
+    "plain": Markup("", ""),
+    "think": Markup(),
+    "hermes": _HERMES,
+    "qwen": _HERMES,
+    "qwen-coder": _functions((CALL, CALL_END), "qwen_xml", line=True),
+    "glm": Markup(
+        call=CALL,
+        call_end=CALL_END,
+        reads=XmlForm(
+            CALL_END, "<arg_key>", "</arg_value>", "</arg_key>", "<arg_value>", name_ends=("\n", "<arg_key>")
+        ),
+        form=Form("<tool_call>{}\n", "\n</tool_call>", "glm_xml"),
+        inner=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    ),
+    "deepseek-v3": _named(
+        _CALLS,
+        (_ONE, _ONE_END),
+        _SEPARATOR,
+        rf"\s*function\s*{_SEPARATOR}(?P<name>[^\n{BAR}]*)\n",
+        Form(f"{_ONE}function{_SEPARATOR}{{}}\n```json\n", f"\n```{_ONE_END}"),
+    ),
+    "deepseek-v3.1": _named(
+        _CALLS,
+        (_ONE, _ONE_END),
+        _SEPARATOR,
+        rf"(?P<name>.*?){_SEPARATOR}",
+        Form(f"{_ONE}{{}}{_SEPARATOR}", _ONE_END, between=""),
+    ),
+    "deepseek-v3.2": _invokes(DSML, f"{DSML}function_calls", "deepseek_xml"),
+    "deepseek-v4": _invokes(DSML, f"{DSML}tool_calls", "deepseek_xml", f"<{DSML}toolcalls>", f"<{DSML}tool>"),
+    "deepseek-v4.1": _invokes(f"{DSML} ", f"{DSML} calls", "deepseek_v4_1_xml"),
+    "kimi": _named(
+        _KIMI_CALLS,
+        ("<|tool_call_begin|>", "<|tool_call_end|>"),
+        _KIMI_ARGUMENTS,
+        rf"\s*(?:functions\.)?(?P<name>.*?)(?::\d+)?\s*{re.escape(_KIMI_ARGUMENTS)}",
+        Form("<|tool_call_begin|>functions.{}:", "<|tool_call_end|>", between="", number=_KIMI_ARGUMENTS),
+    ),
+    "minimax": _invokes("", "minimax:tool_call", "minimax_xml", seams=Seams()),
+    "seed": _functions(("<seed:tool_call>", "</seed:tool_call>"), line=False, think="seed:think"),
+}
+"""Every markup that we can read, by its name in settings; a server that reads its model itself has none."""
 
 
 class Reasoning(Enum):
@@ -28,167 +190,55 @@ class Reasoning(Enum):
 
 
 class Family(msgspec.Struct, frozen=True):
-    """One row: how it is recognised (`names`, a regex searched in the model's name in any case; `marks`, of which each
-    is one token), its markup, and the source that says so.
+    """One row: its markup, and how it is recognised (`names`, a regex searched in the model's name in any case;
+    `marks`, of which each is one token).
     """
 
     name: str
     markup: str
     reasoning: Reasoning
-    names: str
-    marks: tuple[str, ...]
-    source: str
+    names: str = ""
+    marks: tuple[str, ...] = ()
 
-
-_BAR, _LOW = "\uff5c", "\u2581"
-_DSML = f"{_BAR}DSML{_BAR}"
-_DEEPSEEK_CALLS = f"<{_BAR}tool{_LOW}calls{_LOW}begin{_BAR}>"
-_KIMI_CALLS = "<|tool_calls_section_begin|>"
 
 MARKS = (
-    *("<think>", "</think>", "<tool_call>", "</tool_call>"),
-    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
-    *(f"<{_BAR}tool{_LOW}{word}{_BAR}>" for word in (f"calls{_LOW}begin", f"calls{_LOW}end", f"call{_LOW}begin")),
-    *(f"<{_BAR}tool{_LOW}{word}{_BAR}>" for word in (f"call{_LOW}end", "sep")),
-    *(_KIMI_CALLS, "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>"),
-    *("<|tool_call_end|>", "<minimax:tool_call>", "</minimax:tool_call>"),
+    *("<think>", "</think>", CALL, CALL_END, *MARKUPS["glm"].inner, *_CALLS, _ONE, _ONE_END, _SEPARATOR),
+    *(*_KIMI_CALLS, "<|tool_call_begin|>", _KIMI_ARGUMENTS, "<|tool_call_end|>"),
+    *("<minimax:tool_call>", "</minimax:tool_call>"),
     *("<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"),
 )
 """All marks that some vocabulary has as one token."""
 
 ENDS = (
     *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "</s>"),
-    *(f"<{_BAR}end{_LOW}of{_LOW}sentence{_BAR}>", "<|user|>", "<|observation|>", "[EOS]", "[e~[", "<seed:eos>"),
+    *(_bars("end of sentence"), "<|user|>", "<|observation|>", "[EOS]", "[e~[", "<seed:eos>"),
     *("<|end|>", "<|return|>", "<|end_of_role|>", "<turn|>", "<|eos|>", "<eos>"),
 )
 """The special tokens that end a model's turn. In ordinary tokens they are text."""
 
+_CODER_NAMES = r"qwen[-_ ]?3(?:\.[5-9]|[-_ ]?coder)|nemotron[-_ ]?(?:v?3)|step[-_ ]?3\.5"
+
 FAMILIES = {
     family.name: family
     for family in (
-        Family(
-            "kimi-k2",
-            "kimi",
-            Reasoning.WITH_CALLS,
-            r"kimi[-_ ]?k2",
-            (_KIMI_CALLS,),
-            "moonshotai/Kimi-K2-Instruct-0905, docs/tool_call_guidance.md; huggingface/chat-ui #2470",
-        ),
-        Family(
-            "deepseek-v4.1",
-            "deepseek-v4.1",
-            Reasoning.WITH_CALLS,
-            r"deepseek[-_ ]?v4\.1",
-            (),
-            "vLLM 0.32, parser/deepseek_v41.py",
-        ),
-        Family(
-            "deepseek-v4",
-            "deepseek-v4",
-            Reasoning.WITH_CALLS,
-            r"deepseek[-_ ]?v4",
-            (),
-            "vLLM 0.32, parser/deepseek_v4.py; DeepSeek's docs, Thinking Mode: a 400 without it",
-        ),
-        Family(
-            "deepseek-v3.2",
-            "deepseek-v3.2",
-            Reasoning.WITH_CALLS,
-            r"deepseek[-_ ]?v3\.2(?!-exp)",
-            (_DSML,),
-            "deepseek-ai/DeepSeek-V3.2, encoding/encoding_dsv32.py; DeepSeek's docs, Thinking Mode",
-        ),
-        Family(
-            "deepseek-v3.1",
-            "deepseek-v3.1",
-            Reasoning.LEFT_OUT,
-            r"deepseek[-_ ]?v3\.(?:1|2-exp)",
-            (),
-            "deepseek-ai/DeepSeek-V3.1, README: ToolCall",
-        ),
-        Family(
-            "deepseek-r1",
-            "deepseek-v3",
-            Reasoning.LEFT_OUT,
-            r"deepseek[-_ ]?r1(?!.*distill)",
-            (),
-            "deepseek-ai/DeepSeek-R1, chat template; DeepSeek's API: a 400 with it",
-        ),
-        Family(
-            "deepseek-v3",
-            "deepseek-v3",
-            Reasoning.NONE,
-            r"deepseek[-_ ]?v3",
-            (_DEEPSEEK_CALLS,),
-            "deepseek-ai/DeepSeek-V3-0324, chat template",
-        ),
-        Family(
-            "deepseek-r1-distill",
-            "think",
-            Reasoning.LEFT_OUT,
-            r"deepseek[-_ ]?r1.*distill",
-            (),
-            "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B, chat template",
-        ),
-        Family(
-            "glm-4.7",
-            "glm",
-            Reasoning.WITH_CALLS,
-            r"glm[-_ ]?(?:4\.[7-9]|5)",
-            (),
-            "Z.ai's docs, Thinking Mode; huggingface/chat-ui #2470",
-        ),
-        Family(
-            "glm",
-            "glm",
-            Reasoning.TEMPLATE,
-            r"glm[-_ ]?4\.[56]",
-            ("<tool_call>", "<arg_key>"),
-            "zai-org/GLM-4.5, chat_template.jinja",
-        ),
-        Family(
-            "minimax-m2",
-            "minimax",
-            Reasoning.WITH_CALLS,
-            r"minimax[-_ ]?m2",
-            ("<minimax:tool_call>",),
-            "MiniMaxAI/MiniMax-M2, docs/tool_calling_guide.md; MiniMax's docs, Tool Use",
-        ),
-        Family(
-            "seed-oss",
-            "seed",
-            Reasoning.TEMPLATE,
-            r"seed[-_ ]?oss",
-            ("<seed:tool_call>",),
-            "ByteDance-Seed/Seed-OSS-36B-Instruct, chat_template.jinja",
-        ),
-        Family(
-            "qwen3-coder",
-            "qwen-coder",
-            Reasoning.TEMPLATE,
-            r"qwen[-_ ]?3(?:\.[5-9]|[-_ ]?coder)|nemotron[-_ ]?(?:v?3)|step[-_ ]?3\.5",
-            (),
-            "Qwen/Qwen3-Coder-480B-A35B-Instruct, chat_template.jinja",
-        ),
-        Family(
-            "qwen3",
-            "qwen",
-            Reasoning.TEMPLATE,
-            r"qwen[-_ ]?3|qwq",
-            ("<tool_call>", "<think>"),
-            "Qwen/Qwen3-8B, chat template",
-        ),
-        Family(
-            "hermes",
-            "hermes",
-            Reasoning.NONE,
-            r"hermes|qwen[-_ ]?2|smollm",
-            ("<tool_call>",),
-            "NousResearch/Hermes-2-Pro-Llama-3-8B, model card; Qwen/Qwen2.5-7B-Instruct, chat template",
-        ),
-        Family("server", SERVER, Reasoning.TEMPLATE, "", (), "the server, by its own parser; only where it is named"),
-        Family("think", "think", Reasoning.TEMPLATE, "", ("<think>",), "any template that writes its marks"),
-        Family("plain", "plain", Reasoning.NONE, "", (), "anything else: its text is the answer"),
+        Family("kimi-k2", "kimi", Reasoning.WITH_CALLS, r"kimi[-_ ]?k2", _KIMI_CALLS[:1]),
+        Family("deepseek-v4.1", "deepseek-v4.1", Reasoning.WITH_CALLS, r"deepseek[-_ ]?v4\.1"),
+        Family("deepseek-v4", "deepseek-v4", Reasoning.WITH_CALLS, r"deepseek[-_ ]?v4"),
+        Family("deepseek-v3.2", "deepseek-v3.2", Reasoning.WITH_CALLS, r"deepseek[-_ ]?v3\.2(?!-exp)", (DSML,)),
+        Family("deepseek-v3.1", "deepseek-v3.1", Reasoning.LEFT_OUT, r"deepseek[-_ ]?v3\.(?:1|2-exp)"),
+        Family("deepseek-r1", "deepseek-v3", Reasoning.LEFT_OUT, r"deepseek[-_ ]?r1(?!.*distill)"),
+        Family("deepseek-v3", "deepseek-v3", Reasoning.NONE, r"deepseek[-_ ]?v3", _CALLS[:1]),
+        Family("deepseek-r1-distill", "think", Reasoning.LEFT_OUT, r"deepseek[-_ ]?r1.*distill"),
+        Family("glm-4.7", "glm", Reasoning.WITH_CALLS, r"glm[-_ ]?(?:4\.[7-9]|5)"),
+        Family("glm", "glm", Reasoning.TEMPLATE, r"glm[-_ ]?4\.[56]", (CALL, "<arg_key>")),
+        Family("minimax-m2", "minimax", Reasoning.WITH_CALLS, r"minimax[-_ ]?m2", ("<minimax:tool_call>",)),
+        Family("seed-oss", "seed", Reasoning.TEMPLATE, r"seed[-_ ]?oss", ("<seed:tool_call>",)),
+        Family("qwen3-coder", "qwen-coder", Reasoning.TEMPLATE, _CODER_NAMES),
+        Family("qwen3", "qwen", Reasoning.TEMPLATE, r"qwen[-_ ]?3|qwq", (CALL, "<think>")),
+        Family("hermes", "hermes", Reasoning.NONE, r"hermes|qwen[-_ ]?2|smollm", (CALL,)),
+        Family("server", SERVER, Reasoning.TEMPLATE),
+        Family("think", "think", Reasoning.TEMPLATE, marks=("<think>",)),
+        Family("plain", "plain", Reasoning.NONE),
     )
 }
 """Every family by its name, in the order in which they are tried."""

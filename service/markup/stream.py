@@ -27,30 +27,26 @@ end of turn closes an open segment; where nothing is open and nothing was called
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-
-import msgspec
+from typing import NamedTuple
 
 from service.harmony import tokens
 from service.harmony.header import JSON_TYPE, Header
 from service.harmony.segments import Closed, Opened, Segment
-from service.markup.call import Call, Read, State, is_object
+from service.markup.calls import Call, Read, Schemas, State, is_object
+from service.markup.families import Markup
 from service.markup.marks import Marks, Piece
 
 MAX_SPACE = 64
-"""The most line breaks in a row that wait for a mark behind them; a model that writes more means them."""
+"""The most white space that waits for what comes behind it; a model that writes more means it."""
 
 READ_CHARS = 1024
 """The most text that is read at once: after each mark, the next one is looked for in no more than that."""
 
 FUNCTIONS = "functions."
 """The prefix of a tool's name where a call is addressed, unless another recipient is named for it."""
-
-
-Schemas = Mapping[str, Mapping[str, object]]
-"""The JSON schema of the arguments of each tool, by its name."""
 
 
 class Part(Enum):
@@ -63,87 +59,20 @@ class Part(Enum):
     BEHIND = "behind"
 
 
-_CALL = Part.CALL
-"""On the hot path, where looking an enum's member up costs as much as all else."""
+class _Spelled(NamedTuple):
+    """The patterns of marks that are spelled in ordinary tokens: of whole ones, and of one begun at a text's end."""
 
-
-def no_call(schemas: Schemas) -> Call:
-    """Refuses: the reader of calls for a markup that has none."""
-    raise ValueError("this markup has no calls")
-
-
-class Seams(msgspec.Struct, frozen=True):
-    """The characters that a template strips around reasoning, and around calls: line breaks, or none."""
-
-    thinking: str = "\n"
-    call: str = "\n"
-
-
-class Markup(msgspec.Struct, frozen=True):
-    """How a model writes its turns. An empty spelling is a mark that the markup lacks."""
-
-    think: str = ""
-    think_end: str = ""
-    sections: tuple[str, ...] = ()
-    """The openings of a section of calls, in each way that models write it."""
-    section_end: str = ""
-    call: str = ""
-    call_end: str = ""
-    reader: Callable[[Schemas], Call] = no_call
-    """Makes the reader of a call, given the schemas of the tools' arguments."""
-    inner: tuple[str, ...] = ()
-    """Marks inside of a call that may be one token each."""
-    seams: Seams = Seams()
-
-    @property
-    def spellings(self) -> tuple[str, ...]:
-        """All its marks that may be one token of a vocabulary."""
-        every = (self.think, self.think_end, *self.sections, self.section_end, self.call, self.call_end, *self.inner)
-        return tuple(filter(None, every))
-
-
-class _Spelled:
-    """Finds marks that are spelled in ordinary tokens."""
-
-    def __init__(self, marks: frozenset[str]) -> None:
-        longest_first = sorted(marks, key=len, reverse=True)
-        self._marks = longest_first
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if marks else _NOTHING
-        self._signs = re.escape("".join({mark[0] for mark in marks}))
-        self._first = _any_of(self._signs)
-        self._longest = len(longest_first[0]) if marks else 0
-
-    def find(self, text: str, at: int) -> re.Match[str] | None:
-        """The next mark from `at` on."""
-        return self._pattern.search(text, at)
-
-    def begun(self, text: str) -> int:
-        """Where at the end of a text a mark may have begun, or the text's length."""
-        at = max(0, len(text) - self._longest + 1)
-        while first := self._first.search(text, at):
-            at = first.start()
-            if any(mark.startswith(text[at:]) for mark in self._marks):
-                return at
-            at += 1
-        return len(text)
-
-    def stops(self, signs: str) -> "Finds":
-        """A search for one of these signs (as in a regex's brackets), or the possible beginning of a mark."""
-        return _any_of(signs + self._signs).search
-
-
-Finds = Callable[[str], re.Match[str] | None]
-"""Finds something in a text."""
-
-_NOTHING = re.compile(r"(?!)")
+    whole: re.Pattern[str]
+    begun: re.Pattern[str]
 
 
 @lru_cache(maxsize=256)
-def _any_of(signs: str) -> re.Pattern[str]:
-    return re.compile(f"[{signs}]") if signs else _NOTHING
-
-
-_spelled = lru_cache(maxsize=256)(_Spelled)
+def _spelled(marks: frozenset[str]) -> _Spelled:
+    whole, begun = (
+        "|".join(map(re.escape, sorted(each, key=len, reverse=True))) or r"(?!)"
+        for each in (marks, {mark[:size] for mark in marks for size in range(1, len(mark))})
+    )
+    return _Spelled(re.compile(whole), re.compile(rf"(?:{begun})\Z"))
 
 
 class _Finders(dict[frozenset[str], _Spelled]):
@@ -181,8 +110,6 @@ class StreamParser:
         self._outer = frozenset({*self._opening, markup.think_end, markup.section_end, markup.call_end} - {""})
         self._last = frozenset({markup.call, markup.call_end, markup.section_end} - {""})
         """The marks that end a call that broke behind its name."""
-        self._stops: Finds | None = None
-        """Finds the first place in a text where it can't go out as it comes; None where no text can."""
         self.part = Part.THINKING if thinking else Part.BEFORE
         """The part being written."""
         self._segment = False
@@ -212,19 +139,12 @@ class StreamParser:
 
     def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
         """Take some sampled ids and their text, special tokens spelled out; return what they complete, in order."""
-        words_alone = self._absent_from(ids)
-        if words_alone and self._stops is not None and self._stops(text) is None:
-            self._ids += ids  # nearly all chunks are like this
-            if self._call is not None:
-                self._arguments.append(text)
-            return [text] if text else []
-        if words_alone:
+        if self._absent_from(ids):  # nearly all chunks are like this
             self._keep(ids)
             self._read(text)
         else:
             for piece in self._marks.split(ids, text):
                 self._take(piece)
-        self._stops = self._what_stops()
         out, self._out = self._out, []
         return out
 
@@ -234,15 +154,6 @@ class StreamParser:
         self._finish(None)
         out, self._out = self._out, []
         return out
-
-    def _what_stops(self) -> Finds | None:
-        """See `_stops`."""
-        if not self._segment or self._held or self._space or self._raw is not None:
-            return None
-        if self.part is not _CALL:
-            return self._finders[self._outer].stops(self._edge)
-        signs = "" if self._call is None else self._call.signs
-        return None if signs is None else self._finders[self._awaited()].stops(signs)
 
     @property
     def _edge(self) -> str:
@@ -275,7 +186,7 @@ class StreamParser:
 
     def _awaited(self) -> frozenset[str]:
         """The marks that mean something where it stands."""
-        if self.part is not _CALL:
+        if self.part is not Part.CALL:
             return self._outer
         if self._call is None:
             return self._last
@@ -283,20 +194,16 @@ class StreamParser:
 
     def _read(self, text: str) -> None:
         """Find the marks that are spelled in ordinary tokens, and take them and the text between them."""
-        if len(text) <= READ_CHARS:
-            self._read_part(text)
-            return
-        for at in range(0, len(text), READ_CHARS):
-            self._read_part(text[at : at + READ_CHARS])
+        for start in range(0, len(text), READ_CHARS):
+            self._read_part(self._held + text[start : start + READ_CHARS])
 
     def _read_part(self, text: str) -> None:
-        if self._held:
-            text, self._held = self._held + text, ""
-        at = 0
+        at, self._held = 0, ""
         while at < len(text):
             spelled = self._finders[self._awaited()]
-            found = spelled.find(text, at)
-            stop = found.start() if found else max(at, spelled.begun(text))
+            found = spelled.whole.search(text, at)
+            begun = found or spelled.begun.search(text, at)
+            stop = begun.start() if begun else len(text)
             if stop > at:
                 at += self._text(text[at:stop])
                 if at < stop or self._finders[self._awaited()] is not spelled:
@@ -321,7 +228,7 @@ class StreamParser:
 
     def _text(self, text: str) -> int:
         """Take text; how much of it was taken before something changed."""
-        if self.part is _CALL:
+        if self.part is Part.CALL:
             return self._call_text(text)
         if self._raw is None:
             self._write(text)
@@ -334,7 +241,7 @@ class StreamParser:
 
     def _mark(self, mark: str, *, token: bool) -> bool:
         """Take a mark that is awaited, by its token or by its spelling; or say that it is text here."""
-        if self.part is _CALL:
+        if self.part is Part.CALL:
             taken = self._call_mark(mark)
             if taken is not None:
                 return taken
@@ -346,9 +253,9 @@ class StreamParser:
         if mark in markup.sections:
             self._maybe(mark)
             self._in_section = True
-        elif mark == markup.call:
+        elif mark == markup.call and markup.reads is not None:
             self._maybe(mark)
-            self._call, self.part = markup.reader(self._schemas), Part.CALL
+            self._call, self.part = markup.reads.reader(self._schemas), Part.CALL
         elif mark == markup.section_end and self._in_section:
             self._leave()
         elif self.part is not Part.BEHIND:
@@ -377,7 +284,7 @@ class StreamParser:
         if self.part is not Part.THINKING:
             self.part = Part.TEXT
         self._segment, self._seam, self._in_section, self._behind_mark = True, "", False, False
-        self._out.append(Opened(_THINKING if self.part is Part.THINKING else _ANSWER))
+        self._out.append(Opened(header_of("analysis" if self.part is Part.THINKING else "final")))
 
     def _close(self, stop: int | None) -> None:
         """Close the segment that is open, if one is."""
@@ -453,7 +360,7 @@ class StreamParser:
         else:
             named = self._raw is None
             self._settle()
-            if self.part is _CALL:
+            if self.part is Part.CALL:
                 self._end_call(None)
         if not named or mark not in (self._markup.call_end, self._markup.section_end):
             return None
@@ -471,7 +378,7 @@ class StreamParser:
         self._raw = None
         self._own_raw_ids()
         self._segment, self._arguments = True, []
-        self._out.append(Opened(_call_header(self._recipients.get(read.name, FUNCTIONS + read.name))))
+        self._out.append(Opened(header_of("commentary", self._recipients.get(read.name, FUNCTIONS + read.name))))
 
     def _settle(self) -> None:
         """Handles the call's state: still open, whole, or broken, before or behind its name."""
@@ -493,10 +400,10 @@ class StreamParser:
 
     def _finish(self, stop: int | None) -> None:
         """The turn is over, by its mark or because nothing more comes."""
-        if self.part is _CALL and self._call:
+        if self.part is Part.CALL and self._call:
             self._call.end(self._called_with)
             self._settle()
-        if self.part is _CALL and self._raw is None:
+        if self.part is Part.CALL and self._raw is None:
             self._end_call(None)
         if self._raw is not None:
             self._give_up()
@@ -508,18 +415,12 @@ class StreamParser:
         self._close(stop)
         if stop is not None and not self._called and self.part is not Part.TEXT:
             self.part = Part.TEXT
-            self._out += [Opened(_ANSWER), Closed(self._ids, stop, clean=False)]
+            self._out += [Opened(header_of("final")), Closed(self._ids, stop, clean=False)]
             self._ids = []
         self.part, self._space, self._seam, self._called, self._behind_mark = Part.BEFORE, "", "", False, False
 
 
-def _header(channel: str) -> Header:
-    return Header("assistant", channel, None, None, None, raw="", clean=False)
-
-
-_THINKING, _ANSWER = _header("analysis"), _header("final")
-
-
 @lru_cache(maxsize=256)
-def _call_header(recipient: str) -> Header:
-    return Header("assistant", "commentary", recipient, JSON_TYPE, None, raw="", clean=False)
+def header_of(channel: str, recipient: str | None = None) -> Header:
+    """The header of a segment; a call's has a recipient."""
+    return Header("assistant", channel, recipient, recipient and JSON_TYPE, None, raw="", clean=False)

@@ -16,15 +16,11 @@ from typing import Any
 import msgspec
 
 from service.grammar.tags import TAGS_CACHED, Format, content_tag
-from service.markup.families import ENDS, FAMILIES, Reasoning
-from service.markup.parser import MARKUPS
+from service.markup.families import ENDS, FAMILIES, MARKUPS, Form, Reasoning
 from service.markup.speech import HARMONY, SERVER, Speech
-from service.markup.stream import Markup, Part
+from service.markup.stream import Part
 
 _ANY_OBJECT = {"type": "json_schema", "json_schema": {"type": "object"}}
-
-_BAR, _LOW = "\uff5c", "\u2581"
-_DSML = f"{_BAR}DSML{_BAR}"
 
 
 class Callable(msgspec.Struct, frozen=True):
@@ -45,82 +41,6 @@ class TurnConstraint(msgspec.Struct, frozen=True):
     answer: str | None = None
 
 
-class Form(msgspec.Struct, frozen=True):
-    """The form of calls: the text around a section of them, between two, and around the arguments of one.
-
-    `before` and `behind` have the name in the place of `{}`; `style` is xgrammar's name for arguments in XML.
-    """
-
-    before: str
-    behind: str
-    style: str = "json"
-    opens: str = ""
-    closes: str = ""
-    between: str = "\n"
-    numbered: bool = False
-    """Whether the name has a number behind it."""
-
-
-def _mark(words: str) -> str:
-    return f"<{_BAR}{words.replace(' ', _LOW)}{_BAR}>"
-
-
-def _dsml(section: str, style: str, space: str = "") -> Form:
-    opens, closes = f"<{_DSML}{space}", f"</{_DSML}{space}"
-    return Form(
-        before=f'{opens}invoke name="{{}}">\n',
-        behind=f"{closes}invoke>\n",
-        style=style,
-        opens=f"{opens}{section}>\n",
-        closes=f"{closes}{section}>",
-        between="",
-    )
-
-
-_HERMES = Form('<tool_call>\n{{"name": "{}", "arguments": ', "}\n</tool_call>")
-_OPENS, _CLOSES = _mark("tool calls begin"), _mark("tool calls end")
-
-FORMS: Mapping[str, Form] = {
-    "hermes": _HERMES,
-    "qwen": _HERMES,
-    "qwen-coder": Form("<tool_call>\n<function={}>\n", "\n</function>\n</tool_call>", "qwen_xml"),
-    "glm": Form("<tool_call>{}\n", "\n</tool_call>", "glm_xml"),
-    "deepseek-v3": Form(
-        f"{_mark('tool call begin')}function{_mark('tool sep')}{{}}\n```json\n",
-        f"\n```{_mark('tool call end')}",
-        opens=_OPENS,
-        closes=_CLOSES,
-    ),
-    "deepseek-v3.1": Form(
-        f"{_mark('tool call begin')}{{}}{_mark('tool sep')}",
-        _mark("tool call end"),
-        between="",
-        opens=_OPENS,
-        closes=_CLOSES,
-    ),
-    "deepseek-v3.2": _dsml("function_calls", "deepseek_xml"),
-    "deepseek-v4": _dsml("tool_calls", "deepseek_xml"),
-    "deepseek-v4.1": _dsml("calls", "deepseek_v4_1_xml", " "),
-    "kimi": Form(
-        "<|tool_call_begin|>functions.{}:",
-        "<|tool_call_end|>",
-        opens="<|tool_calls_section_begin|>",
-        closes="<|tool_calls_section_end|>",
-        between="",
-        numbered=True,
-    ),
-    "minimax": Form(
-        '<invoke name="{}">\n',
-        "</invoke>\n",
-        "minimax_xml",
-        opens="<minimax:tool_call>\n",
-        closes="</minimax:tool_call>",
-        between="",
-    ),
-}
-"""The forms of calls that can be constrained, by the markup's name."""
-
-
 @lru_cache(maxsize=TAGS_CACHED)
 def _made(markup: str, marks: tuple[tuple[str, int], ...], asked: TurnConstraint, part: Part) -> str | None:
     return _Writer(markup, dict(marks)).tag(asked, part)
@@ -139,8 +59,7 @@ class _Writer:
     """Writes tags for one vocabulary."""
 
     def __init__(self, markup: str, marks: Mapping[str, int]) -> None:
-        self._name = markup
-        self._markup: Markup = MARKUPS[markup]
+        self._markup = MARKUPS[markup]
         known = {*self._markup.spellings, *ENDS}
         self._marks = {spelling: id for spelling, id in marks.items() if spelling in known}
 
@@ -179,10 +98,11 @@ class _Writer:
 
     def _calls(self, asked: TurnConstraint) -> Format:
         """One call or several, with the text around all of them."""
-        form = FORMS[self._name]
-        several = asked.parallel
+        form = self._markup.form
+        if form is None:
+            raise LookupError("calls of this markup can't be constrained")
         each = _either([self._call(form, tool) for tool in asked.tools])
-        more = [{"type": "star", "content": _sequence(*self._spelled(form.between), each)}] if several else []
+        more = [{"type": "star", "content": _sequence(*self._spelled(form.between), each)}] if asked.parallel else []
         return _sequence(*self._spelled(form.opens), each, *more, *self._spelled(form.closes))
 
     def _call(self, form: Form, tool: Callable) -> Format:
@@ -191,7 +111,7 @@ class _Writer:
             arguments = dict(_ANY_OBJECT)
         if form.style != "json":
             arguments["style"] = form.style
-        number = [_regex("[0-9]{1,4}"), *self._spelled("<|tool_call_argument_begin|>")] if form.numbered else []
+        number = [{"type": "regex", "pattern": "[0-9]{1,4}"}, *self._spelled(form.number)] if form.number else []
         return _sequence(*self._spelled(form.before.format(tool.name)), *number, arguments, *self._spelled(form.behind))
 
     def _openings(self) -> tuple[str, ...]:
@@ -227,10 +147,6 @@ def _content(content: str) -> Format:
 def _lines() -> list[Format]:
     """Up to two line breaks."""
     return [_optional(_const("\n"))] * 2
-
-
-def _regex(pattern: str) -> Format:
-    return {"type": "regex", "pattern": pattern}
 
 
 def _const(text: str) -> Format:
@@ -291,4 +207,4 @@ def written_by(speech: Speech | None) -> Written:
         return Written(SERVER)
     family = FAMILIES[speech.family]
     markup = MARKUPS[family.markup]
-    return Written(family.markup, family.reasoning is not Reasoning.NONE, bool(markup.call), family.markup in FORMS)
+    return Written(family.markup, family.reasoning is not Reasoning.NONE, bool(markup.call), markup.form is not None)

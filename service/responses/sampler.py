@@ -16,6 +16,7 @@ from service.logs import event
 from service.markup.chat import Piece
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import Call, End, Generated, GiveFeedback, Next, Render, next_step
+from service.responses.output.reading import TemplatedReading
 from service.responses.templated import later_prompt
 from service.tools.port import Runner
 from store.errors import StoreUnavailable
@@ -120,7 +121,7 @@ class Sampler:
                 elif self.stopped is not None:
                     self._next = End(self.stopped)
                 elif isinstance(self._next, Render):
-                    piece = await self._rendered()
+                    piece = await self._rendered(self._next.reading)
                     if piece is not None:
                         yield Step([], [], piece=piece)
                     self._next = next_step(machine, self._initial)
@@ -140,19 +141,18 @@ class Sampler:
         finally:
             timer.cancel()
 
-    async def _rendered(self) -> Piece | None:
+    async def _rendered(self, reading: TemplatedReading) -> Piece | None:
         """Have the template make the prompt; the piece to keep of it, if nobody made it before. Raises EngineError."""
-        machine, first = self._machine, self._machine.stretches.waits
         self._waiting = asyncio.current_task()
         try:
-            prompt = await later_prompt(self._engine, self._initial, machine)
+            prompt = await later_prompt(self._engine, self._initial, reading)
         except asyncio.CancelledError:
             self._cancelled()
             return None
         finally:
             self._waiting = None
-        thinking = machine.rules.chat is not None and machine.rules.chat.thinks(prompt.ids)
-        machine.prompted(len(prompt.ids), thinking, prompt)
+        thinking = reading.chat.thinks(prompt.ids)
+        first = reading.prompted(len(prompt.ids), thinking, prompt)
         return Piece(0, "", len(prompt.ids), thinking) if first else None
 
     async def _outcome(self) -> Outcome | None:
@@ -216,8 +216,8 @@ class Sampler:
                     break
                 finally:
                     self._waiting = None
-                if chunk.prompt_tokens is not None:
-                    machine.prompted(chunk.prompt_tokens, thinking=False)
+                if chunk.prompt_tokens is not None and isinstance(stretches, TemplatedReading):
+                    stretches.prompted(chunk.prompt_tokens, thinking=False)
                     yield Step([], [], piece=Piece(0, "", chunk.prompt_tokens))
                 if chunk.cached_tokens is not None and begins:
                     stretches.note_cached(chunk.cached_tokens)
@@ -225,7 +225,7 @@ class Sampler:
                 taken, before = stretches.sampled - before, stretches.sampled
                 finish = chunk.finish if taken == len(chunk.tokens) else None
                 if taken:
-                    piece = None if machine.rules.chat is None else Piece(taken, chunk.text)
+                    piece = Piece(taken, chunk.text) if isinstance(stretches, TemplatedReading) else None
                     yield Step(chunk.tokens[:taken], events, chunk.logprobs and chunk.logprobs[:taken], piece=piece)
                 step = next_step(machine, self._initial, Generated(generation, before > start, finish))
                 if step is not None:

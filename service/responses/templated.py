@@ -25,11 +25,11 @@ from service.harmony.render import VERBOSITY
 from service.harmony.typescript import Function
 from service.markup.chat import Chat
 from service.markup.families import FAMILIES
-from service.markup.messages import tool_names
+from service.markup.messages import form_of, tool_names, tools_told
 from service.markup.prompts import NOTHING, Ids, Known, Sampled, Templated, common, key_behind, with_known
 from service.markup.speech import Speech, Transcript
-from service.markup.telling import form_of, tools_told
 from service.responses.output.machine import Machine
+from service.responses.output.reading import NO_PROMPT, ServedReading, TemplatedReading
 from service.responses.prompt.build import Prompt
 from service.responses.prompt.read import Read
 from store.codec import THREAD_FROM_BYTES
@@ -94,15 +94,13 @@ def _read(message: StoredMessage) -> _Note | None:
     return None if any(len(turn.ids) % tokens.BYTES_A_TOKEN for turn in note.turns) else note
 
 
-def read_before(initial: Generation, machine: Machine) -> Known:
+def read_before(initial: Generation, reading: TemplatedReading) -> Known:
     """The turns sampled before the present stretch, where they are known here."""
-    before, chat = machine.stretches.before, machine.rules.chat
-    if before is None or chat is None:
+    before, chat = reading.before, reading.chat
+    prompt = None if before is None else _first(initial, chat) if before.first else before.prompt
+    if before is None or prompt is None:
         return NOTHING
-    prompt = _first(initial, machine) if before.first else before.prompt
-    if prompt is None:
-        return NOTHING
-    heard = prompt.heard(array("I") if machine.dropped else before.sampled)
+    heard = prompt.heard(array("I") if reading.dropped else before.sampled)
     return Known(heard.sampled(chat.key), chat.key)
 
 
@@ -110,12 +108,12 @@ def note_of_read(initial: Generation, machine: Machine) -> list[StoredMessage]:
     """The note of a response's sampled tokens that its last prompt has or that stand behind it, where they are known
     here. Tokens that stand in no message are no part of it.
     """
-    chat, stretches = machine.rules.chat, machine.stretches
-    if chat is None or not chat.noted or machine.unprompted:
+    reading = machine.stretches
+    if not isinstance(reading, TemplatedReading) or not reading.chat.noted or reading.unprompted:
         return []
-    first = _first(initial, machine)
-    prompt = first if stretches.prompt is None else stretches.prompt
-    return [note_of(initial.model, chat, first, prompt, array("I") if machine.dropped else stretches.tail)]
+    first = _first(initial, reading.chat)
+    sampled = array("I") if reading.dropped else reading.tail
+    return [note_of(initial.model, reading.chat, first, reading.prompt or first, sampled)]
 
 
 def note_of(model: str, chat: Chat, first: Templated, last: Templated, sampled: Ids) -> StoredMessage:
@@ -128,9 +126,9 @@ def note_of(model: str, chat: Chat, first: Templated, last: Templated, sampled: 
     return StoredMessage(READ, b"", name=msgspec.json.encode(note).decode())
 
 
-def _first(initial: Generation, machine: Machine) -> Templated:
+def _first(initial: Generation, chat: Chat) -> Templated:
     """The prompt at the response's beginning."""
-    return Templated(_packed(initial.prompt), () if machine.rules.chat is None else machine.rules.chat.turns)
+    return Templated(_packed(initial.prompt), chat.turns)
 
 
 def _packed(ids: Sequence[int]) -> "array[int]":
@@ -179,21 +177,18 @@ async def prompt_of(
     )
     chat = msgspec.structs.replace(chat, history=await _encoded(chat, [*prompt.shown, *prompt.ending]))
     if chat.served:
-        return Templated(array("I")), msgspec.structs.replace(chat, about=len(prompt.whole))
+        return NO_PROMPT, msgspec.structs.replace(chat, about=len(prompt.whole))
     if prompt.rules.answers is not None:
-        return Templated(array("I")), chat
+        return NO_PROMPT, chat
     made = await _made(engine, model.id, chat, chat.transcript(()), known)
     return made, msgspec.structs.replace(chat, thinking=chat.thinks(made.ids), turns=made.turns)
 
 
-async def later_prompt(engine: Engine, initial: Generation, machine: Machine) -> Templated:
+async def later_prompt(engine: Engine, initial: Generation, reading: TemplatedReading) -> Templated:
     """The prompt behind which a response goes on; an empty one where the server makes it. Raises EngineError."""
-    chat = machine.rules.chat
-    assert chat is not None
-    if chat.served:
-        return Templated(array("I"))
-    transcript = chat.transcript(machine.prompting, anew=machine.anew)
-    return await _made(engine, initial.model, chat, transcript, read_before(initial, machine))
+    if isinstance(reading, ServedReading):
+        return NO_PROMPT
+    return await _made(engine, initial.model, reading.chat, reading.transcript, read_before(initial, reading))
 
 
 async def _made(engine: Engine, model: str, chat: Chat, transcript: Transcript, known: Known) -> Templated:

@@ -2,8 +2,7 @@
 
 from typing import ClassVar
 
-from service.markup.families import FAMILIES
-from service.markup.parser import MARKUPS
+from service.markup.families import FAMILIES, MARKUPS
 from tests.support.markup.conformance import MarkupConformance
 from tests.support.markup.hooks import Ability, HarmonyHooks
 

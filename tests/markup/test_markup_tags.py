@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from service.grammar.tags import schema_content
-from service.markup.parser import MARKUPS
+from service.markup.families import MARKUPS
 from service.markup.stream import Part
-from service.markup.tags import FORMS, Callable, TurnConstraint, tag
+from service.markup.tags import Callable, TurnConstraint, tag
 from tests.support import ROOT
 from tests.support.markup import enforcer
 from tests.support.markup.streams import END, SPECIAL
 from tests.support.markup.writing import Turn, written
 
+FORMS = [name for name, markup in MARKUPS.items() if markup.form is not None]
 PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
 FIRST_BYTE = len(SPECIAL)
 SCHEMA = {
@@ -58,7 +59,7 @@ def test_marks_that_are_tokens_are_named_as_tokens() -> None:
 
 
 def test_a_markup_without_calls_has_none_to_ask_for() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(LookupError):
         made("think", TurnConstraint((NOW,), required=True))
     assert made("think", TurnConstraint(answer=ANSWER)) is not None
 

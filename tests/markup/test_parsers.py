@@ -10,8 +10,8 @@ import pytest
 
 from service.harmony.segments import Closed
 from service.harmony.tokens import CALL, END, RETURN
+from service.markup.calls import types_of
 from service.markup.stream import MAX_SPACE, Part
-from service.markup.xml_call import types_of
 from tests.support.markup.streams import SPECIAL, Message, messages_of, parser, read, segments_of, tokens_of
 from tests.support.markup.writing import Turn, written
 

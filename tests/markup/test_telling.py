@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from service.markup.parser import MARKUPS
+from service.markup.families import MARKUPS
+from service.markup.messages import form_of, messages_told, tools_told
 from service.markup.speech import SHOWN, Shown
-from service.markup.tags import FORMS
-from service.markup.telling import form_of, messages_told, tools_told
 from tests.support.markup.streams import messages_of, parser, segments_of, tokens_of
 
 NONE = Shown(tools=False, calls=False, outputs=False)
@@ -45,7 +44,7 @@ def told(markup: str, shown: Shown = NONE, own: str = "") -> list[dict[str, Any]
 
 
 def test_those_whose_calls_are_json_are_told() -> None:
-    assert set(TOLD) == {name for name, form in FORMS.items() if form.style == "json"}
+    assert set(TOLD) == {name for name, each in MARKUPS.items() if each.form and each.form.style == "json"}
     assert not any(form_of(markup, SHOWN) for markup in MARKUPS)
 
 

@@ -15,10 +15,10 @@ from service.api import events
 from service.api.outcome import Outcome
 from service.api.tools.callee import Callee, Hosted, HostedKind
 from service.harmony.header import Header
-from service.responses.output.actions import ShellCallEmitter, ToolSearchCallEmitter
+from service.responses.output.calls import ShellCallEmitter, ToolSearchCallEmitter
 from service.responses.output.emitter import Emitter
-from service.responses.output.emitters import Making, emitter_for, hosted_emitter
-from service.responses.output.hosted import ApprovalRequestEmitter, listing_events
+from service.responses.output.emitters import Making, emitter_for
+from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, listing_events
 from service.responses.output.rules import Rules, ServerTools
 from service.settings.sources import CLIENTS, SECRETS, file_variable, is_service_link
 from store.turn import MOVES
@@ -54,7 +54,7 @@ SHOWN = {
 }
 """The channel, the recipient and the rules that make each kind of item."""
 
-HOSTED: dict[HostedKind, str] = {
+HOSTED_BLOCKS: dict[HostedKind, str] = {
     "mcp": "hosted_mcp_call",
     "python": "hosted_code",
     "browser": "hosted_web_search",
@@ -144,8 +144,8 @@ def test_the_order_of_an_item_s_events_is_the_one_in_the_document(kind: str) -> 
 
 
 def test_the_order_of_the_events_of_a_tool_that_the_service_calls_is_the_one_in_the_document() -> None:
-    for kind, block_named in HOSTED.items():
-        emitter = hosted_emitter(RESPONSE_ID, 0, Hosted("docs", "search", kind=kind))
+    for kind, block_named in HOSTED_BLOCKS.items():
+        emitter = HOSTED[kind](RESPONSE_ID, 0, Hosted("docs", "search", kind=kind))
         made = [*emitter.open(), *emitter.text("{}"), *emitter.call(), *emitter.end(Outcome("completed", "Found."))[1]]
         assert block("docs/events.md", block_named).replace(" *", "").splitlines() == tags_of(made)
     asking = ApprovalRequestEmitter(RESPONSE_ID, 0, Hosted("docs", "search", approval=True), "commentary")
@@ -157,8 +157,8 @@ def test_the_order_of_the_events_of_a_tool_that_the_service_calls_is_the_one_in_
 
 def test_the_order_of_the_events_of_a_tool_that_the_client_runs_is_the_one_in_the_document() -> None:
     for emitter, content in (
-        (ShellCallEmitter(RESPONSE_ID, 0), '{"cmd":["ls"]}'),
-        (ToolSearchCallEmitter(RESPONSE_ID, 0), "{}"),
+        (ShellCallEmitter(RESPONSE_ID, 0, Callee("shell", "shell")), '{"cmd":["ls"]}'),
+        (ToolSearchCallEmitter(RESPONSE_ID, 0, Callee("tool_search", "tool_search")), "{}"),
     ):
         made = [*emitter.open(), *emitter.text(content), *emitter.close("completed")[1]]
         assert block("docs/events.md", emitter.kind).splitlines() == tags_of(made)

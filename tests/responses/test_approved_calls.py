@@ -211,7 +211,7 @@ def replayed(rules: Rules, steps: Sequence[Step]) -> Machine:
     packed, outcomes = b"", list[Outcome]()
     for step in steps:
         part = decode_sampled(encode_batch(Batch([], tokens.pack(step.tokens), None, (), _known(step))))
-        packed, outcomes = packed + part.tokens, outcomes + part.outcomes
+        packed, outcomes = packed + part.tokens, [*outcomes, *part.outcomes]
     machine = samples.machine(rules)
     machine.begin()
     in_one_go(machine.replay(packed, None, outcomes))

@@ -255,7 +255,7 @@ def journal(steps: Sequence[Step]) -> tuple[bytes, list[Outcome]]:
         blob = encode_batch(batch)
         assert decode_batch(blob, number).outcomes == batch.outcomes
         part = decode_sampled(blob)
-        packed, outcomes = packed + part.tokens, outcomes + part.outcomes
+        packed, outcomes = packed + part.tokens, [*outcomes, *part.outcomes]
     return packed, outcomes
 
 

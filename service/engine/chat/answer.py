@@ -12,7 +12,7 @@ from service.engine.chat import wire
 from service.engine.port import LEAST_LOGPROB, UNTOLD, Chunk, EngineError, Finish, TokenLogprobs
 from service.engine.servers.answer import DONE, Answer
 from service.markup.by_server import ENDED, WORD, Writing, opens
-from service.markup.call import ObjectScan, legal_name
+from service.markup.calls import ObjectScan, legal_name
 
 END_OF_LINE = b"\n"
 

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from service.api.response import Logprob
@@ -42,18 +42,6 @@ class Cited(NamedTuple):
     annotation: dict[str, Any] | None = None
 
 
-class Citing(Protocol):
-    """Finds the citations of one answer, piece by piece."""
-
-    def take(self, text: str, beside: Sequence[Logprob] = ()) -> Sequence[Cited]:
-        """Take more text, and the log probabilities of its tokens; the pieces that can be shown by now."""
-        ...
-
-    def rest(self) -> Sequence[Cited]:
-        """The pieces that are left when no more text comes."""
-        ...
-
-
 class FileCiting:
     """Links to files that code has written. The text stays as it is, so nothing is held back.
 
@@ -70,13 +58,13 @@ class FileCiting:
         self._chars = 0
 
     def take(self, text: str, beside: Sequence[Logprob] = ()) -> Sequence[Cited]:
-        """As the protocol has it."""
+        """Take more text, and the log probabilities of its tokens; the pieces that can be shown by now."""
         self._chars += len(text)
         self._waiting += text
         return [Cited(text, beside), *self._cited(whole=False)]
 
     def rest(self) -> Sequence[Cited]:
-        """As the protocol has it."""
+        """The pieces that are left when no more text comes."""
         found = self._cited(whole=True)
         self._waiting = ""
         return found
@@ -154,11 +142,11 @@ class PageCiting:
         self._files = files
 
     def take(self, text: str, beside: Sequence[Logprob] = ()) -> Sequence[Cited]:
-        """As the protocol has it."""
+        """Take more text; see FileCiting."""
         return self._shown(self._citations.take(text, beside))
 
     def rest(self) -> Sequence[Cited]:
-        """As the protocol has it."""
+        """The pieces that are left when no more text comes."""
         left = self._shown(self._citations.rest())
         return left if self._files is None else [*left, *self._files.rest()]
 
@@ -169,6 +157,10 @@ class PageCiting:
             if annotation is not None:
                 out.append(Cited("", (), annotation))
         return out
+
+
+Citing = FileCiting | PageCiting
+"""Finds the citations of one answer, piece by piece."""
 
 
 def citing_of(cites: Sequence[Mapping[str, Any]], displays: Sequence[Display] = ()) -> Citing | None:

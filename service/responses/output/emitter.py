@@ -3,8 +3,8 @@
 An emitter is opened, given text as it comes, and closed with a status. It yields events without sequence numbers; the
 machine stamps them. The grammar of each kind is the table in docs/events.md. Two identities hold for every item: the
 deltas joined are the done text, and the done item is what the response's output holds.
-Messages and reasoning are in text.py, calls of the caller's tools in calls.py and actions.py, and calls of undeclared
-tools in undeclared.py; emitters.py says which one an item gets.
+Messages and reasoning are in text.py, calls of the caller's tools in calls.py, and all other calls in hosted.py;
+emitters.py says which one an item gets.
 """
 
 from abc import ABC, abstractmethod
@@ -19,11 +19,18 @@ from store.turn import StoredMessage
 Seal = Callable[[str, bytes], str]
 """Seals a payload of a kind (sealed.py) to the tenant whose response it is."""
 
+OfText = Callable[[str, int, str], Event]
+"""Makes an event of an item's id and index, and some text."""
+
 
 class Emitter(ABC):
     """One open output item, at `index` of the output, with the text that it was given by now."""
 
     kind: ClassVar[str]
+    in_progress: ClassVar[type[events.ItemEvent] | None] = None
+    """The event that follows when the item was added, if one does."""
+    delta: ClassVar[OfText | None] = None
+    """The event for some more text; None where the API has none for it."""
 
     def __init__(self, response_id: str, index: int) -> None:
         self._id = ids.output_item_id(response_id, self.kind, index)
@@ -36,11 +43,14 @@ class Emitter(ABC):
 
     def open(self) -> list[Event]:
         """The events that begin the item."""
-        return [events.OutputItemAdded(self._index, self._item("in_progress"))]
+        added: list[Event] = [events.OutputItemAdded(self._index, self._item("in_progress"))]
+        return added if self.in_progress is None else [*added, self.in_progress(self._id, self._index)]
 
-    @abstractmethod
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
         """The events for some more text; `logprobs` are those of the tokens that it came from."""
+        self._pieces.append(delta)
+        make = type(self).delta
+        return [] if make is None else [make(self._id, self._index, delta)]
 
     def so_far(self) -> Item | None:
         """The item with the text that its events gave by now: what they fold to. None where none has begun it."""

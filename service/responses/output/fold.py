@@ -13,20 +13,14 @@ import msgspec
 from service.api import events
 from service.api.events import Event
 from service.api.response import (
-    ActionCall,
     CodeInterpreterCall,
-    Compaction,
     CustomToolCall,
-    FileSearchCall,
     FunctionCall,
     Item,
-    McpApprovalRequest,
     McpCall,
-    McpListTools,
     Message,
     Reasoning,
     Response,
-    WebSearchCall,
 )
 
 _Part = events.ContentPartAdded | events.SummaryPartAdded | events.SummaryPartDone
@@ -93,41 +87,34 @@ def _with_part(item: Item, event: _Part) -> Item:
     return msgspec.structs.replace(item, summary=[event.part])
 
 
+_MEMBERS: dict[type, str] = {
+    FunctionCall: "arguments",
+    McpCall: "arguments",
+    CustomToolCall: "input",
+    CodeInterpreterCall: "code",
+}
+"""The member with an item's text, where it has no parts."""
+
+
+def _parts(item: Message | Reasoning) -> str:
+    """The member with the part that is open: a reasoning shown as a summary has no raw one yet."""
+    return "content" if isinstance(item, Message) or item.content else "summary"
+
+
 def _open_text(item: Item) -> str:
     """The text of an item in progress so far; empty where its part has not been added yet."""
-    if isinstance(item, ActionCall):
-        return ""
-    match item:
-        case Compaction() | WebSearchCall() | FileSearchCall() | McpListTools() | McpApprovalRequest():
-            return ""
-        case _ if item.status != "in_progress":
-            return ""
-        case FunctionCall() | McpCall():
-            return item.arguments
-        case CustomToolCall():
-            return item.input
-        case CodeInterpreterCall():
-            return item.code
-        case Reasoning(content=[]):
-            return "".join(part.text for part in item.summary)
-        case Message() | Reasoning():
-            return "".join(part.text for part in item.content)
+    if (member := _MEMBERS.get(type(item))) and getattr(item, "status", "") == "in_progress":
+        return getattr(item, member)
+    if isinstance(item, Message | Reasoning) and item.status == "in_progress":
+        return "".join(part.text for part in getattr(item, _parts(item)))
+    return ""
 
 
 def _with_text(item: Item, text: str) -> Item:
     """The item with its open text; an item that is done has no open deltas and stays as it is."""
-    if not text or isinstance(item, ActionCall):
-        return item
-    match item:
-        case Compaction() | WebSearchCall() | FileSearchCall() | McpListTools() | McpApprovalRequest():
-            return item
-        case FunctionCall() | McpCall():
-            return msgspec.structs.replace(item, arguments=text)
-        case CustomToolCall():
-            return msgspec.structs.replace(item, input=text)
-        case CodeInterpreterCall():
-            return msgspec.structs.replace(item, code=text)
-        case Reasoning(content=[]):
-            return msgspec.structs.replace(item, summary=[msgspec.structs.replace(item.summary[0], text=text)])
-        case Message() | Reasoning():
-            return msgspec.structs.replace(item, content=[msgspec.structs.replace(item.content[0], text=text)])
+    if text and (member := _MEMBERS.get(type(item))):
+        return msgspec.structs.replace(item, **{member: text})
+    if text and isinstance(item, Message | Reasoning):
+        (part,) = getattr(item, parts := _parts(item))
+        return msgspec.structs.replace(item, **{parts: [msgspec.structs.replace(part, text=text)]})
+    return item

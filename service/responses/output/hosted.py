@@ -1,37 +1,67 @@
-"""Calls of tools that the service runs, as items, and the lists of tools that it read for a response.
+"""Calls of tools that the service runs, or that nobody runs, as items; and the lists of tools that it read.
 
-A call streams as it is sampled. Then the tool runs, and the item ends with the outcome: no other item waits for
-anything but the model. Those of tools that the model was trained with are in emitters.py. A call that somebody has to
-approve is a request for that, and no call.
+A call streams as it is sampled. Then the tool runs, and the item ends with the outcome, whose `shown` has the result by
+the names of the item's members: no other item waits for anything but the model. A call that somebody has to approve is
+a request for that, and no call. The API has no event for the queries of a search, so nobody is told what the model
+writes before it is complete.
+
+A call of an undeclared tool is an item of the same kinds: gpt-oss was trained with Python and a browser, and calls them
+unasked. Nobody runs it, so a complete one has `failed`; one cut short is `incomplete` as any other item.
 """
 
-from abc import abstractmethod
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import UNSET
 
 from service.api import events, ids
 from service.api.approval import ApprovalRequest
 from service.api.events import Event
 from service.api.outcome import Outcome
-from service.api.response import Item, ItemStatus, Logprob, McpApprovalRequest, McpCall, McpListTools
-from service.api.tools.callee import Hosted
-from service.responses.output.emitter import Emitter
+from service.api.response import (
+    CodeInterpreterCall,
+    FileSearchCall,
+    Item,
+    ItemStatus,
+    McpApprovalRequest,
+    McpCall,
+    McpListTools,
+    WebSearchCall,
+)
+from service.api.tools.builtin import CODE_TYPE
+from service.api.tools.callee import FILE_SEARCH, FUNCTIONS, Hosted, HostedKind
+from service.api.tools.hosted import queries_of
+from service.responses.output.emitter import Emitter, OfText
 from service.responses.output.rules import ServerTools
 
 _TOOLS = msgspec.json.Decoder(list[dict[str, Any]])
+_BUILTIN = ("python", "browser.search", "browser.open", "browser.find")
+_PREFIX = "mcp."
+_UNKNOWN_TOOL = {"type": "mcp_protocol_error", "code": -32601, "message": "There is no such tool."}
+"""The code is JSON-RPC's "method not found", which MCP uses."""
 
 
 class HostedCallEmitter(Emitter):
-    """A call of a tool that the service runs."""
+    """A call of a tool that the service runs, or of an undeclared one."""
 
-    in_progress: ClassVar[type[events.ItemEvent]]
     completed: ClassVar[type[events.ItemEvent]]
+    done: ClassVar[OfText | None] = None
+    """The event that the model's text is whole, where the API shows that text."""
+    calling: ClassVar[type[events.ItemEvent] | None] = None
+    """The event that the tool runs, where the API has one."""
+    failed: ClassVar[type[events.ItemEvent] | None] = None
+    """The event that the call has failed, where the API has one."""
 
-    def __init__(self, response_id: str, index: int, tool: Hosted) -> None:
+    def __init__(
+        self, response_id: str, index: int, tool: Hosted, approved: str | None = None, *, declared: bool = True
+    ) -> None:
+        """`approved` is the id of the request for approval that it was, if it was one."""
         super().__init__(response_id, index)
         self.tool = tool
+        self._approved = approved
+        self._declared = declared
         self._called = False
 
     @property
@@ -39,68 +69,153 @@ class HostedCallEmitter(Emitter):
         """The id of its item."""
         return self._id
 
-    def open(self) -> list[Event]:
-        """The call without its text, and that it is in progress."""
-        return [*super().open(), self.in_progress(self._id, self._index)]
-
     def call(self) -> list[Event]:
         """Note that the model's text is complete, and the tool is called; the events of that."""
+        out = self._ending("completed")
         self._called = True
-        return self._written()
+        return out if self.calling is None else [*out, self.calling(self._id, self._index)]
 
     def end(self, outcome: Outcome) -> tuple[Item, list[Event]]:
         """The whole item, and the events that end it, once the tool has answered, failed or was stopped."""
-        item = self._ended(outcome)
-        told = [self.completed(self._id, self._index)] if outcome.status == "completed" else self._unanswered(outcome)
+        members = {"status": outcome.status} | self._result(outcome)
+        item = msgspec.structs.replace(self._item("incomplete"), **members)
+        last = {"completed": self.completed, "failed": self.failed}.get(outcome.status)
+        told = [] if last is None else [last(self._id, self._index)]
         return item, [*told, events.OutputItemDone(self._index, item)]
 
+    def _result(self, outcome: Outcome) -> dict[str, Any]:
+        """The members of the item that an outcome gives."""
+        return outcome.shown
+
     def _ending(self, status: ItemStatus) -> list[Event]:
-        return [] if self._called else self._written()
+        if self._called:
+            return []
+        done = type(self).done
+        out = [] if done is None else [done(self._id, self._index, self._said)]
+        if self.failed is not None and self._fails(status):
+            out.append(self.failed(self._id, self._index))
+        return out
 
-    @abstractmethod
-    def _written(self) -> list[Event]:
-        """The events that end the model's text."""
-
-    @abstractmethod
-    def _ended(self, outcome: Outcome) -> Item:
-        """The item with its outcome."""
-
-    def _unanswered(self, outcome: Outcome) -> list[Event]:
-        """The events for an outcome that is no answer."""
-        return []
+    def _fails(self, status: ItemStatus) -> bool:
+        """Whether it has failed, as nobody runs the tool."""
+        return status == "completed" and not self._declared
 
 
 class ServerCallEmitter(HostedCallEmitter):
-    """A call of a tool of an MCP server."""
+    """A call of a tool of an MCP server, or of any other tool that the caller never declared."""
 
     kind = "mcp_call"
     in_progress = events.McpCallInProgress
     completed = events.McpCallCompleted
-
-    def __init__(self, response_id: str, index: int, tool: Hosted, approved: str | None = None) -> None:
-        """`approved` is the id of the request for approval that it was, if it was one."""
-        super().__init__(response_id, index, tool)
-        self._approved = approved
-
-    def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
-        """An arguments delta."""
-        self._pieces.append(delta)
-        return [events.McpCallArgumentsDelta(self._id, self._index, delta)]
+    failed = events.McpCallFailed
+    delta = events.McpCallArgumentsDelta
+    done = events.McpCallArgumentsDone
 
     def _item(self, status: ItemStatus) -> McpCall:
-        call = McpCall(self._id, self.tool.server, self.tool.tool, self._said, status)
+        fails, tool = self._fails(status), self.tool
+        call = McpCall(self._id, tool.server, tool.tool, self._said, "failed" if fails else status)
+        call.error = dict(_UNKNOWN_TOOL) if fails else None
         call.approval_request_id = self._approved
         return call
 
-    def _written(self) -> list[Event]:
-        return [events.McpCallArgumentsDone(self._id, self._index, self._said)]
+    def _result(self, outcome: Outcome) -> dict[str, Any]:
+        return {"output": outcome.output, "error": outcome.error}
 
-    def _ended(self, outcome: Outcome) -> McpCall:
-        item = self._item("in_progress")
-        return msgspec.structs.replace(item, status=outcome.status, output=outcome.output, error=outcome.error)
 
-    def _unanswered(self, outcome: Outcome) -> list[Event]:
-        return [events.McpCallFailed(self._id, self._index)] if outcome.status == "failed" else []
+class PythonCallEmitter(HostedCallEmitter):
+    """Code that runs in a container. It is written as it is, not as JSON."""
+
+    kind = "code_interpreter_call"
+    in_progress = events.CodeInterpreterCallInProgress
+    completed = events.CodeInterpreterCallCompleted
+    calling = events.CodeInterpreterCallInterpreting
+    delta = events.CodeInterpreterCallCodeDelta
+    done = events.CodeInterpreterCallCodeDone
+
+    def _item(self, status: ItemStatus) -> CodeInterpreterCall:
+        return CodeInterpreterCall(self._id, self._said, "failed" if self._fails(status) else status, self.tool.server)
+
+
+class BrowserCallEmitter(HostedCallEmitter):
+    """A call of one of the browser's tools; its action is shown at the end."""
+
+    kind = "web_search_call"
+    in_progress = events.WebSearchCallInProgress
+    completed = events.WebSearchCallCompleted
+    calling = events.WebSearchCallSearching
+
+    def _item(self, status: ItemStatus) -> WebSearchCall:
+        action = UNSET if status == "in_progress" else action_of(self.tool.tool, self._said)
+        return WebSearchCall(self._id, "failed" if self._fails(status) else status, action)
+
+
+class FileSearchCallEmitter(HostedCallEmitter):
+    """A search of files; its queries are shown at the end."""
+
+    kind = f"{FILE_SEARCH}_call"
+    in_progress = events.FileSearchCallInProgress
+    completed = events.FileSearchCallCompleted
+    calling = events.FileSearchCallSearching
+
+    def _item(self, status: ItemStatus) -> FileSearchCall:
+        return FileSearchCall(self._id, [] if status == "in_progress" else queries_of(self._said), status)
+
+
+HOSTED: Mapping[HostedKind, type[HostedCallEmitter]] = {
+    "mcp": ServerCallEmitter,
+    "python": PythonCallEmitter,
+    "browser": BrowserCallEmitter,
+    "file_search": FileSearchCallEmitter,
+}
+"""The emitter of a call, by the kind of its tool."""
+
+
+def undeclared(response_id: str, index: int, name: str) -> HostedCallEmitter:
+    """The emitter of a call of an undeclared tool; a model may have glued a content type to the name of one that it was
+    trained with.
+    """
+    bare = name.removesuffix("json").removesuffix(CODE_TYPE)
+    namespace, _, tool = (bare if bare in _BUILTIN else name).partition(".")
+    if namespace == "python":
+        hosted = Hosted("", "", kind="python")
+    elif namespace == "browser":
+        hosted = Hosted("", tool, kind="browser")
+    else:
+        hosted = Hosted(*_server_and_tool(name))
+    return HOSTED[hosted.kind](response_id, index, hosted, declared=False)
+
+
+def _server_and_tool(name: str) -> tuple[str, str]:
+    """The server's label and the tool's name in a recipient: `mcp.docs.search` and `docs.search` are the same.
+
+    A name without a dot is both. The namespace of functions, even repeated, is a server as any other.
+    """
+    functions = re.match(rf"(?:{FUNCTIONS}\.)+", name)
+    if functions:
+        return FUNCTIONS, name[functions.end() :] or FUNCTIONS
+    label, _, tool = name.removeprefix(_PREFIX).partition(".")
+    return label or tool or name, tool or label or name
+
+
+def action_of(tool: str, arguments: str) -> dict[str, Any]:
+    """The action that a call of the browser's `tool` asked for.
+
+    The model names pages by links' numbers (`id`) on pages by their numbers (`cursor`); nobody knows their addresses,
+    so those numbers stand for them. Arguments that can't be read are a search for them as they are.
+    """
+    try:
+        given: dict[str, Any] = msgspec.json.decode(arguments, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return {"type": "search", "query": arguments}
+    page = ",".join([f"{key}:{given[key]}" for key in ("cursor", "id") if isinstance(given.get(key), int)])
+    if tool == "open":
+        named = given.get("id")
+        return {"type": "open_page", "url": named if isinstance(named, str) and named else page}
+    if tool == "find":
+        pattern = given.get("pattern")
+        return {"type": "find_in_page", "url": page, "pattern": pattern if isinstance(pattern, str) else ""}
+    query = given.get("query")
+    return {"type": "search", "query": query if isinstance(query, str) else arguments}
 
 
 class ApprovalRequestEmitter(Emitter):
@@ -123,10 +238,8 @@ class ApprovalRequestEmitter(Emitter):
         """Nothing yet."""
         return []
 
-    def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
+    def so_far(self) -> None:
         """Nothing yet."""
-        self._pieces.append(delta)
-        return []
 
     def _item(self, status: ItemStatus) -> McpApprovalRequest:
         return McpApprovalRequest(self._id, self._tool.server, self._tool.tool, self._said)

@@ -53,16 +53,6 @@ class Batch(msgspec.Struct, frozen=True):
     pieces: Sequence[Piece] = ()
 
 
-class Sampled(msgspec.Struct, frozen=True):
-    """The part of a batch that a replay needs, which makes the events anew."""
-
-    tokens: bytes
-    cached_tokens: Cached
-    logprobs: list[TokenLogprobs]
-    outcomes: list[Outcome]
-    pieces: list[Piece]
-
-
 class _Deltas(msgspec.Struct, array_like=True, gc=False):
     kind: int
     item: bytes
@@ -190,8 +180,7 @@ def decode_batch(blob: bytes, last: int) -> Batch:
             item_id, output_index = _item_id(prefix, run.item), run.output_index
             out += [make(item_id, output_index, text, place) for place, text in enumerate(run.texts, number)]
             number += len(run.texts)
-    made = (tuple(written.logprobs), tuple(written.outcomes), tuple(written.pieces))
-    return Batch(out, written.tokens, written.cached_tokens, *made)
+    return _batch(out, written)
 
 
 def decode_merged(blob: bytes, last: int) -> list[Event]:
@@ -212,10 +201,14 @@ def decode_merged(blob: bytes, last: int) -> list[Event]:
     return out
 
 
-def decode_sampled(blob: bytes) -> Sampled:
-    """The part of a batch that a replay needs. Raises NewerFormat."""
-    written = _written(blob)
-    return Sampled(written.tokens, written.cached_tokens, written.logprobs, written.outcomes, written.pieces)
+def decode_sampled(blob: bytes) -> Batch:
+    """The part of a batch that a replay needs, which makes the events anew. Raises NewerFormat."""
+    return _batch([], _written(blob))
+
+
+def _batch(made: list[Event], written: _Written) -> Batch:
+    sampled = (tuple(written.logprobs), tuple(written.outcomes), tuple(written.pieces))
+    return Batch(made, written.tokens, written.cached_tokens, *sampled)
 
 
 def _written(blob: bytes) -> _Written:

@@ -28,13 +28,10 @@ from service.api.response import (
 from service.api.tools.callee import Callee, Hosted
 from service.browser.displays import note_of
 from service.engine.port import TokenLogprobs
-from service.grammar import tags
 from service.harmony import tokens
 from service.harmony.header import Header
-from service.harmony.segments import Closed, Opened, Segment, Segmenter, State
+from service.harmony.segments import Closed, Opened, Segment
 from service.markup.chat import Piece
-from service.markup.parser import Parser
-from service.markup.prompts import Templated
 from service.responses.output.emitter import Seal
 from service.responses.output.emitters import Making, emitter_for
 from service.responses.output.endings import STATUS, Ending, finished, terminal
@@ -44,11 +41,10 @@ from service.responses.output.hosted import (
     ServerCallEmitter,
     listing_events,
 )
-from service.responses.output.logprobs import pieces_of
 from service.responses.output.open_message import OpenItem, feedback_on, told
 from service.responses.output.phases import Move, Phase, after
+from service.responses.output.reading import ServedReading, TemplatedReading, reading_of
 from service.responses.output.rules import AfterCompaction, Rules
-from service.responses.output.usage import Stretches
 from store.turn import Messages, StoredMessage
 
 __all__ = ["STATUS", "Ending", "Machine"]
@@ -66,6 +62,8 @@ _UNREADABLE_CALL = "The model wrote a call that can't be read."
 
 _SAMPLING, _FULL = Phase.SAMPLING, Phase.FULL
 _STEERABLE = (_SAMPLING, Phase.CONSTRAINED, Phase.FEEDBACK)
+_TAKING = (_SAMPLING, Phase.CONSTRAINED)
+_ONWARD = (_SAMPLING, _FULL)
 
 
 class _Calling(msgspec.Struct, frozen=True):
@@ -90,27 +88,13 @@ class Machine:
         self._base = base
         self._all_rules = rules
         self._making = Making(base.id, rules.first, seal, rules.kept_messages, displays=rules.displays)
-        self._chat = rules.chat
-        self._served = rules.chat is not None and rules.chat.served
-        self._segmenter = Segmenter()
-        self._parser: Parser | None = None
-        """Reads the text of a model that doesn't speak Harmony."""
-        if rules.chat is not None:
-            self._parser = rules.chat.parser(thinking=rules.chat.thinking)
+        self.stretches = reading_of(rules.chat, input_tokens)
         self._unclaimed: list[Logprob] = []
-        """The log probabilities of tokens of which no text has come yet, from such a model."""
-        self.dropped = False
-        """Whether such a model has said more, since its last prompt, than its messages say."""
-        self.thinking = rules.chat is not None and rules.chat.thinking
-        """Whether the last prompt of such a model ended inside of its reasoning."""
-        self._prompted_with = 0
-        self.anew = False
-        """Whether its prompt has begun anew, behind its compaction."""
+        """The log probabilities of tokens of which no text has come yet."""
         self._open_item: OpenItem | None = None
         self.phase = Phase.NEW
         self.next_number = 0
         """The sequence number of the next event: one more than that of the last, and how many there were."""
-        self.stretches = Stretches(input_tokens, templated=rules.chat is not None)
         self.output: list[Item] = []
         self.messages: list[StoredMessage] = []
         """The messages sampled and those of feedback, as they will stand in later prompts."""
@@ -176,9 +160,9 @@ class Machine:
             if answer.told is not None:
                 self.messages.append(answer.told)
         if self._behind is not None:
-            answers, behind = list(self.messages), self._behind
+            answers = len(self.messages)
             self._hear_the_rest()
-            self.stretches.begin_behind(answers, behind)
+            self.stretches.begin_behind(self.messages, answers)
         return []
 
     def _begin_approved(self, answer: Answer, tool: Hosted) -> list[Event]:
@@ -202,43 +186,18 @@ class Machine:
         With `logprobs`, one an id, each of an answer's tokens is shown with its own. `text` is what the ids say, from a
         model that doesn't speak Harmony; all of them are taken.
         """
-        if not ids:
+        if not ids or (self._steered and self.boundary):
             return []
         if self.phase is not _SAMPLING:
             self._move(Move.FEED)
         out: list[Event] = []
-        if self._parser is not None:
-            self.stretches.tail.extend(ids)
-            if logprobs is None:
-                self._take(self._parser.feed(ids, text), out, complete=True)
-            else:
-                for piece, said, known in pieces_of(ids, text, logprobs):
-                    self._unclaimed += known
-                    self._take(self._parser.feed(piece, said), out, complete=True)
-            self.stretches.add(len(ids))
-            return self._stamp(out)
-        if logprobs is None and self.phase is _SAMPLING and max(ids) < tokens.FIRST_SPECIAL and min(ids) >= 0:
-            self.stretches.tail.extend(ids)  # nearly all chunks are words alone
-            self._take(self._segmenter.feed(ids), out, complete=True)
-            self.stretches.add(len(ids))
-        else:
-            self.stretches.add(self._feed_piecewise(ids, logprobs, out))
+        for segments, known in self.stretches.read(ids, text, logprobs):
+            if known:
+                self._unclaimed += known
+            self._take(segments, out, complete=True)
+            if self.stretches.asks_anew and (self.phase not in _ONWARD or (self._steered and self.boundary)):
+                break
         return self._stamp(out)
-
-    def _feed_piecewise(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None, out: list[Event]) -> int:
-        """Take ids up to each mark, behind any of which the engine may have to be asked anew, or one by one. How many
-        were taken: all, once the response is full.
-        """
-        place = 0
-        while place < len(ids) and self.phase is _SAMPLING and self.boundary is None:
-            end = tokens.behind_the_next_mark(ids, place) if logprobs is None else place + 1
-            piece = ids[place:end]
-            self.stretches.tail.extend(id for id in piece if 0 <= id <= tokens.LAST_LEGAL)
-            if logprobs is not None and self._open_item is not None:
-                self._open_item.note(piece[0], logprobs[place])
-            self._take(self._segmenter.feed(piece), out, complete=True)
-            place = end
-        return len(ids) if self.phase is _FULL else place
 
     def steer(self) -> None:
         """The caller has said something meanwhile: nothing is taken behind the next `boundary`."""
@@ -248,28 +207,25 @@ class Machine:
         """Give the model its `feedback`. It answers behind that, as at the beginning of a prompt."""
         self._move(Move.GIVE_FEEDBACK)
         feedback, self.feedback = self.feedback, None
-        self._segmenter = Segmenter()
         if isinstance(feedback, AfterCompaction):
-            self.anew = True
             making = self._making
             self._making = Making(self._base.id, self._all_rules.then, making.seal, displays=making.displays)
-            self.stretches.begin_anew(feedback.prefix_tokens, self.messages)
+            self.stretches.begin_anew(self.messages, feedback.prefix_tokens)
         elif feedback is not None:
             self._keep([feedback])
-            self.stretches.give_feedback(feedback)
+            self.stretches.give_feedback(self.messages)
 
     def take_outcome(self, outcome: Outcome) -> list[Event]:
         """Take the outcome of the `pending` call, which the model is told; the events that end its item."""
         calling = self._calling
         self._move(Move.TAKE_OUTCOME)
         out = [] if calling is None else self._end_call(calling, outcome)
-        self._segmenter = Segmenter()
         making, rules = self._making, self.rules.after_call(self.hosted_calls)
         cites = (*making.cites, outcome.cites) if outcome.cites else making.cites
         shown = making.displays if outcome.display is None else (*making.displays, outcome.display)
         self._making = msgspec.structs.replace(making, rules=rules, cites=cites, displays=shown)
         if self._behind is None:
-            self.stretches.give_feedback(self.messages[-1], counts=False)
+            self.stretches.give_feedback(self.messages, counts=False)
         else:
             out += self._next_answer()
         return self._stamp(out)
@@ -285,21 +241,6 @@ class Machine:
         if calling.call.approved is not None:
             self._gone_on.append(calling.call.approved.id)
         return closing
-
-    def prompted(self, length: int, thinking: bool, prompt: Templated | None = None) -> None:
-        """The prompt behind which the model goes on was made by its template: so many ids, which end inside of its
-        reasoning or not; `prompt` where it was made here. Of one that its server makes, the length is told behind it.
-        """
-        waits = self.stretches.waits
-        if self._served and not waits:
-            self.stretches.note_prompt(length)
-            return
-        if waits:
-            self._prompted_with = len(self.messages)
-        self.stretches.prompted(length, prompt)
-        if waits and self._chat is not None:
-            self._parser = self._chat.parser(thinking=thinking)
-            self.thinking, self.dropped = thinking, False
 
     def replay(
         self,
@@ -323,8 +264,8 @@ class Machine:
                 if start == len(ids):
                     break
             piece = next(told, None)
-            if piece is not None and piece.prompt is not None:
-                self.prompted(piece.prompt, piece.thinking)
+            if piece is not None and piece.prompt is not None and isinstance(self.stretches, TemplatedReading):
+                self.stretches.prompted(piece.prompt, piece.thinking)
                 continue
             end = start + (REPLAY_IDS if piece is None else piece.ids)
             self.feed(ids[start:end], None if logprobs is None else logprobs[start:end], piece.text if piece else "")
@@ -363,24 +304,11 @@ class Machine:
         return self._all_rules.after_compaction
 
     @property
-    def unprompted(self) -> bool:
-        """Whether the prompt behind which the model goes on is not known here: its template has to make it."""
-        stretches = self.stretches
-        made = stretches.prompt is not None or self._served
-        return self._chat is not None and (stretches.waits or (stretches.later and not made))
-
-    @property
     def stranded(self) -> bool:
         """Whether it has said something that only the generation under way can go on from: its server takes words, and
         can't be asked to go on in the middle of a turn.
         """
-        return self._served and self.phase is _SAMPLING and bool(self.stretches.tail)
-
-    @property
-    def prompting(self) -> list[StoredMessage]:
-        """Of its messages those that stand in the present stretch's prompt."""
-        messages = self.messages if self.stretches.waits else self.messages[: self._prompted_with]
-        return [message for message in messages if message.tokens]
+        return isinstance(self.stretches, ServedReading) and self.phase is _SAMPLING and bool(self.stretches.tail)
 
     @property
     def sampled(self) -> int:
@@ -404,17 +332,9 @@ class Machine:
         return self._open_item.constraint if self._open_item and self.phase is Phase.CONSTRAINED else None
 
     @property
-    def header_state(self) -> tags.HeaderState | None:
-        """Where a constraint on headers would begin from here; None where none can."""
-        if self._parser is not None:
-            return None
-        state = self._segmenter.state
-        if state is State.HEADER:
-            return tags.HeaderState.NEXT if self._segmenter.at_start else None
-        if state is State.BETWEEN:
-            return tags.HeaderState.CALLED if self.calls else tags.HeaderState.BETWEEN
-        free = self._open_item is None or self._open_item.is_aside
-        return tags.HeaderState.INSIDE if free else None
+    def free(self) -> bool:
+        """Whether the model may still say anything: no answer or call of its is open."""
+        return self._open_item is None or self._open_item.is_aside
 
     @property
     def notes(self) -> list[StoredMessage]:
@@ -423,12 +343,8 @@ class Machine:
 
     def snapshot(self) -> Response:
         """The response as it stands: the fold of its events so far."""
-        emitter = None
-        if self._calling is not None:
-            emitter = self._calling.emitter
-        elif self._open_item is not None and not isinstance(self._open_item.emitter, ApprovalRequestEmitter):
-            emitter = self._open_item.emitter
-        so_far = None if emitter is None else emitter.so_far()
+        open_one = self._calling or self._open_item
+        so_far = None if open_one is None else open_one.emitter.so_far()
         return msgspec.structs.replace(self._base, output=[*self.output, so_far] if so_far else self.output)
 
     # --- the end ---
@@ -445,8 +361,7 @@ class Machine:
         if self._calling is not None:
             out += self._end_call(self._calling, broken_off(self._calling.call))
         elif self.phase is not _FULL:
-            segments = self._segmenter.end() if self._parser is None else self._parser.end()
-            self._take(segments, out, complete=ending is Ending.STOP)
+            self._take(self.stretches.parser.end(), out, complete=ending is Ending.STOP)
         self._hear_the_rest()
         if isinstance(self.feedback, StoredMessage):
             self._keep([self.feedback])  # later requests of the conversation find the call answered
@@ -460,6 +375,11 @@ class Machine:
         self._move(Move.RESULT)
         if self.fault is not None:
             ending, error = Ending.ERROR, ResponseError("server_error", self.fault)
+        messages = None
+        if self.rules.harmony:  # without notes, and those that the caller sent beside approvals
+            answers = self._all_rules.answers
+            sent = set(map(id, answers.behind)) if answers is not None else ()
+            messages = [message for message in self.messages if message.tokens and id(message) not in sent]
         return finished(
             self._base,
             ending,
@@ -468,15 +388,8 @@ class Machine:
             answered=len(self.output) > (self.after_compaction is not None) + len(self._all_rules.listed),
             now=now,
             error=error,
-            messages=self._own_messages if self.rules.harmony else None,
+            messages=messages,
         )
-
-    @property
-    def _own_messages(self) -> list[StoredMessage]:
-        """The messages, without notes and those that the caller sent beside approvals."""
-        answers = self._all_rules.answers
-        sent = set(map(id, answers.behind)) if answers is not None else ()
-        return [message for message in self.messages if message.tokens and id(message) not in sent]
 
     def terminal(self, response: Response, before: Sequence[Event] = ()) -> list[Event]:
         """The last events: what comes `before` them, the terminal one, and before a failure's an `error` that says why.
@@ -509,10 +422,8 @@ class Machine:
 
     def _take(self, segments: list[Segment], out: list[Event], *, complete: bool) -> None:
         for segment in segments:
-            if self.phase is not _SAMPLING and self._chat is not None:
-                self.dropped = True  # behind the last call, or before that was answered
-                break
-            if self.phase is _FULL:
+            if self.phase not in _TAKING:
+                self.stretches.dropped = True  # behind the last call, or before that was answered
                 break
             item = self._open_item
             if type(segment) is str:
@@ -523,13 +434,16 @@ class Machine:
                     self._unclaimed = []
                 if item.say is not None:
                     out += item.say(segment)
-                else:
-                    self._text(item, segment, out)
+                    continue
+                out += item.text(segment)
+                if item.stopped:
+                    self.stretches.dropped = True
+                    self._move(Move.FILL)
+                    self._shut(item, None, "completed", out)
             elif type(segment) is Opened:
                 self._open(segment.header, out)
-                if not self._served:  # whose chunks begin where a segment opens
-                    del self._unclaimed[:-1]
-                if self._chat is not None:
+                del self._unclaimed[self.stretches.before_text]
+                if not self.stretches.asks_anew:
                     continue  # its content is held to its format from the generation's beginning
                 if segment is segments[-1] and self._open_item and self._open_item.constraint is not None:
                     self._move(Move.CONSTRAIN)
@@ -551,30 +465,25 @@ class Machine:
         emitter = emitter_for(self._making, header, len(self.output))
         constraint = target.content if isinstance(target, Callee) else rules.answer if answers else None
         stops = rules.stop if answers else ()
-        shown, enforced = rules.top_logprobs is not None, self._chat is None
+        shown, enforced = rules.top_logprobs is not None, self.stretches.asks_anew
         self._open_item = OpenItem(header, target, emitter, constraint, stops, logprobs=shown, enforced=enforced)
         out += emitter.open()
-
-    def _text(self, item: OpenItem, text: str, out: list[Event]) -> None:
-        out += item.text(text)
-        if item.stopped:
-            self.dropped = True
-            self._move(Move.FILL)
-            self._shut(item, None, "completed", out)
 
     def _close(self, item: OpenItem, closed: Closed, complete: bool, out: list[Event]) -> None:
         out += item.rest()
         fault = item.fault if complete else None
-        if self._chat is not None and item.target is not None and closed.stop is None:
+        if not self.stretches.asks_anew and item.target is not None and closed.stop is None:
             fault = _UNREADABLE_CALL if complete else None  # what was cut short is no fault of the model's
-            complete, self.dropped = False, True  # it is not kept
+            complete, self.stretches.dropped = False, True  # it is not kept
         if fault is not None:
             self._fail(fault)
         elif closed.stop == tokens.CALL and item.target is None:
             self._move(Move.FILL)  # the mark of a call ends what the model says, call or not
         elif isinstance(item.emitter, HostedCallEmitter) and isinstance(item.target, Callee):
             if complete and closed.stop is not None:
-                call = self._call_of(item.emitter, item.content)
+                tool = item.emitter.tool
+                shown = self._making.displays if tool.kind == "browser" else ()
+                call = HostedCall(item.emitter.id, tool, item.content, include=self.rules.include, displays=shown)
                 said = (item.as_called(item.target, item.as_sampled(closed)),)
                 self._open_item = None
                 self._calling = _Calling(call, item.target.recipient, item.header.channel, item.emitter, said)
@@ -588,11 +497,6 @@ class Machine:
                 self._ask(item.target, item, item.emitter, closed, out)
             return
         self._shut(item, closed, "completed" if complete and fault is None else "incomplete", out)
-
-    def _call_of(self, emitter: HostedCallEmitter, arguments: str) -> HostedCall:
-        tool = emitter.tool
-        shown = self._making.displays if tool.kind == "browser" else ()
-        return HostedCall(emitter.id, tool, arguments, include=self.rules.include, displays=shown)
 
     def _shut(self, item: OpenItem, closed: Closed | None, status: ItemStatus, out: list[Event]) -> None:
         """The open item ends, by a closing mark or, without one, by a stop text."""

@@ -24,6 +24,7 @@ from service.markup.stream import Part
 from service.markup.tags import Callable, TurnConstraint, response_format, tools_asked
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
+from service.responses.output.reading import HarmonyReading, ServedReading, TemplatedReading
 from service.responses.output.rules import Rules
 
 _ENDINGS = {Finish.STOP: Ending.STOP, Finish.LENGTH: Ending.LENGTH, Finish.ABORT: Ending.ABORT}
@@ -49,6 +50,8 @@ class GiveFeedback(msgspec.Struct, frozen=True):
 
 class Render(msgspec.Struct, frozen=True):
     """Have the model's chat template make the next prompt."""
+
+    reading: TemplatedReading
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -85,17 +88,19 @@ def next_step(machine: Machine, initial: Generation, generated: Generated | None
     ending = ending_of(machine, initial.sampling.max_tokens)
     if ending is not None:
         return End(ending)
-    return Render() if machine.unprompted else Ask(next_generation(initial, machine))
+    reading = machine.stretches
+    if isinstance(reading, TemplatedReading) and reading.unprompted:
+        return Render(reading)
+    return Ask(next_generation(initial, machine))
 
 
 def _another_follows(machine: Machine, generated: Generated) -> bool:
     """Whether the engine is asked anew: for a constrained content, or as it could only stop at a call, behind which
     another one may follow.
     """
-    if machine.rules.chat is not None:
-        return False
     at_call = generated.finish is Finish.STOP and machine.calls > 0 and tokens.CALL in generated.asked.sampling.stop_ids
-    return generated.sampled and (machine.phase is Phase.CONSTRAINED or at_call)
+    anew = machine.stretches.asks_anew and generated.sampled
+    return anew and (machine.phase is Phase.CONSTRAINED or at_call)
 
 
 def ending_of(machine: Machine, max_tokens: int) -> Ending | None:
@@ -108,10 +113,9 @@ def ending_of(machine: Machine, max_tokens: int) -> Ending | None:
         return Ending.ERROR
     if machine.phase is Phase.CALLING:
         return None
-    last, chat = machine.stretches.last, machine.rules.chat
-    may_call = chat is None and last == tokens.CALL and 0 < machine.calls < machine.rules.parallel
-    ends = tokens.ENDS if chat is None else chat.ends
-    stopped = last in ends and not may_call and machine.phase is not Phase.FEEDBACK
+    reading = machine.stretches
+    may_call = reading.asks_anew and reading.last == tokens.CALL and 0 < machine.calls < machine.rules.parallel
+    stopped = reading.last in reading.ends and not may_call and machine.phase is not Phase.FEEDBACK
     if stopped or machine.phase is Phase.FULL:
         return Ending.STOP
     return Ending.LENGTH if _left(machine, max_tokens) < 1 else None
@@ -131,38 +135,35 @@ def next_generation(initial: Generation, machine: Machine) -> Generation:
     `initial` is how it would be asked at the beginning. Raises ValueError where nothing is left to ask for, as
     `ending_of` tells.
     """
-    left, stretches = _left(machine, initial.sampling.max_tokens), machine.stretches
+    left, reading, rules = _left(machine, initial.sampling.max_tokens), machine.stretches, machine.rules
     if left < 1:
         raise ValueError(f"all {initial.sampling.max_tokens} tokens of {initial.id} have been sampled")
-    chat = machine.rules.chat
-    if chat is not None and chat.served:
-        asks = chat_request(machine.rules, chat, chat.transcript(machine.prompting, anew=machine.anew))
+    prompt, sampling = initial.prompt, msgspec.structs.replace(initial.sampling, max_tokens=left)
+    if isinstance(reading, ServedReading):
         return msgspec.structs.replace(
-            initial, sampling=msgspec.structs.replace(initial.sampling, max_tokens=left), asks=asks
+            initial, sampling=sampling, asks=chat_request(rules, reading.chat, reading.transcript)
         )
-    if stretches.prompt is not None:
-        initial = msgspec.structs.replace(initial, prompt=stretches.prompt.ids)
-    prefix = stretches.prefix_tokens
-    prompt = initial.prompt if len(initial.prompt) <= prefix else initial.prompt[:prefix]
+    if isinstance(reading, TemplatedReading):
+        prompt = prompt if reading.prompt is None else reading.prompt.ids
+        tag = None if reading.tail else turn_tag(rules, reading.chat, thinking=reading.thinking)
+        sampling = sampling if tag is None else msgspec.structs.replace(sampling, structural_tag=tag)
+    else:
+        sampling = _constrained(sampling, machine, reading)
+    prompt = prompt if len(prompt) <= reading.prefix_tokens else prompt[: reading.prefix_tokens]
     return msgspec.structs.replace(
-        initial,
-        prompt=array("I", prompt) + stretches.tail if stretches.tail else prompt,
-        sampling=_constrained(msgspec.structs.replace(initial.sampling, max_tokens=left), machine),
+        initial, prompt=array("I", prompt) + reading.tail if reading.tail else prompt, sampling=sampling
     )
 
 
-def _constrained(sampling: Sampling, machine: Machine) -> Sampling:
+def _constrained(sampling: Sampling, machine: Machine, reading: HarmonyReading) -> Sampling:
     """The sampling with the model's constraint here: its content's format, or the recipients that it may address.
 
     Where nothing does, a call doesn't end the generation if another one may follow. Behind a tag it does: an engine
     knows only ends there, and lets the mark of a call through as one.
     """
-    if machine.rules.chat is not None:
-        tag = None if machine.stretches.tail else turn_tag(machine.rules, machine.rules.chat, thinking=machine.thinking)
-        return sampling if tag is None else msgspec.structs.replace(sampling, structural_tag=tag)
     if machine.constraint is not None:
         return msgspec.structs.replace(sampling, structural_tag=content_tag(machine.constraint))
-    state = machine.header_state
+    state = reading.header_state(called=machine.calls > 0, free=machine.free)
     tag = None if state is None else header_tag(machine.rules, state)
     if tag is not None:
         return msgspec.structs.replace(sampling, structural_tag=tag)

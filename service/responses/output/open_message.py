@@ -8,6 +8,7 @@ caller sees is looked at, so a stop never falls into a thought, and never depend
 """
 
 from collections.abc import Generator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -24,7 +25,6 @@ from service.api.response import (
 )
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee
-from service.engine.port import TokenLogprobs
 from service.grammar import checks
 from service.harmony import tokens
 from service.harmony.header import CHANNELS, JSON_TYPE, Header
@@ -32,10 +32,9 @@ from service.harmony.render import close_id, frame, message
 from service.harmony.segments import Closed
 from service.markup.messages import name_of
 from service.responses.output import sealed
-from service.responses.output.actions import ActionEmitter
+from service.responses.output.calls import ActionEmitter
 from service.responses.output.compaction import compaction_messages, fault_of
 from service.responses.output.emitter import Emitter
-from service.responses.output.logprobs import shown_logprob
 from service.responses.output.rules import Rules
 from service.responses.output.text import CompactionEmitter
 from store.turn import Messages, StoredMessage
@@ -138,11 +137,6 @@ class OpenItem:
         plain = not self._keeps_raw and not stops and not logprobs
         self.say = emitter.text if plain else None
         """Takes its text in place of `text`, where that is all there is to do with it: this is the hot path."""
-
-    def note(self, token: int, logprob: TokenLogprobs) -> None:
-        """The log probability of the next token."""
-        if 0 <= token < tokens.FIRST_SPECIAL:
-            self._pending.append(shown_logprob(token, logprob))
 
     def claim(self, logprobs: Sequence[Logprob]) -> None:
         """The log probabilities of the tokens that its next text is made of."""
@@ -265,11 +259,10 @@ class OpenItem:
 def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage:
     """The message to a model that called an undeclared tool. Never change its text: a worker of another release replays
     the tokens sampled behind it."""
-    known = {} if rules.chat is None else rules.chat.names
-    names = [known.get(callee.recipient, callee.recipient) for callee in rules.callable[:MAX_NAMES_SHOWN]]
-    others = f"The tools that can be called are: {', '.join(names)}." if names else "No tools can be called."
-    called = target if rules.chat is None else name_of(target, known)
-    text = f"Error: {called} can't be called here. {others} Go on without it."
+    known_as = str if rules.chat is None else partial(name_of, names=rules.chat.names)
+    names = ", ".join(known_as(callee.recipient) for callee in rules.callable[:MAX_NAMES_SHOWN])
+    others = f"The tools that can be called are: {names}." if names else "No tools can be called."
+    text = f"Error: {known_as(target)} can't be called here. {others} Go on without it."
     name = target if "." in target or target == "python" else f"{FUNCTIONS}.{target}"  # never that of a role
     return message(
         text, "tool", name=name, channel=channel if channel in CHANNELS else "commentary", recipient="assistant"

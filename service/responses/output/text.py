@@ -179,11 +179,6 @@ class CompactionEmitter(Emitter):
         self._kept = kept
         self._newest = newest
 
-    def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
-        """Nothing: a seal has no beginning."""
-        self._pieces.append(delta)
-        return []
-
     def _item(self, status: ItemStatus) -> Compaction:
         """The item, which has no status: without a complete summary it is empty."""
         if status != "completed":

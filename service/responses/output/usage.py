@@ -6,21 +6,16 @@ those of all stretches, as an engine works for each. Usage calls them turns, as 
 """
 
 from array import array
-from collections.abc import Sequence
 
 import msgspec
 
 from service.api.response import InputTokensDetails, OutputTokensDetails, Usage
-from service.harmony import tokens
-from service.harmony.render import PROMPT_END
-from service.markup.prompts import Templated
-from store.turn import StoredMessage
 
 Cached = int | list[int | None] | None
 """Of one stretch, or of several; None is not known."""
 
 
-class _Stretch(msgspec.Struct):
+class Stretch(msgspec.Struct):
     prompt: int
     feedback: int = 0
     told: int = 0
@@ -29,33 +24,13 @@ class _Stretch(msgspec.Struct):
     sampled: int = 0
 
 
-class Before(msgspec.Struct, frozen=True):
-    """The model's context: the prompt of the `first` stretch or of a later one, where it is known here, and the tokens
-    sampled behind it.
-    """
-
-    first: bool
-    prompt: Templated | None
-    sampled: "array[int]"
-
-
 class Stretches:
-    """The stretches of one response; `input_tokens` is the length of its prompt.
-
-    A `templated` one's later prompts are made by its model's chat template, anew each time: they are known once they
-    were `prompted`, and their ids only here.
+    """The stretches of one response; `input_tokens` is the length of its prompt. How each of them begins, and how its
+    tokens are read, is in reading.py.
     """
 
-    def __init__(self, input_tokens: int, *, templated: bool = False) -> None:
-        self._all = [_Stretch(input_tokens)]
-        self._templated = templated
-        self.waits = False
-        """Whether the present stretch's prompt is still to be made, anywhere."""
-        self._later = False
-        self.before: Before | None = None
-        """The model's context in the stretch before one that is templated."""
-        self.prompt: Templated | None = None
-        """Of a later stretch that is templated, the ids of its prompt, where they are known."""
+    def __init__(self, input_tokens: int) -> None:
+        self._all = [Stretch(input_tokens)]
         self.prefix_tokens = input_tokens
         """How many ids of the prompt stand before the `tail`: all, until the prompt begins anew."""
         self.tail: array[int] = array("I")
@@ -64,6 +39,8 @@ class Stretches:
         """How many tokens were sampled."""
         self.reasoning = 0
         """How many of these were reasoning."""
+        self.dropped = False
+        """Whether the model has said more, since its last prompt, than its messages say."""
 
     @property
     def last(self) -> int | None:
@@ -84,11 +61,6 @@ class Stretches:
     def feedbacks(self) -> int:
         """How often the model got feedback."""
         return sum([each.feedback > 0 for each in self._all])
-
-    @property
-    def later(self) -> bool:
-        """Whether the present stretch's prompt isn't that of the beginning."""
-        return self._later
 
     @property
     def unknown(self) -> bool:
@@ -116,77 +88,10 @@ class Stretches:
         if self._all[-1].cached is None:
             self._all[-1].cached = cached
 
-    def note_prompt(self, length: int) -> None:
-        """The prompt of the present stretch had so many tokens, where one was before it also what was given since."""
-        stretch = self._all[-1]
-        stretch.prompt = length
-        if len(self._all) == 1:
-            return
-        before = self._all[-2]
-        given = max(1, length - before.prompt - before.sampled)
-        if stretch.feedback:
-            stretch.feedback = given
-        else:
-            stretch.told = given
-
     def add(self, sampled: int) -> None:
         """So many more were sampled."""
         self.sampled += sampled
         self._all[-1].sampled += sampled
-
-    def give_feedback(self, message: StoredMessage, *, counts: bool = True) -> None:
-        """Another stretch begins, behind a message to the model; `counts` is whether the response has fewer tokens left
-        for it.
-        """
-        if self._templated:
-            self._wait(_Stretch(0, feedback=int(counts)))
-            return
-        if self.last in (tokens.START, tokens.CHANNEL):
-            self.tail.pop()
-        if self.last not in (*tokens.ENDS, tokens.END):
-            self.tail.append(tokens.CALL)
-        given = tokens.unpack(message.tokens + PROMPT_END)
-        self.tail += given
-        before = self._all[-1]
-        stretch = _Stretch(before.prompt + before.sampled + len(given))
-        if counts:
-            stretch.feedback = len(given)
-        else:
-            stretch.told = len(given)
-        self._all.append(stretch)
-
-    def begin_behind(self, answers: Sequence[StoredMessage], newest: Sequence[StoredMessage]) -> None:
-        """The first stretch begins behind the answers of tools, and what the caller says besides, too."""
-        if self._templated:
-            self._wait(self._all.pop())
-            return
-        self.tail = tokens.unpack(b"".join([message.tokens for message in (*answers, *newest)]) + PROMPT_END)
-        first = self._all[0]
-        first.prompt += len(self.tail)
-        first.told = sum([len(message.tokens) for message in answers]) // tokens.BYTES_A_TOKEN
-
-    def begin_anew(self, prefix_tokens: int, messages: Sequence[StoredMessage]) -> None:
-        """Another stretch begins, behind so many ids of the prompt and these messages alone."""
-        if self._templated:
-            self._wait(_Stretch(0))
-            return
-        self.prefix_tokens = prefix_tokens
-        self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
-        self._all.append(_Stretch(prefix_tokens + len(self.tail)))
-
-    def _wait(self, stretch: _Stretch) -> None:
-        self.before = Before(not self.later, self.prompt, self.tail)
-        self.tail = array("I")
-        self.prompt, self.waits, self._later = None, True, True
-        self._all.append(stretch)
-
-    def prompted(self, length: int, prompt: Templated | None) -> None:
-        """The template has made the present stretch's prompt, of so many ids; here or elsewhere."""
-        self.prompt, self.prefix_tokens = prompt, length
-        if not self.waits:
-            return
-        self.waits = False
-        self.note_prompt(length)
 
     def usage(self, *, by_stretch: bool) -> Usage:
         """The usage of the response, and of each of its stretches where that was asked for."""

@@ -107,14 +107,14 @@ def test_merged_deltas_are_one_event_with_the_number_of_the_last() -> None:
 def test_tokens_are_read_without_the_events() -> None:
     sampled = decode_sampled(encode_batch(Batch(deltas("a"), tokens.pack([1, 2]), 64)))
 
-    assert (sampled.tokens, sampled.cached_tokens, sampled.logprobs) == (tokens.pack([1, 2]), 64, [])
+    assert (sampled.tokens, sampled.cached_tokens, sampled.logprobs) == (tokens.pack([1, 2]), 64, ())
 
 
 def test_log_probabilities_come_back_beside_their_tokens() -> None:
     odds = (TokenLogprobs(-0.5, ((1, -0.5), (7, -1.5))), TokenLogprobs(-2.0))
     blob = encode_batch(Batch(deltas("a"), tokens.pack([1, 2]), 64, odds))
 
-    assert decode_sampled(blob).logprobs == list(odds)
+    assert decode_sampled(blob).logprobs == tuple(odds)
     assert decode_batch(blob, 0).logprobs == odds
 
 

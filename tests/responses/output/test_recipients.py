@@ -3,7 +3,7 @@
 import pytest
 
 from service.responses.output.machine import Ending
-from service.responses.output.undeclared import action_of
+from service.responses.output.hosted import action_of
 from tests.support.responses.samples import as_json, sampled
 from tests.support.responses.shown import short
 

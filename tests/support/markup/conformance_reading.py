@@ -19,6 +19,7 @@ from service.harmony.tokens import CALL, END, RETURN
 from service.responses.output.journal import Batch, decode_sampled, encode_batch, journaled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
+from service.responses.output.reading import TemplatedReading
 from service.responses.output.rules import Rules
 from tests.support.markup.hooks import MarkupHooks
 from tests.support.markup.streams import Message, Token, cut, messages_of, segments_of
@@ -214,8 +215,8 @@ class ReadingConformance(MarkupHooks):
             out.append(machine.feed([token.id], logprobs, token.text))
             if machine.phase is Phase.FEEDBACK:
                 machine.give_feedback()
-                if machine.unprompted:
-                    machine.prompted(100, thinking=False)
+                if isinstance(machine.stretches, TemplatedReading) and machine.stretches.unprompted:
+                    machine.stretches.prompted(100, thinking=False)
         return out
 
 

@@ -15,8 +15,7 @@ from service.api.tools.callee import Callee
 from service.harmony import tokens as harmony
 from service.harmony.segments import Segment, Segmenter
 from service.markup.chat import Chat, Piece
-from service.markup.families import FAMILIES
-from service.markup.parser import MARKUPS
+from service.markup.families import FAMILIES, MARKUPS
 from service.responses.output.machine import Machine
 from service.responses.output.rules import Rules
 from tests.support.markup import writing

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from service.harmony.segments import Closed, Opened, Segment
+from service.markup.chat import Parser, make
 from service.markup.families import ENDS, MARKS
-from service.markup.parser import Parser, make
 
 FIRST_ORDINARY, LAST_ORDINARY = 1000, (1 << 31) - 1
 END = "<|im_end|>"

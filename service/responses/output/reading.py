@@ -1,0 +1,227 @@
+"""The three ways in which models speak: how each stretch of a response is prompted, and how its tokens are read.
+
+    HarmonyReading      the ids are all there is; feedback stands behind them in the same prompt
+    TemplatedReading    a chat template makes every prompt anew, and the parser of the model's family reads the text
+    ServedReading       the same, but the server makes the prompts, and tells how long they were
+
+The machine takes the segments, which are the same for all, and knows no more of a model than `asks_anew`.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from service.api.response import Logprob
+from service.engine.port import TokenLogprobs
+from service.grammar.tags import HeaderState
+from service.harmony import tokens
+from service.harmony.render import PROMPT_END
+from service.harmony.segments import Segment, Segmenter, State
+from service.markup.chat import Chat
+from service.markup.prompts import Templated
+from service.markup.speech import Transcript
+from service.responses.output.logprobs import pieces_of, shown_logprob
+from service.responses.output.usage import Stretch, Stretches
+from store.turn import StoredMessage
+
+Read = tuple[list[Segment], Sequence[Logprob]]
+"""Segments, and the log probabilities of the tokens that made them, where those are shown."""
+
+
+class HarmonyReading(Stretches):
+    """Of a model that speaks Harmony."""
+
+    asks_anew = True
+    """Whether the engine is asked anew amid a turn: for a content in a format, or as another call may follow."""
+    before_text = slice(None)
+    """Of the log probabilities that wait where a message opens, those of tokens that are no text of it."""
+    ends: Sequence[int] = tokens.ENDS
+    """The ids that end the model's turn."""
+
+    def __init__(self, input_tokens: int) -> None:
+        super().__init__(input_tokens)
+        self.parser = Segmenter()
+
+    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterable[Read]:
+        """Take ids up to each mark, behind any of which the engine may have to be asked anew, or with `logprobs` one by
+        one; the segments that they make. Ids that are not asked for are not taken.
+        """
+        if logprobs is None and max(ids) < tokens.FIRST_SPECIAL and min(ids) >= 0:
+            self.tail.extend(ids)  # nearly all chunks are words alone
+            self.add(len(ids))
+            return ((self.parser.feed(ids), ()),)
+        return self._piecewise(ids, logprobs)
+
+    def _piecewise(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
+        place = 0
+        while place < len(ids):
+            end = tokens.behind_the_next_mark(ids, place) if logprobs is None else place + 1
+            piece = ids[place:end]
+            self.tail.extend([id for id in piece if 0 <= id <= tokens.LAST_LEGAL])
+            self.add(len(piece))
+            is_text = 0 <= piece[0] < tokens.FIRST_SPECIAL
+            yield self.parser.feed(piece), [shown_logprob(piece[0], logprobs[place])] if logprobs and is_text else ()
+            place = end
+
+    def header_state(self, *, called: bool, free: bool) -> HeaderState | None:
+        """Where a constraint on headers would begin from here; None where none can. `free` is whether what is open is
+        nothing, or no answer.
+        """
+        state = self.parser.state
+        if state is State.HEADER:
+            return HeaderState.NEXT if self.parser.at_start else None
+        if state is State.BETWEEN:
+            return HeaderState.CALLED if called else HeaderState.BETWEEN
+        return HeaderState.INSIDE if free else None
+
+    def give_feedback(self, messages: Sequence[StoredMessage], *, counts: bool = True) -> None:
+        """Another stretch begins, behind the last of the messages; `counts` is whether the response has fewer tokens
+        left for it.
+        """
+        self.parser = Segmenter()
+        if self.last in (tokens.START, tokens.CHANNEL):
+            self.tail.pop()
+        if self.last not in (*tokens.ENDS, tokens.END):
+            self.tail.append(tokens.CALL)
+        given = tokens.unpack(messages[-1].tokens + PROMPT_END)
+        self.tail += given
+        before = self._all[-1]
+        prompt, size = before.prompt + before.sampled + len(given), len(given)
+        self._all.append(Stretch(prompt, feedback=size) if counts else Stretch(prompt, told=size))
+
+    def begin_behind(self, messages: Sequence[StoredMessage], answers: int) -> None:
+        """The first stretch begins behind these messages, of which so many are answers of tools."""
+        self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
+        first = self._all[0]
+        first.prompt += len(self.tail)
+        first.told = sum([len(message.tokens) for message in messages[:answers]]) // tokens.BYTES_A_TOKEN
+
+    def begin_anew(self, messages: Sequence[StoredMessage], prefix_tokens: int) -> None:
+        """Another stretch begins, behind so many ids of the prompt and these messages alone."""
+        self.parser = Segmenter()
+        self.prefix_tokens = prefix_tokens
+        self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
+        self._all.append(Stretch(prefix_tokens + len(self.tail)))
+
+
+class Before(msgspec.Struct, frozen=True):
+    """The model's context: the prompt of the `first` stretch or of a later one, where it is known here, and the tokens
+    sampled behind it.
+    """
+
+    first: bool
+    prompt: Templated | None
+    sampled: "array[int]"
+
+
+class TemplatedReading(Stretches):
+    """Of a model with a chat template and a markup of its own. Later prompts are known once they were `prompted`, and
+    their ids only where that was.
+    """
+
+    asks_anew = False
+    before_text = slice(-1)
+
+    def __init__(self, chat: Chat, input_tokens: int) -> None:
+        super().__init__(input_tokens)
+        self.chat = chat
+        self.ends: Sequence[int] = chat.ends
+        self.thinking = chat.thinking
+        """Whether the last prompt ended inside of reasoning."""
+        self.parser = chat.parser(thinking=chat.thinking)
+        self._waits = False
+        """Whether the present stretch's prompt is still to be made, anywhere."""
+        self.before: Before | None = None
+        """The model's context in the stretch before, if there was one."""
+        self.prompt: Templated | None = None
+        """The ids of a later stretch's prompt, where they are known."""
+        self._prompting: Sequence[StoredMessage] = ()
+        """The response's messages that stand in the present stretch's prompt."""
+        self._anew = False
+
+    @property
+    def unprompted(self) -> bool:
+        """Whether the prompt behind which the model goes on is not known here: its template has to make it."""
+        return self._waits or (self.before is not None and self.prompt is None)
+
+    @property
+    def transcript(self) -> Transcript:
+        """The input from which the template makes the present stretch's prompt."""
+        return self.chat.transcript([each for each in self._prompting if each.tokens], anew=self._anew)
+
+    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
+        """Take ids, and what they say; the segments that they make, with the log probabilities of their tokens."""
+        self.tail.extend(ids)
+        self.add(len(ids))
+        if logprobs is None:
+            yield self.parser.feed(ids, text), ()
+            return
+        for piece, said, known in pieces_of(ids, text, logprobs):
+            yield self.parser.feed(piece, said), known
+
+    def give_feedback(self, messages: Sequence[StoredMessage], *, counts: bool = True) -> None:
+        """Another stretch begins, behind these messages; see HarmonyReading."""
+        self.before = Before(self.before is None, self.prompt, self.tail)
+        self.tail = array("I")
+        self.prompt, self._waits, self._prompting = None, True, tuple(messages)
+        self._all.append(Stretch(0, feedback=int(counts)))
+
+    def begin_behind(self, messages: Sequence[StoredMessage], answers: int) -> None:
+        """The first stretch begins behind these messages."""
+        self._all.clear()
+        self.give_feedback(messages, counts=False)
+
+    def begin_anew(self, messages: Sequence[StoredMessage], prefix_tokens: int) -> None:
+        """Another stretch begins, behind these messages alone."""
+        self._anew = True
+        self.give_feedback(messages, counts=False)
+
+    def prompted(self, length: int, thinking: bool, prompt: Templated | None = None) -> bool:
+        """The present stretch's prompt was made, of so many ids that end inside of reasoning or not; `prompt` where it
+        was made here. Whether nobody had made it before.
+        """
+        self.prompt, self.prefix_tokens = prompt, length
+        if not self._waits:
+            return False
+        self._waits, self.thinking, self.dropped = False, thinking, False
+        self.parser = self.chat.parser(thinking=thinking)
+        self._note_prompt(length)
+        return True
+
+    def _note_prompt(self, length: int) -> None:
+        """The prompt of the present stretch had so many tokens, where one was before it also what was given since."""
+        stretch = self._all[-1]
+        stretch.prompt = length
+        if len(self._all) == 1:
+            return
+        before = self._all[-2]
+        given = max(1, length - before.prompt - before.sampled)
+        if stretch.feedback:
+            stretch.feedback = given
+        else:
+            stretch.told = given
+
+
+NO_PROMPT = Templated(array("I"))
+"""Stands for a prompt that only the server knows."""
+
+
+class ServedReading(TemplatedReading):
+    """Of a model whose server makes the prompts, and reads it by a parser of its own."""
+
+    before_text = slice(0)  # a chunk begins where a segment opens
+
+    def prompted(self, length: int, thinking: bool, prompt: Templated | None = None) -> bool:
+        """The present stretch's prompt had so many tokens, as the server tells behind it."""
+        if self._waits:
+            return super().prompted(length, thinking, NO_PROMPT)
+        self._note_prompt(length)
+        return False
+
+
+def reading_of(chat: Chat | None, input_tokens: int) -> HarmonyReading | TemplatedReading:
+    """How a response is read whose prompt has so many tokens; `chat` is of a model that doesn't speak Harmony."""
+    if chat is None:
+        return HarmonyReading(input_tokens)
+    return (ServedReading if chat.served else TemplatedReading)(chat, input_tokens)
