@@ -52,9 +52,7 @@ from service.engine.servers.passing import (
     BROKEN,
     GENERATED,
     STREAMED,
-    FoldedReply,
     ServerReply,
-    passed_body,
     passed_refusal,
 )
 from service.engine.servers.pool import Contact, Unconnected, bounded
@@ -236,8 +234,8 @@ class Server:
         """The server's reply to a request that is passed on. Leaving early hangs up. Raises as `stream` does."""
         facts = self._served()
         folded = self.kind.streams_alone and not passed.stream and passed.path in GENERATED
-        own = {**self.kind.passed(passed), **(STREAMED if folded else {})}
-        body = passed_body(passed, facts.model, own)
+        own = {"model": facts.model, **self.kind.passed(passed), **(STREAMED if folded else {})}
+        body = msgspec.json.encode({**passed.members, **own})
         headers = {**_headers(passed), "accept": ACCEPTED}
 
         def refused(status: int, said: bytes) -> EngineError:
@@ -245,8 +243,7 @@ class Server:
 
         request = Request(passed.path, body)
         async with self._posted(request, headers, refused, seconds=None) as connection:
-            reply = ServerReply(self.kind.name, connection, self._hidden, self._broke)
-            yield FoldedReply(self.kind.name, reply) if folded and reply.events else reply
+            yield ServerReply(self.kind.name, connection, self._hidden, self._broke, folded=folded)
 
     @asynccontextmanager
     async def _posted(
