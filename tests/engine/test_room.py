@@ -340,7 +340,7 @@ async def test_what_of_ours_ends_while_a_server_tells_is_not_taken_for_others() 
     class Slow(Vllm):
         """A server that says how much it has, which takes a while to be heard."""
 
-        async def told(self, ask: Ask) -> ServerLoad:
+        async def load(self, ask: Ask) -> ServerLoad:
             told.set()
             await heard.wait()
             return ServerLoad(running=4, used=0.4, room=1000)

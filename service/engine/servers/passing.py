@@ -18,7 +18,7 @@ from service.engine.pass_through import PassedRefusal, PassedUsage
 from service.engine.port import EngineBroke, EngineError, EngineUnavailable
 from service.engine.servers.answer import MAX_EVENT_BYTES
 from service.engine.servers.connection import Connection
-from service.engine.servers.kind import SHOWN_CHARS, UNREADABLE, ServerChanged, refusal
+from service.engine.servers.kind import SHOWN_CHARS, UNREADABLE, Envelope, Said, ServerChanged, refusal, said_in
 
 NOT_SERVED = (404, 405, 501)
 """A server that lacks an endpoint, or has a model that is not for it."""
@@ -76,24 +76,6 @@ TAIL_SECONDS = 1
 """The time that the end of a stream may take behind its last event."""
 
 
-class Said(msgspec.Struct):
-    """The error that a server reports."""
-
-    message: Any = None
-    code: Any = None
-    param: Any = None
-
-
-class _Envelope(msgspec.Struct):
-    """The body of an error, or an event that may be one: OpenAI's envelope, vLLM's own of before, or FastAPI's."""
-
-    error: Said | str | None = None
-    object: Any = None
-    message: Any = None
-    detail: Any = None
-    code: Any = None
-
-
 class _Cached(msgspec.Struct):
     cached_tokens: _Count | None = None
 
@@ -118,15 +100,6 @@ def passed_refusal(name: str, status: int, body: bytes, hidden: Iterable[str]) -
     error = refusal(name, status, "")
     # the refusal of a single request says nothing of the server
     return EngineUnavailable(str(error)) if isinstance(error, ServerChanged) else error
-
-
-def said_in(body: bytes) -> Said:
-    """The error in a body; empty where it has none."""
-    try:
-        said = msgspec.json.decode(body, type=_Envelope)
-    except UNREADABLE:
-        return Said()
-    return said.error if isinstance(said.error, Said) else Said(said.error or said.message or said.detail)
 
 
 def _word(value: object) -> str | None:
@@ -225,7 +198,7 @@ class ServerReply:
     def _failure(self, line: bytes) -> EngineError | None:
         """The server's error if an event reports one."""
         try:
-            said = msgspec.json.decode(line, type=_Envelope)
+            said = msgspec.json.decode(line, type=Envelope)
         except UNREADABLE:
             return None
         if said.error is None and said.object != "error":

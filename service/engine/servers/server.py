@@ -36,15 +36,12 @@ from service.engine.port import (
 from service.engine.servers.answer import Answer
 from service.engine.servers.connection import Connection, target_of
 from service.engine.servers.kind import (
-    Disarms,
     Facts,
     Kind,
     RefusedAlone,
     Request,
     ServerChanged,
     ServerLoad,
-    Telling,
-    Templating,
     Wanted,
 )
 from service.engine.servers.passing import (
@@ -133,7 +130,6 @@ class Server:
         self.trouble = f"the {kind.name} server was not asked yet"
         """Why it is not up. Clients may see it: it names no host."""
         self._wanted = wanted
-        self._disarms = kind if isinstance(kind, Disarms) else None
         self._contact = contact
         self._target = target_of(place)
         self._probe_seconds = connect_seconds
@@ -165,11 +161,11 @@ class Server:
 
     async def weigh(self) -> None:
         """Asks for its load. Where it reports none, or nonsense, it counts as if it were ours alone."""
-        if self.state is not State.UP or not isinstance(self.kind, Telling):
+        if self.state is not State.UP:
             return
         life, running, tokens = self.lives, self.running, self.tokens
         try:
-            told = await self.kind.told(self._ask)
+            told = await self.kind.load(self._ask)
         except (EngineError, BROKEN):
             told = ServerLoad()
         if life == self.lives:
@@ -210,11 +206,10 @@ class Server:
         Raises EngineError: Unreachable, ServerChanged and EngineOverloaded mean that the server didn't begin.
         """
         facts = self._served()
-        if self._disarms is not None:
-            try:
-                generation = await self._disarms.disarmed(self._ask_at_length, facts, generation)
-            except BROKEN as error:
-                raise self.down(Unreachable(f"the {self.kind.name} server did not answer"), error) from error
+        try:
+            generation = await self.kind.disarmed(self._ask_at_length, facts, generation)
+        except BROKEN as error:
+            raise self.down(Unreachable(f"the {self.kind.name} server did not answer"), error) from error
         request = self.kind.request(facts, generation)
         if request.end is not None:
             self._ends[generation.id] = request.end
@@ -305,19 +300,11 @@ class Server:
         """The secrets that no client may see: its address, and the key for it."""
         return [each for each in (self._contact.api_key, urlsplit(self.url).netloc, self.place.host) if each]
 
-    @property
-    def _templating(self) -> Templating:
-        """The kind, if it can make prompts. Raises EngineRefused."""
-        if not isinstance(self.kind, Templating):
-            raise EngineRefused(f"with {self.kind.name}, only gpt-oss is served")
-        return self.kind
-
     async def render(self, transcript: Transcript) -> list[int]:
         """The ids of a prompt. Raises EngineError."""
-        if self.facts is None or self.state is not State.UP:
-            raise Unreachable(self.trouble)
+        facts = self._served()
         try:
-            return await self._templating.render(self._ask_at_length, self.facts, transcript)
+            return await self.kind.render(self._ask_at_length, facts, transcript)
         except BROKEN as error:
             raise self.down(EngineUnavailable(f"the {self.kind.name} server did not answer"), error) from error
 
@@ -329,7 +316,7 @@ class Server:
         ids, logprobs = list(chunk.tokens), None if chunk.logprobs is None else list(chunk.logprobs)
         try:
             for place, text in reversed(lost):
-                found = await self._templating.cut(self._ask, text)
+                found = await self.kind.cut(self._ask, text)
                 ids[place : place + 1] = found
                 if logprobs is not None:
                     logprobs[place:place] = [TokenLogprobs(LEAST_LOGPROB)] * (len(found) - 1)

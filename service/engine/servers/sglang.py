@@ -8,7 +8,6 @@ Experimental: no real server has met this; tests hold it against a stand-in alon
 
 import asyncio
 import secrets
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,22 +15,29 @@ import msgspec
 from service.engine.pass_through import Passed
 from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Generation, TokenLogprobs
 from service.engine.servers.answer import Answer
-from service.engine.servers.kind import UNREADABLE, Ask, Count, Facts, Request, ServerLoad, Wanted, refusal
+from service.engine.servers.kind import (
+    UNREADABLE,
+    Ask,
+    Count,
+    Event,
+    Facts,
+    Kind,
+    Request,
+    ServerLoad,
+    Wanted,
+    decoded,
+    read_event,
+    refusal,
+)
 from service.engine.servers.token_ids import (
     SEEDS,
     GptOssId,
-    Said,
-    TokenIdServers,
-    asked,
-    decoded,
     likeliest,
     mean,
     parameters,
     prompt_json,
-    read_event,
     read_format,
     read_page,
-    served,
     stops,
     total,
 )
@@ -74,7 +80,7 @@ class _Meta(msgspec.Struct):
     output_top_logprobs: list[list[_Logprob] | None] | None = None
 
 
-class _Event(Said):
+class _Event(Event):
     """With --incremental-streaming-output, `output_ids` are those behind the last event's."""
 
     output_ids: list[GptOssId] = []
@@ -90,7 +96,7 @@ _EVENT, _INFO = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Info)
 _ENCODE = msgspec.json.Encoder().encode
 
 
-class Sglang(TokenIdServers):
+class Sglang(Kind):
     """SGLang's servers, and routers before some."""
 
     name = NAME
@@ -98,30 +104,26 @@ class Sglang(TokenIdServers):
     notices_hang_ups = False
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
-        """As the kind has it."""
         unsaid = EngineUnavailable("the SGLang server does not say what kind of model it has; is it one?")
-        kind = decoded(_INFO, await asked(NAME, ask, "GET", MODEL), unsaid).model_type
+        kind = decoded(_INFO, await self.asked(ask, MODEL), unsaid).model_type
         if kind != MODEL_TYPE:
             raise EngineUnavailable(f"the SGLang server's model is of the type {kind!r}, and gpt-oss {MODEL_TYPE!r}")
-        return Facts(GENERATE, *await served(NAME, ask, wanted))
+        model, context_tokens, _ = await self.served(ask, wanted)
+        return Facts(GENERATE, model, context_tokens)
 
-    async def told(self, ask: Ask) -> ServerLoad:
-        """As the kind has it."""
+    async def load(self, ask: Ask) -> ServerLoad:
         answers = [await ask("GET", path, None) for path in (METRICS, INFO)]
         return await asyncio.to_thread(read_told, *(body if status == 200 else b"" for status, body in answers))
 
     def request(self, facts: Facts, generation: Generation) -> Request:
-        """As the kind has it."""
         chance = secrets.randbits(64)
         rid = f"{generation.id}-{chance:016x}"
         return Request(GENERATE, request_body(generation, rid, chance), Request(ABORT, _ENCODE({"rid": rid})))
 
     def answer(self, generation: Generation) -> "SglangAnswer":
-        """As the kind has it."""
         return SglangAnswer(logprobs=generation.sampling.logprobs)
 
-    def passed(self, passed: Passed) -> Mapping[str, object]:
-        """As the kind has it."""
+    def passed(self, passed: Passed) -> dict[str, Any]:
         return {**_salted(passed.cache_salt), "priority": -passed.priority}
 
 

@@ -8,7 +8,6 @@ Experimental: no real server has met this; tests hold it against a stand-in alon
 """
 
 import secrets
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,20 +15,14 @@ import msgspec
 from service.engine.pass_through import Passed
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
 from service.engine.servers.answer import Answer
-from service.engine.servers.kind import Ask, Facts, Request, Wanted
+from service.engine.servers.kind import Ask, Facts, Kind, Request, Wanted, decoded, read_event
 from service.engine.servers.token_ids import (
     SEEDS,
     GptOssId,
-    Said,
-    TokenIdServers,
-    Usage,
-    asked,
-    decoded,
+    UsageEvent,
     parameters,
     prompt_json,
-    read_event,
     read_format,
-    served,
     stops,
 )
 from service.harmony.tokens import ENDS, FIRST_SPECIAL, LAST_LEGAL
@@ -51,21 +44,18 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Event(Said):
+class _Event(UsageEvent):
     choices: list[_Choice] = []
-    usage: Usage | None = None
 
 
 _EVENT = msgspec.json.Decoder(_Event)
 _ENCODE = msgspec.json.Encoder().encode
 
 
-class Tensorrt(TokenIdServers):
+class Tensorrt(Kind):
     """TensorRT-LLM's servers. `shared` is whether several tenants use them; where not, `salt` is that of the one."""
 
     name = NAME
-    health = "/health"
-    notices_hang_ups = True  # within a second, and it can't be ended otherwise
 
     def __init__(self, *, shared: bool, salt: str | None = None) -> None:
         self._shared = shared
@@ -74,20 +64,18 @@ class Tensorrt(TokenIdServers):
         """Whether one of them keeps cached prompts."""
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
-        """As the kind has it. Whether constraints are on it doesn't say."""
-        model, _ = await served(NAME, ask, wanted)
-        reuses = await _reuses(ask, model)
+        """The facts. Whether constraints are on it doesn't say."""
+        reuses = await self._finds_prompts(ask, (await self.served(ask, wanted)).model)
         if reuses and self._shared:
             raise EngineUnavailable(
                 f"the TensorRT-LLM server keeps cached prompts, and can't keep those of tenants apart; {SWITCH_OFF}"
             )
         self._reuses |= reuses
         traits = frozenset({REUSES} if reuses else ())
-        model, context = await served(NAME, ask, wanted)
+        model, context, _ = await self.served(ask, wanted)
         return Facts(COMPLETIONS, model, context, traits=traits, logprobs=False, constrains=False)
 
     def request(self, facts: Facts, generation: Generation) -> Request:
-        """As the kind has it."""
         self._refuse_salted(REUSES in facts.traits, generation.cache_salt)
         return Request(COMPLETIONS, request_body(generation, facts.model))
 
@@ -97,28 +85,25 @@ class Tensorrt(TokenIdServers):
             raise EngineRefused(f"the engine can't keep cached prompts apart: leave out cache_salt, or {SWITCH_OFF}")
 
     def answer(self, generation: Generation) -> "TensorrtAnswer":
-        """As the kind has it."""
         return TensorrtAnswer(logprobs=None)
 
-    def passed(self, passed: Passed) -> Mapping[str, object]:
-        """As the kind has it: nothing, as it refuses unknown members, and its endpoints know different ones."""
+    def passed(self, passed: Passed) -> dict[str, Any]:
+        """Nothing, as it refuses unknown members, and its endpoints know different ones."""
         self._refuse_salted(self._reuses, passed.cache_salt)
         return {}
 
+    async def _finds_prompts(self, ask: Ask, model: str) -> bool:
+        """Whether a prompt that was computed is matched with what is cached; also where the server doesn't say.
 
-async def _reuses(ask: Ask, model: str) -> bool:
-    """Whether a prompt that was computed is matched with what is cached; also where the server doesn't say.
-
-    The probe uses every member that a server might not know. Raises EngineError where it refuses one.
-    """
-    prompt = [secrets.randbelow(FIRST_SPECIAL) for _ in range(PROBE_TOKENS)]
-    body = _ENCODE(_members(Generation("", prompt, Sampling(1, 0, stop_ids=ENDS[:1])), model))
-    other = EngineUnavailable("the TensorRT-LLM server does not answer a completion; is it one?")
-    answers = [decoded(_EVENT, await asked(NAME, ask, "POST", COMPLETIONS, body), other) for _ in range(2)]
-    if any(not answer.choices or not answer.choices[0].token_ids for answer in answers):
-        raise EngineUnavailable("the TensorRT-LLM server gives no token ids; is it recent?")
-    usage = answers[-1].usage
-    return usage is None or usage.cached_tokens != 0
+        The probe uses every member that a server might not know. Raises EngineError where it refuses one.
+        """
+        prompt = [secrets.randbelow(FIRST_SPECIAL) for _ in range(PROBE_TOKENS)]
+        body = _ENCODE(_members(Generation("", prompt, Sampling(1, 0, stop_ids=ENDS[:1])), model))
+        other = EngineUnavailable("the TensorRT-LLM server does not answer a completion; is it one?")
+        answers = [decoded(_EVENT, await self.asked(ask, COMPLETIONS, body), other) for _ in range(2)]
+        if any(not answer.choices or not answer.choices[0].token_ids for answer in answers):
+            raise EngineUnavailable("the TensorRT-LLM server gives no token ids; is it recent?")
+        return answers[-1].cached_tokens != 0
 
 
 def request_body(generation: Generation, model: str) -> bytes:
@@ -167,8 +152,8 @@ class TensorrtAnswer(Answer):
 
     def _take(self, payload: bytes) -> None:
         event = read_event(NAME, _EVENT, payload)
-        if event.usage is not None and event.usage.cached_tokens is not None:
-            self._cached_tokens = event.usage.cached_tokens
+        if event.cached_tokens is not None:
+            self._cached_tokens = event.cached_tokens
         for choice in event.choices:
             if self.finished:
                 return

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Sampling, TokenLogprobs
 from service.engine.servers.kind import SHOWN_CHARS
-from service.engine.vllm.wire import likeliest, parameters
+from service.engine.servers.token_ids import likeliest
+from service.engine.vllm.wire import parameters
 
 ARGUMENTS: Mapping[str, Any] = {
     "enable_prefix_caching": True,
