@@ -16,7 +16,7 @@ from service.engine.servers.admission import Admission, Held, Reach, Ticket
 from service.engine.servers.choosing import ALONE, APART, Choosing, Home
 from service.engine.servers.engine import Access
 from service.engine.servers.kind import Terms
-from service.engine.servers.pool import Contact
+from service.engine.servers.pool import Pool
 from service.engine.servers.server import Server
 from service.engine.vllm.servers import Vllm
 from service.harmony.tokens import STOPS
@@ -146,7 +146,7 @@ async def settled() -> None:
 @asynccontextmanager
 async def lines(count: int = 2) -> AsyncIterator[Lines]:
     """An admission before so many servers, which are asked nothing."""
-    contact = Contact(keeps=True, api_key="", connect_seconds=1)
+    contact = Pool(keeps=True, connect_seconds=1)
     places = [ServerAddress(f"http://{number}", f"http://{number}") for number in range(count)]
     servers = [Server(Vllm(), place, contact, wanted=lambda: Terms("", 0), connect_seconds=1) for place in places]
     found = Lines(servers)

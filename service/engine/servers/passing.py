@@ -86,7 +86,7 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _Cached | None = None
 
 
-def passed_refusal(name: str, status: int, body: bytes, hidden: Iterable[str]) -> EngineError:
+def passed_refusal(name: str, hidden: Iterable[str], status: int, body: bytes) -> EngineError:
     """The error for an answer with an HTTP error status. `hidden` are secrets to cut from the server's message."""
     said = said_in(body)
     if (400 <= status < 500 and status not in OURS) or status in NOT_SERVED:
@@ -204,7 +204,7 @@ class ServerReply:
         if said.error is None and said.object != "error":
             return None
         code = said.error.code if isinstance(said.error, Said) else said.code
-        return passed_refusal(self._name, code if isinstance(code, int) else 500, line, self._hidden)
+        return passed_refusal(self._name, self._hidden, code if isinstance(code, int) else 500, line)
 
     def _look(self, piece: bytes) -> None:
         """Look for a usage. Streams may report it again and again: the last counts."""

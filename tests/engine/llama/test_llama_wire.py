@@ -26,7 +26,6 @@ from service.markup.speech import Shown
 from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.llama.wire import event, sent, stop_event
 
-
 LLAMA = Llama(shared=False)
 
 
