@@ -63,7 +63,9 @@ class Vllm:
     wrapper: type[Exception]
 
     def build(self, model: str, args: Mapping[str, Any]) -> Any:
-        """Start an AsyncLLM, whose processes are children of this one. Blocks until it is ready. Raises EngineUnavailable, and vLLM's own errors."""
+        """Start an AsyncLLM, whose processes are children of this one. Blocks until it is ready. Raises
+        EngineUnavailable, and vLLM's own errors.
+        """
         self._check_names(args)
         with _kept_from_children(TERMINAL_SIGNALS):
             return self.async_llm.from_engine_args(self.engine_args(model=model, **{**ARGUMENTS, **args}))
@@ -131,10 +133,11 @@ def _kept_from_children(signals: Collection[signal.Signals]) -> Generator[None]:
 
 def read_logprobs(completion: Any, alternatives: int) -> list[TokenLogprobs]:
     """The log probabilities of a completion's tokens. Of each, vLLM gives the sampled one too, likely or not."""
-    if len(completion.logprobs or ()) != len(completion.token_ids):
+    logprobs: Any = completion.logprobs or []
+    if len(logprobs) != len(completion.token_ids):
         raise EngineError("vLLM gave tokens without their log probabilities")
     read: list[TokenLogprobs] = []
-    for token, given in zip(completion.token_ids, completion.logprobs or (), strict=True):
+    for token, given in zip(completion.token_ids, logprobs, strict=True):
         finite = {id: max(each.logprob, LEAST_LOGPROB) for id, each in given.items()}
         read.append(TokenLogprobs(finite[token], likeliest(finite.items(), alternatives)))
     return read
