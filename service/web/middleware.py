@@ -28,7 +28,7 @@ from service.responses.refusals import refusal_of
 from service.spans import UNTRACED, Fact, Span, Tracer
 from service.tenants.audit import FailedLogins
 from service.tenants.limiter import Limiter, Reservation
-from service.web.admission.slots import Admission, DisconnectHook, Slot, SocketSlot
+from service.web.admission.slots import Admission, DisconnectHook, Slot
 from service.web.auth import (
     Entrance,
     Entry,
@@ -95,7 +95,7 @@ class Exchange:
     slot: Slot
     work: Work
     """Both set once the gate has let it in, or where it is a WebSocket the next one."""
-    socket: SocketSlot
+    socket: Slot
     entry: Entry
     """The caller of the request, once known."""
     identify: Callable[[], Awaitable[None]]
@@ -159,7 +159,7 @@ class Exchange:
     def follow(self) -> None:
         """Only follow a background response from now on, which takes no slot of a request, and is little work."""
         self.slot.follow()
-        self.work.end()
+        self.work.close()
 
     def waited(self, seconds: float) -> None:
         """Say in the log how long it waited for a slot."""
