@@ -94,9 +94,8 @@ def _open_servers(settings: Settings, engine: ListedEngine) -> Engine:
     from service.engine.chat.servers import ByChat, LlamaByChat, VllmByChat
     from service.engine.llama.servers import Llama  # their HTTP client is for who has a server
     from service.engine.servers.engine import ServersEngine
+    from service.engine.servers.experimental import Sglang, Tensorrt
     from service.engine.servers.kind import Kind
-    from service.engine.servers.sglang import Sglang
-    from service.engine.servers.tensorrt import Tensorrt
     from service.engine.vllm.servers import Vllm
 
     tenant, shared = next(iter(settings.tenants)), settings.several_tenants
