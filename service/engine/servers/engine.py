@@ -10,11 +10,12 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from functools import partial
 from urllib.parse import urlsplit
 
 import msgspec
 
-from service.engine.names import Names, ServerAddress, is_name
+from service.engine.names import Names, is_name
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
     MODEL_CREATED,
@@ -28,7 +29,7 @@ from service.engine.port import (
 )
 from service.engine.servers.admission import Admission, Held, Ticket
 from service.engine.servers.answer import Answer
-from service.engine.servers.choosing import Choosing, Home, patience
+from service.engine.servers.choosing import Choosing, patience
 from service.engine.servers.connection import Connection
 from service.engine.servers.kind import Kind, ServerChanged, Terms
 from service.engine.servers.passing import BROKEN
@@ -155,12 +156,8 @@ class ServersEngine:
     async def start(self) -> None:
         """Ask every server once, and go on asking; none needs to be there yet."""
         access, self._closed = self._access, False
-        self._pool = Pool(
-            keeps=self._kind.keeps_connections,
-            api_key=access.api_key,
-            connect_seconds=access.connect_seconds,
-            tls=self._tls,
-        )
+        keeps, seconds = self._kind.keeps_connections, access.connect_seconds
+        self._pool = Pool(keeps=keeps, api_key=access.api_key, connect_seconds=seconds, tls=self._tls)
         self._servers, self._watchers = [], {}
         await self._have(self._pool, access)
         self._looking = asyncio.create_task(self._look_again(self._pool))
@@ -179,7 +176,8 @@ class ServersEngine:
             access = access or self._access
             places = await self._names.places(access.urls, access.connect_seconds)
             known = {server.place: server for server in self._servers}
-            servers = [known.get(place) or self._server(pool, place) for place in places]
+            made = partial(Server, self._kind, pool=pool, wanted=self._terms, connect_seconds=access.connect_seconds)
+            servers = [known.get(place) or made(place) for place in places]
             new = [server for server in servers if server.place not in known]
             if not self._servers:  # among them, the first that is up says which model is wanted
                 self._servers = servers
@@ -329,7 +327,8 @@ class ServersEngine:
         """
         while True:
             await self._find_one_up()
-            ticket.home = self._home(ticket)
+            up = self._up_for(ticket)
+            ticket.home = self._choosing.home(ticket.asked, ticket.need.prompt, up, self._weights(up))
             held = self._admission.now(ticket)
             if held is not None or not self._admission.hopes(ticket):
                 return held
@@ -343,11 +342,6 @@ class ServersEngine:
                 raise EngineOverloaded(f"no {self._kind.name} server has room for the prompt", seconds) from None
             if held is not None:
                 return held
-
-    def _home(self, ticket: Ticket) -> Home | None:
-        """The server for which it is worth waiting."""
-        up = self._up_for(ticket)
-        return self._choosing.home(ticket.asked, ticket.need.prompt, up, self._weights(up))
 
     def _open(self) -> list[Server]:
         """The servers that are up and have places, or will have, sooner or later."""
@@ -384,12 +378,8 @@ class ServersEngine:
         return self._access.kv_tokens or server.room
 
     def _ticket(self, asked: Generation | Passed) -> Ticket:
-        context = min((server.facts.context_tokens for server in self._up() if server.facts), default=0)
-        return self._admission.ticket(asked, context or MAX_CONTEXT_TOKENS)
-
-    def _server(self, pool: Pool, place: ServerAddress) -> Server:
-        """A server that nobody has asked yet."""
-        return Server(self._kind, place, pool, wanted=self._terms, connect_seconds=self._access.connect_seconds)
+        known = (server.facts.context_tokens for server in self._up() if server.facts)
+        return self._admission.ticket(asked, min(known, default=MAX_CONTEXT_TOKENS))
 
     async def _let_go(self, server: Server) -> None:
         """Close a server that was taken out, if nothing runs there any more."""
