@@ -16,8 +16,9 @@ tenants that measure it together, they would keep it busy, and nobody would begi
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from functools import partial
 from time import monotonic, perf_counter
-from types import TracebackType
 from weakref import WeakValueDictionary
 
 MODEST = 4
@@ -39,26 +40,13 @@ LATELY_SECONDS = 1.0
 """How long a tenant counts as present after it began with something."""
 
 
-class Work:
-    """A piece of work of a tenant, until the end of a `with` block or `end`."""
+class Work(ExitStack):
+    """A piece of work of a tenant, until the end of a `with` block or `close`."""
 
-    def __init__(self, over: Callable[[], None], go_on: Callable[[], Awaitable[None]]) -> None:
-        """`over` is called once, at its end."""
-        self._over: Callable[[], None] | None = over
+    def __init__(self, go_on: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
         self.go_on = go_on
         """Lets others run for a while; awaited between two pieces of the work."""
-
-    def end(self) -> None:
-        """Note that it is done. A second call changes nothing."""
-        over, self._over = self._over, None
-        if over is not None:
-            over()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.end()
 
 
 class Pacing:
@@ -76,7 +64,9 @@ class Pacing:
 
     async def begin(self, tenant: str, *, hurry: asyncio.Event | None = None) -> Work:
         """The work of a tenant, once it may begin or `hurry` is set."""
-        self._note(tenant)
+        if tenant != self._last[0]:
+            self._before = self._last
+        self._last = tenant, self._clock()
         self._there[tenant] += 1
         try:
             if hurry is None or not self._has_much(tenant):
@@ -87,7 +77,10 @@ class Pacing:
             _less(self._there, tenant)
             raise
         self._working[tenant] += 1
-        return Work(lambda: self._end(tenant), lambda: self.go_on(tenant))
+        work = Work(partial(self.go_on, tenant))
+        for counts in (self._there, self._working):
+            work.callback(_less, counts, tenant)
+        return work
 
     async def _turn(self, tenant: str) -> None:
         """Wait until a tenant may begin with the next one."""
@@ -99,21 +92,11 @@ class Pacing:
                     if await _quick():
                         return
 
-    def _end(self, tenant: str) -> None:
-        """One less is at work."""
-        _less(self._there, tenant)
-        _less(self._working, tenant)
-
     async def go_on(self, tenant: str) -> None:
         """Let others run between two pieces of a tenant's work, while the loop is busy: for MOST_ROUNDS at most."""
         for _ in range(MOST_ROUNDS):
             if not self._has_much(tenant) or await _round() <= BRIEF_SECONDS:
                 return
-
-    def _note(self, tenant: str) -> None:
-        if tenant != self._last[0]:
-            self._before = self._last
-        self._last = tenant, self._clock()
 
     def _has_much(self, tenant: str) -> bool:
         """Whether a tenant has so much that it is at others' expense."""

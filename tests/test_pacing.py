@@ -46,7 +46,7 @@ async def test_of_several_one_waits_for_more_while_the_loop_is_busy_and_no_other
         await passes_rounds(waiting)
         await begun(pacing, "globex", MODEST - 1)
         await begun(pacing, "initech", MODEST)
-        held[0].end()
+        held[0].close()
         await until(waiting.done, SECONDS)
 
 
@@ -76,7 +76,7 @@ async def test_a_tenant_that_was_not_there_lately_keeps_nobody_waiting() -> None
     clock = Clock()
     pacing = Pacing(clock)
     (other,) = await begun(pacing, "globex", 1)
-    other.end()
+    other.close()
     async with busy():
         await begun(pacing, "acme", MODEST)
         waiting = asyncio.create_task(pacing.begin("acme"))
@@ -122,9 +122,9 @@ async def test_who_is_in_a_hurry_begins_at_once_and_keeps_nobody_behind_it() -> 
         assert not first.done()
         assert not last.done()
         for work in [*held, await hurried]:
-            work.end()
+            work.close()
         await until(first.done, SECONDS)
-        (await first).end()
+        (await first).close()
         await until(last.done, SECONDS)
 
 
@@ -135,11 +135,11 @@ async def test_who_gives_up_as_its_turn_comes_leaves_nothing_at_work() -> None:
         held = await begun(pacing, "acme", MODEST)
         first, second = (asyncio.create_task(pacing.begin("acme")) for _ in range(2))
         await passes_rounds(second)
-        held[0].end()
+        held[0].close()
         first.cancel()
         await until(second.done, SECONDS)
         for work in [*held[1:], await second]:
-            work.end()
+            work.close()
         await begun(pacing, "acme", MODEST)
 
 
@@ -151,7 +151,7 @@ async def test_who_gives_up_waiting_keeps_nobody_behind_it() -> None:
         first, second = (asyncio.create_task(pacing.begin("acme")) for _ in range(2))
         await passes_rounds(second)
         first.cancel()
-        held[0].end()
+        held[0].close()
         await until(second.done, SECONDS)
 
 
@@ -160,8 +160,8 @@ async def test_what_has_ended_ends_once() -> None:
     await begun(pacing, "globex", 1)
     async with busy():
         (one, *_) = await begun(pacing, "acme", MODEST)
-        one.end()
-        one.end()
+        one.close()
+        one.close()
         with one:
             pass
         await begun(pacing, "acme", 1)

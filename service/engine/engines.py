@@ -5,10 +5,12 @@ there to its end, the further generations of a response included, and then it is
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
+from time import monotonic
 
 import msgspec
 
@@ -89,24 +91,22 @@ class Engines:
         """`members` have names without clashes, unless there is only one."""
         self._take(members)
         self._drain_seconds = drain_seconds
-        self._uses: dict[Engine, _Use] = {}
+        self._running = Counter[Engine]()
+        """How much runs on each engine."""
+        self._ended: dict[Engine, float] = {}
+        """When something ended there last."""
         self._leaving: dict[Member, asyncio.Task[None]] = {}
         self._under_way: dict[str, Engine] = {}
         self._changing = asyncio.Lock()
 
     @property
-    def members(self) -> tuple[Member, ...]:
-        """The engines of now."""
-        return self._members
-
-    @property
     def model(self) -> ModelCard:
         """The model of requests that name none; see the port."""
-        return self._members[0].card
+        return self.members[0].card
 
     def offers(self, may: May = anybody) -> list[Offer]:
         """The models of now, the first first. One has no names as long as only its engine could say them."""
-        found = [_offer(member, self._named) for member in self._members]
+        found = [_offer(member, self._named) for member in self.members]
         return [offer for offer in found if not offer.names or may(offer.names)]
 
     async def find(self, name: str, may: May = anybody) -> ModelCard | None:
@@ -126,15 +126,15 @@ class Engines:
 
     def _candidates(self, name: str) -> Sequence[Member]:
         """The members whose model may have this name; for none, all in their order."""
-        if not name or not self._members[0].name:
-            return self._members
+        if not name or not self.members[0].name:
+            return self.members
         member = self._named.get(name)
         return () if member is None else (member,)
 
     def servers(self) -> Mapping[str, bool]:
         """All that sample; a server that several engines have is up if it is for all of them."""
         found: dict[str, bool] = {}
-        for member in self._members:
+        for member in self.members:
             for server, up in member.engine.servers().items():
                 found[server] = up and found.get(server, True)
         return found
@@ -154,15 +154,15 @@ class Engines:
         return sum(engine.waiting for engine in self._loaded())
 
     def _loaded(self) -> list[Loaded]:
-        return [member.engine for member in self._members if isinstance(member.engine, Loaded)]
+        return [member.engine for member in self.members if isinstance(member.engine, Loaded)]
 
     async def start(self) -> None:
         """Start all of them; see the port."""
-        await _start(member.engine for member in self._members)
+        await _start(member.engine for member in self.members)
 
     async def check(self) -> None:
         """Return if one of them can serve now. Raises EngineUnavailable with the reason of the first."""
-        checks = [asyncio.ensure_future(member.engine.check()) for member in self._members]
+        checks = [asyncio.ensure_future(member.engine.check()) for member in self.members]
         try:
             for check in asyncio.as_completed(checks):
                 with suppress(EngineUnavailable):
@@ -177,16 +177,14 @@ class Engines:
     def others_serve(self, model: str) -> bool:
         """Whether an engine for another model than this has a server that is up."""
         return any(
-            any(member.engine.servers().values()) for member in self._members if member is not self._member_for(model)
+            any(member.engine.servers().values()) for member in self.members if member is not self._member_for(model)
         )
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Sample on the engine of the model for which the prompt was made. Raises EngineError, and NotServed where
         there is none: the list has changed since then, or another process accepted the request.
         """
-        member = self._member_for(generation.model)
-        if member is None:
-            raise NotServed(f"this process serves no model {generation.model[:100]!r}")
+        member = self._serving(generation.model)
         asked = msgspec.structs.replace(generation, model=member.known_as(generation.model))
         with self._used(member.engine):
             self._under_way[generation.id] = member.engine
@@ -199,9 +197,7 @@ class Engines:
 
     async def render(self, transcript: Transcript, model: str) -> Sequence[int]:
         """Have the engine of a model make a prompt; see the port. Raises EngineError, and NotServed."""
-        member = self._member_for(model)
-        if member is None:
-            raise NotServed(f"this process serves no model {model[:100]!r}")
+        member = self._serving(model)
         if not isinstance(member.engine, Renderer):
             raise EngineRefused(f"the engine of '{model}' knows no chat template")
         with self._used(member.engine):
@@ -215,12 +211,12 @@ class Engines:
     @asynccontextmanager
     async def pass_on(self, passed: Passed) -> AsyncGenerator[PassedReply, None]:
         """Ask a server of the model's engine; see the port of requests that are passed on. Raises EngineError."""
-        member = self._member_for(passed.model)
-        if member is None or not isinstance(member.engine, PassesOn):
-            raise NotServed(f"this process has no servers of a model {passed.model[:100]!r}")
-        engine = member.engine
-        with self._used(engine):
-            async with engine.pass_on(msgspec.structs.replace(passed, model=member.known_as(passed.model))) as reply:
+        member = self._serving(passed.model)
+        if not isinstance(member.engine, PassesOn):
+            raise NotServed(f"this process has no servers of the model {passed.model[:100]!r}")
+        asked = msgspec.structs.replace(passed, model=member.known_as(passed.model))
+        with self._used(member.engine):
+            async with member.engine.pass_on(asked) as reply:
                 yield reply
 
     async def finish(self, id: str) -> bool:
@@ -235,9 +231,9 @@ class Engines:
         """
         async with self._changing:
             kept = {member.engine for member in members}
-            before = {member.engine for member in self._members}
+            before = {member.engine for member in self.members}
             await _start(kept - before)
-            gone = [member for member in self._members if member.engine not in kept]
+            gone = [member for member in self.members if member.engine not in kept]
             self._take(members)
             for member in gone:
                 self._leaving[member] = asyncio.create_task(self._leave(member))
@@ -249,66 +245,44 @@ class Engines:
             for task in leaving.values():
                 task.cancel()
             await asyncio.gather(*leaving.values(), return_exceptions=True)
-            engines = [member.engine for member in (*self._members, *leaving)]
+            engines = [member.engine for member in (*self.members, *leaving)]
             await asyncio.gather(*(engine.close() for engine in engines))
 
     @contextmanager
     def _used(self, engine: Engine) -> Generator[None]:
         """Within the block, something runs on an engine."""
-        use = self._uses.setdefault(engine, _Use())
-        use.begin()
+        self._running[engine] += 1
         try:
             yield
         finally:
-            use.end()
+            self._running[engine] -= 1
+            self._ended[engine] = monotonic()
 
     def _take(self, members: Sequence[Member]) -> None:
-        self._members = tuple(members)
+        self.members = tuple(members)
+        """The engines of now."""
         self._named = _by_name(members)
 
     async def _leave(self, member: Member) -> None:
         """Close an engine once nothing has run there for a while."""
-        await self._uses.setdefault(member.engine, _Use()).over(self._drain_seconds)
-        del self._leaving[member], self._uses[member.engine]
+        self._ended[member.engine] = monotonic()
+        left = self._drain_seconds
+        while left > 0 or self._running[member.engine]:
+            await asyncio.sleep(max(left, self._drain_seconds / 10))
+            left = self._ended[member.engine] + self._drain_seconds - monotonic()
+        del self._leaving[member], self._running[member.engine], self._ended[member.engine]
         await member.engine.close()
+
+    def _serving(self, model: str) -> Member:
+        """The engine of a model. Raises NotServed where there is none."""
+        if (member := self._member_for(model)) is None:
+            raise NotServed(f"this process serves no model {model[:100]!r}")
+        return member
 
     def _member_for(self, model: str) -> Member | None:
         """The engine of a model by its id; one that leaves where no other has it."""
-        for member in (*self._members, *self._leaving):
-            if not model or not member.name or model == member.name:
-                return member
-        return None
-
-
-class _Use:
-    """How much runs on an engine."""
-
-    def __init__(self) -> None:
-        self._running = 0
-        self._idle, self._busy = asyncio.Event(), asyncio.Event()
-        self._idle.set()
-
-    def begin(self) -> None:
-        self._running += 1
-        self._idle.clear()
-        self._busy.set()
-
-    def end(self) -> None:
-        self._running -= 1
-        if not self._running:
-            self._busy.clear()
-            self._idle.set()
-
-    async def over(self, seconds: float) -> None:
-        """Return once nothing has run for so long."""
-        while True:
-            await self._idle.wait()
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._busy.wait()
-            except TimeoutError:
-                if not self._running:
-                    return
+        members = (*self.members, *self._leaving)
+        return next((each for each in members if not model or not each.name or model == each.name), None)
 
 
 def _offer(member: Member, named: Mapping[str, Member]) -> Offer:

@@ -82,8 +82,9 @@ class Names:
             event(logger, logging.WARNING, "a name has too many addresses", url=url, addresses=len(addresses))
         certified = (parts.hostname or "") if parts.scheme == "https" else ""
         return tuple(
-            ServerAddress(f"{parts.scheme}://{_bracketed(address)}:{port}{parts.path}", url, parts.netloc, certified)
+            ServerAddress(f"{parts.scheme}://{host}:{port}{parts.path}", url, parts.netloc, certified)
             for address in addresses[:MAX_ADDRESSES]
+            for host in [f"[{address}]" if ":" in address else address]
         )
 
     def _none(self, url: str, reason: str) -> tuple[ServerAddress, ...]:
@@ -98,7 +99,3 @@ class Names:
 def is_name(url: str) -> bool:
     """Whether a URL stands for all addresses of its host."""
     return url.startswith(BY_NAME)
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

@@ -31,7 +31,7 @@ from service.responses.refusals import refusal_of
 from service.spans import UNTRACED, Fact, Span, Tracer
 from service.tenants.audit import FailedLogins
 from service.tenants.limiter import Limiter, Reservation
-from service.web.admission.slots import Admission, DisconnectHook, Slot, SocketSlot
+from service.web.admission.slots import Admission, DisconnectHook, Slot
 from service.web.auth import (
     Entrance,
     Entry,
@@ -190,13 +190,13 @@ class Admitted:
     def follow(self) -> None:
         """Only follow a background response from now on, which takes no slot of a request, and is little work."""
         self.slot.follow()
-        self.work.end()
+        self.work.close()
 
 
 class Visit(NamedTuple):
     """A WebSocket that is open: its slot, and a check of its caller's key, which may become invalid meanwhile."""
 
-    slot: SocketSlot
+    slot: Slot
     identify: Callable[[], Awaitable[None]]
     """Raises ApiError."""
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.servers import sglang
+from service.engine.servers import experimental
 from service.engine.servers.kind import ServerLoad
 from service.engine.servers.token_ids import MAX_SAMPLES, MOST, mean, read_page, total
 from service.engine.vllm import wire as vllm
@@ -35,7 +35,7 @@ def test_no_number_is_below_zero_or_too_large_and_no_more_are_read_than_are_want
 
 @given(st.binary(max_size=300))
 def test_whatever_a_page_is_it_is_read(body: bytes) -> None:
-    for told in (vllm.read_told(b"vllm:kv_cache_usage_perc" + body), sglang.read_told(body, body)):
+    for told in (vllm.read_told(b"vllm:kv_cache_usage_perc" + body), experimental.read_load(body, body)):
         assert told.running >= 0
         assert 0 <= told.used <= 1
         assert told.room >= 0
@@ -59,5 +59,5 @@ def test_an_older_vllm_tells_its_blocks_once_for_all_engines() -> None:
 def test_sglang_tells_its_room_without_a_page_of_metrics() -> None:
     info = b'{"max_total_num_tokens": 4000, "internal_states": [{}]}'
     page = b'sglang:num_running_reqs{tp_rank="0"} 2.0\nsglang:num_queue_reqs 1.0\nsglang:token_usage 0.5\n'
-    assert sglang.read_told(b"", info) == ServerLoad(room=4000)
-    assert sglang.read_told(page, b"") == ServerLoad(2, 1, 0.5)
+    assert experimental.read_load(b"", info) == ServerLoad(room=4000)
+    assert experimental.read_load(page, b"") == ServerLoad(2, 1, 0.5)

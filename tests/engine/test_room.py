@@ -13,7 +13,7 @@ from service.engine.names import ServerAddress
 from service.engine.port import EngineOverloaded, EngineUnavailable, Load, Sampling
 from service.engine.servers.admission import FIRST_EXPECTED
 from service.engine.servers.kind import Ask, ServerLoad, Terms
-from service.engine.servers.pool import Contact
+from service.engine.servers.pool import Pool
 from service.engine.servers.server import Server, State
 from service.engine.vllm.servers import Vllm
 from service.harmony.tokens import STOPS
@@ -340,12 +340,12 @@ async def test_what_of_ours_ends_while_a_server_tells_is_not_taken_for_others() 
     class Slow(Vllm):
         """A server that says how much it has, which takes a while to be heard."""
 
-        async def told(self, ask: Ask) -> ServerLoad:
+        async def load(self, ask: Ask) -> ServerLoad:
             told.set()
             await heard.wait()
             return ServerLoad(running=4, used=0.4, room=1000)
 
-    place, contact = ServerAddress("http://vllm", "http://vllm"), Contact(keeps=True, api_key="", connect_seconds=1)
+    place, contact = ServerAddress("http://vllm", "http://vllm"), Pool(keeps=True, connect_seconds=1)
     server = Server(Slow(), place, contact, wanted=Terms, connect_seconds=1)
     server.state, server.running, server.tokens = State.UP, 4, 400
     weighing = asyncio.create_task(server.weigh())

@@ -6,7 +6,7 @@ import pytest
 
 from service.engine.port import EngineRefused, Finish
 from service.engine.servers.engine import Access, ServersEngine
-from service.engine.vllm.servers import vllm_engine
+from service.engine.vllm.servers import Vllm
 from service.grammar.tags import content_tag, schema_content
 from service.harmony import tokens
 from tests.support.engine.held import HELLO, OPENED, ConstraintsHeld, under
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.vllm
 class TestConstraintsHeld(ConstraintsHeld):
     @pytest.fixture
     async def engine(self, vllm_url: str) -> AsyncGenerator[ServersEngine, None]:
-        engine = vllm_engine(Access((vllm_url,)))
+        engine = ServersEngine(Vllm(), Access((vllm_url,)))
         await engine.start()
         yield engine
         await engine.close()

@@ -15,8 +15,8 @@ from typing import ClassVar
 import pytest
 from openai import AsyncOpenAI
 
-from service.engine.servers.engine import Access
-from service.engine.vllm.servers import Vllm, vllm_engine
+from service.engine.servers.engine import Access, ServersEngine
+from service.engine.vllm.servers import Vllm
 from service.engine.vllm.wire import Endpoint
 from service.settings.settings import Settings
 from tests.support.engine.watched import WatchedHttp
@@ -70,7 +70,7 @@ def serve(mortal: VllmProcess) -> Serve:
 @asynccontextmanager
 async def harmonium(settings: Settings, server: VllmProcess) -> AsyncIterator[Inside]:
     """The whole service before a server."""
-    async with serving(settings, vllm_engine(Access((server.url,)))) as inside:
+    async with serving(settings, ServersEngine(Vllm(), Access((server.url,)))) as inside:
         yield inside
 
 

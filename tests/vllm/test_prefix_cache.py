@@ -16,8 +16,8 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 
-from service.engine.servers.engine import Access
-from service.engine.vllm.servers import vllm_engine
+from service.engine.servers.engine import Access, ServersEngine
+from service.engine.vllm.servers import Vllm
 from service.settings.settings import Settings
 from tests.support.oracles.harmony import Oracle
 from tests.support.service.inside import serving
@@ -74,7 +74,7 @@ async def converse(client: AsyncOpenAI, **extra: Any) -> list[Any]:
 
 async def through_harmonium(settings: Settings, vllm_url: str) -> list[Step]:
     """The conversation's generations, as the engine was asked for them."""
-    recorder = Recorder(vllm_engine(Access((vllm_url,))))
+    recorder = Recorder(ServersEngine(Vllm(), Access((vllm_url,))))
     async with serving(settings, recorder) as inside, inside.client() as client:
         responses = await converse(client)
     assert [one.usage.input_tokens_details.cached_tokens for one in responses] == [s.cached for s in recorder.steps]

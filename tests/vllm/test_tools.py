@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.engine.servers.engine import Access
-from service.engine.vllm.servers import vllm_engine
+from service.engine.servers.engine import Access, ServersEngine
+from service.engine.vllm.servers import Vllm
 from service.settings.settings import Settings
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.inside import serving
@@ -94,7 +94,7 @@ def test_what_is_not_declared_is_not_called(service: ServiceProcess) -> None:
 async def test_what_the_model_read_before_a_call_it_need_not_read_again(
     settings: Settings, vllm_url: str, maths: McpServer
 ) -> None:
-    recorder = Recorder(vllm_engine(Access((vllm_url,))))
+    recorder = Recorder(ServersEngine(Vllm(), Access((vllm_url,))))
     allowing = settings.model_copy(update={"mcp_allow": (maths.url,)})
     previous: dict[str, str] = {}
     turns: list[list[Step]] = []

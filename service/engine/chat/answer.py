@@ -8,9 +8,11 @@ tokens that only the usage knows come with the last chunk. A chunk begins where 
 
 from collections.abc import Iterator, Sequence
 
-from service.engine.chat import wire
-from service.engine.port import LEAST_LOGPROB, UNTOLD, Chunk, EngineError, Finish, TokenLogprobs
+import msgspec
+
+from service.engine.port import LEAST_LOGPROB, UNTOLD, Chunk, EngineError, EngineRefused, Finish, TokenLogprobs
 from service.engine.servers.answer import DONE, Answer
+from service.engine.servers.kind import UNREADABLE, Count, Event, RefusedAlone, read_event, refusal, said_status
 from service.markup.by_server import ENDED, WORD, Writing, opens
 from service.markup.calls import ObjectScan, legal_name
 
@@ -22,8 +24,107 @@ TOKEN_BYTES = 512
 MOST_CALLS = 256
 """How many calls may be told in turns."""
 
+FORBIDDEN = 403
+NOT_KNOWN = (404, 405)
+
+NOTHING = msgspec.Raw(b"null")
+
 REASONS = {"tool_calls": "stop", "function_call": "stop"}
 """Why a turn ended that called something."""
+
+
+class _TopLogprob(msgspec.Struct):
+    """A token that might have been sampled."""
+
+    token: str
+    logprob: float
+
+
+class _TokenLogprob(_TopLogprob):
+    """The sampled token."""
+
+    top_logprobs: list[_TopLogprob] | None = None
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_TokenLogprob] | None = None
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _CallDelta(msgspec.Struct):
+    """A piece of a call."""
+
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the function to call, if this piece has it."""
+        return (self.function and self.function.name) or ""
+
+    @property
+    def arguments(self) -> str:
+        """This piece's part of the arguments."""
+        return (self.function and self.function.arguments) or ""
+
+
+class _Delta(msgspec.Struct):
+    """The next piece of a message. Reasoning has either of two names. A refusal counts as an answer: no model here was
+    trained to tell it apart.
+    """
+
+    content: str | None = None
+    refusal: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_CallDelta | None] | None = None
+
+    @property
+    def answer(self) -> str:
+        """This piece's part of the answer."""
+        return (self.content or "") + (self.refusal or "")
+
+
+class _Choice(msgspec.Struct):
+    """The answer's next piece. Only vLLM gives `token_ids`, of which the number counts alone."""
+
+    index: int | None = None
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+    token_ids: list[int] | None = None
+
+    @property
+    def likely(self) -> list[_TokenLogprob]:
+        """The log probabilities of its tokens."""
+        return (self.logprobs and self.logprobs.content) or []
+
+
+class _Usage(msgspec.Struct):
+    """The usage that a stream reports; a value that can't be a number of tokens counts as missing."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+class _Event(Event):
+    """One event of a stream."""
+
+    choices: list[_Choice | None] | None = None
+    usage: msgspec.Raw = NOTHING
+    prompt_token_ids: list[int] | None = None
+    """Only vLLM gives them, with the first event."""
+
+
+_EVENT = msgspec.json.Decoder(_Event)
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_COUNT = msgspec.json.Decoder(Count)
 
 
 class ChatAnswer(Answer):
@@ -49,7 +150,7 @@ class ChatAnswer(Answer):
         self._guesses = True
         """Whether we count the tokens ourselves, so that it is unknown by now whether an end comes with them."""
         self._size = 0
-        self._usage = wire.Usage()
+        self._usage = _Usage()
         self._prompt_tokens: int | None = None
         """How many tokens the prompt has, where that is told at the beginning, and until it is passed on."""
 
@@ -88,17 +189,17 @@ class ChatAnswer(Answer):
                 yield b'{"error":' + value + b"}"
 
     def _take(self, payload: bytes) -> None:
-        event = wire.read_event(self.name, payload)
+        event = read_event(self.name, _EVENT, payload, refused)
         if event.prompt_token_ids:
             self._prompt_tokens = len(event.prompt_token_ids)
-        if event.usage != wire.NOTHING:
-            self._usage = wire.read_usage(event.usage)
+        if event.usage != NOTHING:
+            self._usage = _read_usage(event.usage)
         for choice in () if self.finished else event.choices or ():
             if choice is None:
                 continue
             if choice.index:
                 raise EngineError(f"the {self.name} server gave several answers")
-            delta = choice.delta or wire.Delta()
+            delta = choice.delta or _Delta()
             pieces = [piece for piece in self._written(delta) if piece]
             said = choice.likely if self._alternatives is not None else []
             self._guesses = choice.token_ids is None
@@ -113,7 +214,7 @@ class ChatAnswer(Answer):
             elif pieces:
                 self._say(pieces, said)
 
-    def _say(self, pieces: Sequence[str], said: Sequence[wire.TokenLogprob]) -> None:
+    def _say(self, pieces: Sequence[str], said: Sequence[_TokenLogprob]) -> None:
         """Add what an event says. A chunk ends where it begins another part."""
         self._take_in(sum(len(piece) for piece in pieces))
         for place, piece in enumerate(pieces):
@@ -153,7 +254,7 @@ class ChatAnswer(Answer):
         self._tokens, self._logprobs, self._text, self._prompt_tokens = [], [], [], None
         self.begun = True
 
-    def _written(self, delta: wire.Delta) -> Iterator[str]:
+    def _written(self, delta: _Delta) -> Iterator[str]:
         thought, content = delta.reasoning_content or delta.reasoning or "", delta.answer
         says = thought or (content and self._writing.answers_now(content))
         closing = self._ended_calls() if says else ""
@@ -163,7 +264,7 @@ class ChatAnswer(Answer):
             if piece is not None:
                 yield self._called(piece)
 
-    def _called(self, piece: wire.CallDelta) -> str:
+    def _called(self, piece: _CallDelta) -> str:
         """Takes a piece of a call, perhaps its first. Pieces of other calls wait until the one before is whole."""
         call = next((each for each in reversed(self._calls) if not each.is_other(piece)), None)
         if call is None:
@@ -214,7 +315,7 @@ class ChatAnswer(Answer):
         self._calls = []
         return "".join([*map(self._ended, calls[:-1]), *map(self._begun, calls[-1:])])
 
-    def _likely(self, said: wire.TokenLogprob) -> TokenLogprobs:
+    def _likely(self, said: _TokenLogprob) -> TokenLogprobs:
         top = (said.top_logprobs or ())[: self._alternatives]
         return TokenLogprobs(
             max(said.logprob, LEAST_LOGPROB),
@@ -226,7 +327,7 @@ class ChatAnswer(Answer):
 class _Open:
     """A call that is being told."""
 
-    def __init__(self, first: wire.CallDelta) -> None:
+    def __init__(self, first: _CallDelta) -> None:
         self.index = first.index
         self.id = first.id
         self.name = ""
@@ -252,7 +353,7 @@ class _Open:
         waiting, self._waiting = self._waiting, []
         return "".join(waiting)
 
-    def is_other(self, piece: wire.CallDelta) -> bool:
+    def is_other(self, piece: _CallDelta) -> bool:
         """Whether a piece is of another call than this one: some servers number them, some have only their ids, and
         some have another id with every piece.
         """
@@ -265,3 +366,39 @@ class _Open:
 def _padded(logprobs: Sequence[TokenLogprobs], count: int) -> list[TokenLogprobs]:
     """One for each of so many tokens."""
     return [*logprobs[:count], *[UNTOLD] * (count - len(logprobs))]
+
+
+def _read_usage(told: msgspec.Raw) -> _Usage:
+    """The usage, in whichever form a server reports it."""
+    said = _members(told)
+    cached = _members(said.get("prompt_tokens_details", NOTHING)).get("cached_tokens", NOTHING)
+    prompt, sampled = (_count(said.get(name, NOTHING)) for name in ("prompt_tokens", "completion_tokens"))
+    return _Usage(prompt, sampled, _count(cached))
+
+
+def _members(told: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    try:
+        return _OBJECT.decode(told)
+    except UNREADABLE:
+        return {}
+
+
+def _count(told: msgspec.Raw) -> int | None:
+    """A number of tokens; None for anything else."""
+    try:
+        return _COUNT.decode(told)
+    except UNREADABLE:
+        return None
+
+
+def refused(name: str, status: int, body: bytes) -> EngineError:
+    """The error that an answer with an HTTP error status stands for, or an event. Status 403 may refuse one prompt
+    alone, where a provider moderates prompts, and 404 or 405 one request alone. As an EngineUnavailable they would make
+    all others wait for the server, too. Their messages aren't repeated, as they may name keys.
+    """
+    status, message = said_status(status, body)
+    if status == FORBIDDEN:
+        return EngineRefused(f"the {name} server forbids it (status {status})")
+    if status in NOT_KNOWN:
+        return RefusedAlone(f"the {name} server does not serve this request (status {status})")
+    return refusal(name, status, message)

@@ -3,32 +3,31 @@
 Such a server makes each prompt of messages, by its own template, and reads its model by its own parser. A user's text
 never becomes a mark as far as marks can be known: where a server tells how it cuts texts it is asked for them,
 else the marks of common models count as marks.
+
+Every server gets the members that all servers know; a kind of server adds those that it alone knows. Members that the
+request doesn't ask for are left out, as some servers refuse unknown ones.
 """
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from service.engine.chat import wire
-from service.engine.chat.answer import ChatAnswer
-from service.engine.chat.wire import CHAT, MODELS
-from service.engine.llama import wire as llama_wire
+from service.engine.chat.answer import ChatAnswer, refused
 from service.engine.llama.servers import Llama
-from service.engine.llama.servers import pieces_of as llama_pieces_of
-from service.engine.pass_through import Passed
-from service.engine.port import EngineError, EngineUnavailable, Generation
-from service.engine.servers.kind import Ask, Facts, Request, ServerLoad, Wanted
+from service.engine.port import EngineError, EngineRefused, Generation
+from service.engine.servers.kind import MODELS, Ask, Facts, Kind, Request, Wanted
 from service.engine.servers.speech import Disarming, Pieces, common_pieces
-from service.engine.vllm import wire as vllm_wire
+from service.engine.servers.token_ids import LEAST_TOP_P
 from service.engine.vllm.servers import Vllm
-from service.engine.vllm.servers import pieces_of as vllm_pieces_of
+from service.engine.vllm.wire import TOKENIZE
 from service.logs import event
 from service.markup.by_server import ENDED
 from service.markup.speech import SERVER, Speech
 
 logger = logging.getLogger(__name__)
+
+CHAT = "/v1/chat/completions"
 
 CUTS = "cuts texts"
 """The trait of a server that tells how it cuts a text into tokens."""
@@ -39,7 +38,7 @@ LOST = "prompts by ids, going on amid an answer, grammars, exact lengths"
 USUAL_EFFORT = "medium"
 
 
-class ByChat:
+class ByChat(Kind):
     """Any server with Chat Completions. `shared` is whether several tenants use it: it may not keep them apart, so none
     is told how many tokens were cached.
     """
@@ -47,30 +46,24 @@ class ByChat:
     name = "Chat Completions"
     health = MODELS
     keeps_connections = False  # nobody says for how long it would
-    notices_hang_ups = True  # it can't be ended otherwise
-    streams_alone = False
 
     def __init__(self, *, shared: bool) -> None:
         self._tells_cached = not shared
         self._disarming = Disarming()
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
-        """As the kind has it."""
-        traits = frozenset({CUTS}) if await self._cuts(ask) else frozenset[str]()
-        found = msgspec.structs.replace(await self._served(ask, wanted), traits=traits)
-        event(logger, logging.INFO, f"the {self.name} server reads its model itself", model=found.model, lost=LOST)
-        return found
+        """The facts. Whether it holds its model to anything it doesn't say."""
+        traits = frozenset({CUTS} if await self._cuts(ask) else ())
+        places = await self._places(ask)
+        model, context, _ = await self.served(ask, wanted)
+        event(logger, logging.INFO, f"the {self.name} server reads its model itself", model=model, lost=LOST)
+        speech = Speech(SERVER, ends=(ENDED,))
+        return Facts(CHAT, model, context, places=places, traits=traits, speech=speech, constrains=False)
 
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
-        """As the kind has it."""
-        return msgspec.structs.replace(await self._served(ask, wanted), traits=facts.traits) == facts
-
-    async def told(self, ask: Ask) -> ServerLoad:
-        """As the kind has it: nothing."""
-        return ServerLoad()
+        return await self._places(ask) == facts.places and await super().serves(ask, facts, wanted)
 
     async def disarmed(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
-        """The generation without marks in its texts. Raises EngineError, and the errors of `ask`."""
         if generation.asks is None:
             return generation
         pieces = self._pieces(ask, facts.model) if CUTS in facts.traits else common_pieces
@@ -79,12 +72,10 @@ class ByChat:
         return msgspec.structs.replace(generation, asks=asks)
 
     def request(self, facts: Facts, generation: Generation) -> Request:
-        """As the kind has it."""
         own = self._own(generation)
-        return Request(CHAT, wire.request_body(generation, facts.model, facts.context_tokens, own))
+        return Request(CHAT, request_body(generation, facts.model, facts.context_tokens, own))
 
     def answer(self, generation: Generation) -> ChatAnswer:
-        """As the kind has it."""
         sampling = generation.sampling
         return ChatAnswer(
             self.name,
@@ -93,31 +84,12 @@ class ByChat:
             tells_cached=self._tells_cached,
         )
 
-    def passed(self, passed: Passed) -> Mapping[str, object]:
-        """As the kind has it: nothing, as it may refuse members that it doesn't know."""
-        return {}
-
     def refused(self, status: int, body: bytes) -> EngineError:
-        """As the kind has it."""
-        return wire.read_refusal(self.name, status, body)
+        return refused(self.name, status, body)
 
-    async def _served(self, ask: Ask, wanted: Wanted) -> Facts:
-        """The server's facts. Raises EngineError where they don't fit."""
-        status, body = await ask("GET", MODELS, None)
-        if status != 200:
-            raise self.refused(status, body)
-        listed, terms = wire.read_models(self.name, body), wanted()
-        served = next((each for each in listed if terms.model in ("", each.id)), None)
-        if served is None:
-            raise EngineUnavailable(f"the {self.name} server does not serve the model {terms.model!r}")
-        context = served.context_tokens or terms.context_tokens
-        if not context:
-            raise EngineUnavailable(
-                f"the {self.name} server does not say how long its model's context is; set HARMONIUM_CONTEXT_TOKENS"
-            )
-        speech = Speech(SERVER, ends=(ENDED,))
-        # whether it holds its model to anything it doesn't say
-        return Facts(CHAT, served.id, context, speech=speech, constrains=False)
+    async def _places(self, ask: Ask) -> int:
+        """How many generations it can have under way at once; 0 is as many as come."""
+        return 0
 
     async def _cuts(self, ask: Ask) -> bool:
         """Whether it tells how it cuts a text. Raises the errors of `ask`."""
@@ -136,28 +108,18 @@ class ByChat:
 class VllmByChat(ByChat):
     """vLLM's servers. Salts keep tenants apart there."""
 
-    name = vllm_wire.NAME
-    health = "/health"
+    name = Vllm.name
+    health = Vllm.health
     keeps_connections = True
 
     def __init__(self) -> None:
         super().__init__(shared=False)
         self._vllm = Vllm()
-
-    async def told(self, ask: Ask) -> ServerLoad:
-        """As the kind has it."""
-        return await self._vllm.told(ask)
-
-    def passed(self, passed: Passed) -> Mapping[str, object]:
-        """As the kind has it."""
-        return self._vllm.passed(passed)
+        self.load, self.passed, self._pieces = self._vllm.load, self._vllm.passed, self._vllm.pieces
 
     async def _cuts(self, ask: Ask) -> bool:
-        status, _ = await ask("POST", vllm_wire.TOKENIZE, b'{"prompt": "a"}')
+        status, _ = await ask("POST", TOKENIZE, b'{"prompt": "a"}')
         return status == 200
-
-    def _pieces(self, ask: Ask, model: str) -> Pieces:
-        return vllm_pieces_of(ask, model)
 
     def _own(self, generation: Generation) -> dict[str, Any]:
         return {
@@ -171,30 +133,20 @@ class VllmByChat(ByChat):
 class LlamaByChat(ByChat):
     """llama.cpp's servers, each of which is asked for as many generations as it has slots."""
 
-    name = llama_wire.NAME
-    health = "/health"
+    name = Llama.name
+    health = Llama.health
     streams_alone = True
 
     def __init__(self, *, shared: bool) -> None:
         super().__init__(shared=shared)
         self._llama = Llama(shared=shared)
+        self.passed, self._pieces = self._llama.passed, self._llama.pieces
 
-    def passed(self, passed: Passed) -> Mapping[str, object]:
-        """As the kind has it."""
-        return self._llama.passed(passed)
-
-    async def _served(self, ask: Ask, wanted: Wanted) -> Facts:
-        status, body = await ask("GET", "/props", None)
-        if status != 200:
-            raise self.refused(status, body)
-        places = llama_wire.read_props(body).total_slots
-        return msgspec.structs.replace(await super()._served(ask, wanted), places=places)
+    async def _places(self, ask: Ask) -> int:
+        return (await self._llama.props(ask)).total_slots
 
     async def _cuts(self, ask: Ask) -> bool:
         return True
-
-    def _pieces(self, ask: Ask, model: str) -> Pieces:
-        return llama_pieces_of(ask)
 
     def _own(self, generation: Generation) -> dict[str, Any]:
         penalty = generation.sampling.repetition_penalty
@@ -208,3 +160,40 @@ class LlamaByChat(ByChat):
 def _options(generation: Generation) -> dict[str, Any]:
     """The options about reasoning that the template gets."""
     return {} if generation.asks is None else msgspec.json.decode(generation.asks.transcript.options)
+
+
+def request_body(generation: Generation, model: str, context_tokens: int, own: dict[str, Any]) -> bytes:
+    """The body of a generation; `own` are members for its kind of server alone. Raises EngineRefused.
+
+    `max_tokens` is left out where the prompt might leave less room, as servers refuse that: the reader of the stream
+    ends it there. No text has more tokens than bytes.
+    """
+    asks, sampling = generation.asks, generation.sampling
+    if asks is None:
+        raise EngineRefused("the server makes its prompts itself, and this one was made here")
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": msgspec.Raw(asks.transcript.messages),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p or LEAST_TOP_P,
+    }
+    if asks.size + sampling.max_tokens <= context_tokens:
+        body["max_tokens"] = sampling.max_tokens
+    if asks.transcript.tools != b"[]":
+        body |= {"tools": msgspec.Raw(asks.transcript.tools), "parallel_tool_calls": asks.parallel}
+        body |= {} if asks.choice == "auto" else {"tool_choice": asks.choice}
+    if asks.form:
+        body["response_format"] = msgspec.Raw(asks.form)
+    if sampling.logprobs is not None:
+        body |= {"logprobs": True, "top_logprobs": sampling.logprobs}
+    wished = {
+        "top_k": sampling.top_k or None,
+        "min_p": sampling.min_p or None,
+        "presence_penalty": sampling.presence_penalty or None,
+        "frequency_penalty": sampling.frequency_penalty or None,
+        "repetition_penalty": sampling.repetition_penalty if sampling.repetition_penalty != 1 else None,
+        "seed": sampling.seed,
+    }
+    return msgspec.json.encode(body | {name: value for name, value in wished.items() if value is not None} | own)

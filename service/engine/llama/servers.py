@@ -14,17 +14,18 @@ the other. Nothing is known of their probabilities.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import PurePath
+from typing import Any
 
 import msgspec
 
 from service.engine.llama import wire
 from service.engine.pass_through import Passed
-from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Generation, TokenLogprobs
+from service.engine.port import LEAST_LOGPROB, EngineError, Generation, TokenLogprobs
 from service.engine.servers.answer import Answer
-from service.engine.servers.kind import Ask, Facts, Request, Wanted
+from service.engine.servers.kind import Ask, Facts, Kind, Request, Wanted, read_event
 from service.engine.servers.speech import Disarming, Pieces, speech_of
 from service.harmony.tokens import LAST_LEGAL, byte_table, vocabulary
 from service.logs import event
@@ -53,7 +54,7 @@ class LlamaAnswer(Answer):
         """How many ids were sampled."""
 
     def _take(self, payload: bytes) -> None:
-        event = wire.read_event(payload)
+        event = read_event(wire.NAME, wire.EVENT, payload)
         if self.finished:
             return
         if event.timings is not None and event.timings.cache_n is not None:
@@ -66,7 +67,7 @@ class LlamaAnswer(Answer):
             self._finish_as("stop")
             self.over = True  # the server itself ends at the model's own alone
 
-    def _add(self, event: wire.Event) -> None:
+    def _add(self, event: wire.StreamEvent) -> None:
         missing, self._count = event.tokens_predicted - self._count - len(event.tokens), event.tokens_predicted
         found: list[int] = []
         if self._decoded:
@@ -148,13 +149,12 @@ VOCABULARY = LAST_LEGAL + 1
 """How many ids the vocabulary of gpt-oss has; a model with another one speaks by its chat template."""
 
 
-class Llama:
+class Llama(Kind):
     """llama.cpp's servers. `shared` is whether several tenants use them."""
 
     name = wire.NAME
-    health = "/health"
+    naming = "; see its --alias"
     keeps_connections = False  # behind a stream it hangs up, and says that it doesn't
-    notices_hang_ups = True  # it can't be ended otherwise, and has told at the beginning what was cached
     streams_alone = True
 
     def __init__(self, *, shared: bool) -> None:
@@ -163,55 +163,44 @@ class Llama:
         self._disarming = Disarming()
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
-        """As the kind has it."""
         status, body = await ask("POST", wire.COMPLETION, wire.PROBE)
         if status not in (200, 400):
-            raise wire.read_refusal(status, body)
-        served, harmony = await self._served(ask, wanted)
-        traits = frozenset({GUIDED}) if status == 200 else frozenset[str]()
-        if harmony:
+            raise self.refused(status, body)
+        props = await self.props(ask)
+        model, context_tokens, vocabulary = await self.served(ask, wanted)
+        guided = status == 200
+        traits = frozenset({GUIDED} if guided else ())
+        found = Facts(wire.COMPLETION, model, context_tokens, places=props.total_slots, traits=traits)
+        if vocabulary == VOCABULARY:
             await asyncio.to_thread(parts)  # now, as no stream may wait for it
-            return msgspec.structs.replace(served, traits=traits)
-        path = wire.read_props(await _asked(ask, "/props")).model_path
-        speech = await speech_of(pieces_of(ask), partial(_written, ask), f"{served.model} {PurePath(path).name}")
-        return msgspec.structs.replace(served, traits=traits, speech=speech, constrains=GUIDED in traits)
+            return found
+        names = f"{model} {PurePath(props.model_path).name}"
+        speech = await speech_of(self.pieces(ask, model), partial(self._written, ask), names)
+        return msgspec.structs.replace(found, speech=speech, constrains=guided)
 
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
-        """As the kind has it."""
-        served, _ = await self._served(ask, wanted)
-        found = msgspec.structs.replace(served, traits=facts.traits, speech=facts.speech, constrains=facts.constrains)
-        return found == facts
-
-    async def _served(self, ask: Ask, wanted: Wanted) -> tuple[Facts, bool]:
-        """The server's facts, and whether its model has the vocabulary of gpt-oss. Raises as `facts`."""
-        slots = wire.read_props(await _asked(ask, "/props")).total_slots
-        body, terms = await _asked(ask, "/v1/models"), wanted()
-        served = next((each for each in wire.read_models(body).data if terms.model in ("", each.id)), None)
-        if served is None:
-            raise EngineUnavailable(f"the llama.cpp server does not serve the model {terms.model!r}; see its --alias")
-        meta = served.meta
-        if meta is None or not meta.n_ctx:
-            raise EngineUnavailable("the llama.cpp server does not say how long its model's context is; is it recent?")
-        return Facts(wire.COMPLETION, served.id, meta.n_ctx, places=slots), meta.n_vocab == VOCABULARY
+        return (await self.props(ask)).total_slots == facts.places and await super().serves(ask, facts, wanted)
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
-        """As the kind has it: the template makes a text, which is then cut into ids."""
-        prompt = await _written(ask, await self._disarming.disarmed(pieces_of(ask), transcript))
-        return wire.read_ids(await _asked(ask, wire.TOKENIZE, wire.tokenize_body(prompt)))
+        """The ids of a prompt: the template makes a text, which is then cut into ids."""
+        disarmed = await self._disarming.disarmed(self.pieces(ask, facts.model), transcript)
+        body = wire.tokenize_body(await self._written(ask, disarmed))
+        return wire.read(await self.asked(ask, wire.TOKENIZE, body), wire.Ids).tokens
 
     async def cut(self, ask: Ask, text: str) -> list[int]:
-        """As the kind has it."""
-        return wire.read_ids(await _asked(ask, wire.TOKENIZE, wire.tokenize_body(text, marks=False)))
+        return wire.read(await self.asked(ask, wire.TOKENIZE, wire.tokenize_body(text, marks=False)), wire.Ids).tokens
 
     def request(self, facts: Facts, generation: Generation) -> Request:
-        """As the kind has it."""
         cached, guided = self.caches(generation.cache_salt), GUIDED in facts.traits
         body = wire.request_body(generation, facts.context_tokens, cached=cached, guided=guided)
         return Request(wire.COMPLETION, body)
 
-    def passed(self, passed: Passed) -> Mapping[str, object]:
-        """As the kind has it: it knows no priorities."""
-        return {"cache_prompt": self.caches(passed.cache_salt)}
+    def passed(self, passed: Passed) -> dict[str, Any]:
+        return {"cache_prompt": self.caches(passed.cache_salt)}  # it knows no priorities
+
+    def answer(self, generation: Generation) -> LlamaAnswer:
+        sampling = generation.sampling
+        return LlamaAnswer(logprobs=sampling.logprobs, stop_ids=sampling.stop_ids, decoded=generation.decoded)
 
     def caches(self, salt: str | None) -> bool:
         """Whether a prompt with this salt may be matched with what is cached."""
@@ -222,34 +211,20 @@ class Llama:
                 event(logger, logging.WARNING, "prompts are no longer cached: llama.cpp can't keep tenants' apart")
         return not self._shared
 
-    def answer(self, generation: Generation) -> LlamaAnswer:
-        """As the kind has it."""
-        sampling = generation.sampling
-        return LlamaAnswer(logprobs=sampling.logprobs, stop_ids=sampling.stop_ids, decoded=generation.decoded)
+    async def props(self, ask: Ask) -> wire.Props:
+        """How a server is set up."""
+        return wire.read_props(await self.asked(ask, "/props"))
 
-    def refused(self, status: int, body: bytes) -> EngineError:
-        """As the kind has it."""
-        return wire.read_refusal(status, body)
+    def pieces(self, ask: Ask, model: str) -> Pieces:
+        """A function that cuts a text into pieces, marks among them."""
 
+        async def pieces(text: str) -> Sequence[tuple[int, str]]:
+            body = await self.asked(ask, wire.TOKENIZE, wire.tokenize_body(text, pieces=True))
+            found = wire.read(body, wire.Pieces).tokens
+            return [(each.id, each.piece if isinstance(each.piece, str) else "") for each in found]
 
-def pieces_of(ask: Ask) -> Pieces:
-    """A function that cuts a text into pieces, marks among them."""
+        return pieces
 
-    async def pieces(text: str) -> Sequence[tuple[int, str]]:
-        found = wire.read_pieces(await _asked(ask, wire.TOKENIZE, wire.tokenize_body(text, pieces=True)))
-        return [(each.id, each.piece if isinstance(each.piece, str) else "") for each in found]
-
-    return pieces
-
-
-async def _written(ask: Ask, transcript: Transcript) -> str:
-    """The text that the template makes. Raises as `_asked`."""
-    return wire.read_prompt(await _asked(ask, wire.TEMPLATE, wire.template_body(transcript)))
-
-
-async def _asked(ask: Ask, path: str, body: bytes | None = None) -> bytes:
-    """The body of the server's answer. Raises EngineError where it refuses."""
-    status, body = await ask("GET" if body is None else "POST", path, body)
-    if status != 200:
-        raise wire.read_refusal(status, body)
-    return body
+    async def _written(self, ask: Ask, transcript: Transcript) -> str:
+        """The text that the template makes."""
+        return wire.read(await self.asked(ask, wire.TEMPLATE, wire.template_body(transcript)), wire.Prompt).prompt

@@ -11,7 +11,7 @@ import msgspec
 from service.engine.llama.grammar import GUIDED, constraint
 from service.engine.llama.grammar import guided as guided_by
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation
-from service.engine.servers.kind import UNREADABLE, Count, TokenId, refusal
+from service.engine.servers.kind import UNREADABLE, Count, Event, TokenId
 from service.engine.servers.token_ids import prompt_json
 from service.grammar.tags import LAST_MARK
 from service.harmony.tokens import ENDS, FIRST_SPECIAL
@@ -47,13 +47,8 @@ class _Timings(msgspec.Struct):
     cache_n: Count | None = None
 
 
-class _Error(msgspec.Struct):
-    message: str = ""
-    code: int = 500
-
-
-class Event(msgspec.Struct):
-    """One event of a stream, or the body of an error. `tokens_predicted` counts all that were sampled so far."""
+class StreamEvent(Event):
+    """One event of a stream. `tokens_predicted` counts all that were sampled so far."""
 
     content: str = ""
     tokens: list[TokenId] = []
@@ -62,7 +57,6 @@ class Event(msgspec.Struct):
     stop_type: str = ""
     completion_probabilities: list[Probability] = []
     timings: _Timings | None = None
-    error: _Error | None = None
 
 
 class Token(msgspec.Struct):
@@ -72,32 +66,22 @@ class Token(msgspec.Struct):
     piece: str | list[int] = ""
 
 
-class _Pieces(msgspec.Struct):
+class Pieces(msgspec.Struct):
+    """A text in pieces."""
+
     tokens: list[Token]
 
 
-class _Ids(msgspec.Struct):
+class Ids(msgspec.Struct):
+    """The ids of a text."""
+
     tokens: list[TokenId]
 
 
-class _Prompt(msgspec.Struct):
+class Prompt(msgspec.Struct):
+    """The text of a prompt."""
+
     prompt: str
-
-
-class _Meta(msgspec.Struct):
-    n_vocab: int = 0
-    n_ctx: int = 0
-
-
-class _Model(msgspec.Struct):
-    id: str
-    meta: _Meta | None = None
-
-
-class Models(msgspec.Struct):
-    """The answer of `GET /v1/models`."""
-
-    data: list[_Model]
 
 
 class Props(msgspec.Struct):
@@ -107,9 +91,7 @@ class Props(msgspec.Struct):
     model_path: str = ""
 
 
-_EVENT = msgspec.json.Decoder(Event)
-_PROPS = msgspec.json.Decoder(Props)
-_MODELS = msgspec.json.Decoder(Models)
+EVENT = msgspec.json.Decoder(StreamEvent)
 _ENCODE = msgspec.json.Encoder().encode
 
 
@@ -179,59 +161,17 @@ def tokenize_body(text: str, *, marks: bool = True, pieces: bool = False) -> byt
     return _ENCODE({"content": text, "parse_special": marks, "add_special": False, "with_pieces": pieces})
 
 
-def read_prompt(body: bytes) -> str:
-    """The text of a prompt. Raises EngineError."""
-    return _read(body, _Prompt).prompt
-
-
-def read_ids(body: bytes) -> list[int]:
-    """The ids of a text. Raises EngineError."""
-    return _read(body, _Ids).tokens
-
-
-def read_pieces(body: bytes) -> list[Token]:
-    """The ids of a text, and what they stand for. Raises EngineError."""
-    return _read(body, _Pieces).tokens
-
-
-def _read(body: bytes, type: type[T]) -> T:
+def read(body: bytes, type: type[T]) -> T:
+    """An answer to a request of ours. Raises EngineError."""
     try:
         return msgspec.json.decode(body, type=type)
     except UNREADABLE as error:
         raise EngineError("the llama.cpp server sent something else than it was asked for") from error
 
 
-def read_event(data: bytes) -> Event:
-    """An event of a stream. Raises EngineError if it isn't one, and the error of an error event."""
-    try:
-        event = _EVENT.decode(data)
-    except UNREADABLE as error:
-        raise EngineError("the llama.cpp server sent something that is no event") from error
-    if event.error is not None:
-        raise refusal(NAME, event.error.code, event.error.message)
-    return event
-
-
-def read_models(body: bytes) -> Models:
-    """The models that a server serves. Raises EngineUnavailable if it doesn't say."""
-    try:
-        return _MODELS.decode(body)
-    except UNREADABLE as error:
-        raise EngineUnavailable("the llama.cpp server does not say what it serves; is it one?") from error
-
-
 def read_props(body: bytes) -> Props:
     """How a server is set up. Raises EngineUnavailable if it doesn't say."""
     try:
-        return _PROPS.decode(body)
-    except UNREADABLE as error:
+        return read(body, Props)
+    except EngineError as error:
         raise EngineUnavailable("the llama.cpp server does not say how it is set up; is it one?") from error
-
-
-def read_refusal(status: int, body: bytes) -> EngineError:
-    """The error that an answer with an HTTP error status stands for."""
-    try:
-        error = _EVENT.decode(body).error
-    except UNREADABLE:
-        error = None
-    return refusal(NAME, status, error.message if error else "")

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 
 from service.engine.pass_through import Passed
-from service.engine.port import EngineOverloaded, Generation
+from service.engine.port import EngineOverloaded, EngineUnavailable, Generation
 from service.engine.servers.choosing import Home
 from service.engine.servers.server import Server
 from service.shares import Rate, Share
@@ -76,6 +76,8 @@ class Ticket:
         self.begun = isinstance(asked, Generation) and asked.begun
         self.refused: set[Server] = set()
         """Servers that are too busy for it."""
+        self.trouble: EngineUnavailable | None = None
+        """The reason why the last one didn't begin with it."""
         self.home: Home | None = None
         self.reach = Reach.OWN
         self.late = number
@@ -91,6 +93,12 @@ class Ticket:
         self.widens = (alone_seconds, Reach.IDLE), (apart_seconds, Reach.ANY)
         if not alone_seconds:
             self.reach = max(self.reach, Reach.IDLE)
+
+    def fails(self, server: Server, trouble: EngineUnavailable) -> None:
+        """A server didn't begin with it."""
+        self.trouble = trouble
+        if isinstance(trouble, EngineOverloaded):
+            self.refused.add(server)
 
     def may_have(self, server: Server) -> bool:
         """Whether the server can serve it at all."""
@@ -137,15 +145,11 @@ class Held:
         self._admission = admission
         self._tokens = 0
         self._sampled = 0
-        self._since = monotonic()
-        self.first_seconds = 0.0
-        """The seconds until its first token."""
         server.running += places
         self._take(need.tokens)
 
     def note(self, tokens: int) -> None:
         """So many were sampled."""
-        self.first_seconds = self.first_seconds or monotonic() - self._since
         self._sampled += tokens
         if (more := self._need.prompt + self._sampled - self._tokens) > 0:
             self._take(more)

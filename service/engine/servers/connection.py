@@ -108,14 +108,13 @@ class Incoming:
     it is `whole`. `keeps` is whether the server keeps its connection for another request.
     """
 
-    def __init__(self, max_head_bytes: int = MAX_HEAD_BYTES) -> None:
+    def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.headed = self.whole = self.keeps = False
         self.pieces: list[bytes] = []
         """Parts of the body that the reader hasn't taken yet; it empties the list."""
         self.on_body = self.pieces.append
-        self._max_head_bytes = max_head_bytes
         self._head_bytes = 0
         self._idle_bytes = 0
         """How many came in a row and were no part of the body."""
@@ -148,8 +147,8 @@ class Incoming:
             self._idle_bytes = 0
             return
         self._idle_bytes += len(data)
-        if self._idle_bytes > self._max_head_bytes:
-            raise Broken(f"more than {self._max_head_bytes} bytes came that are no part of a body")
+        if self._idle_bytes > MAX_HEAD_BYTES:
+            raise Broken(f"more than {MAX_HEAD_BYTES} bytes came that are no part of a body")
 
     def end(self) -> None:
         """Nothing more comes. Raises Broken where that is too early."""
@@ -161,21 +160,18 @@ class Incoming:
     # The parser calls the methods below; an error raised there ends it.
 
     def on_message_begin(self) -> None:
-        """A head begins."""
         if self.whole:
             raise _Ahead
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or one of a trailer, which is left out."""
         self._head_bytes += len(name) + len(value) + FRAME_BYTES
-        if self._head_bytes > self._max_head_bytes:
+        if self._head_bytes > MAX_HEAD_BYTES:
             raise Broken("the head is too large")
         if not self.headed:
             known, said = name.decode("latin-1").lower(), value.decode("latin-1")
             self.headers[known] = f"{self.headers[known]}, {said}" if known in self.headers else said
 
     def on_headers_complete(self) -> None:
-        """A head ends."""
         self.status = self._parser.get_status_code()
         if self.status == SWITCHING:
             raise Broken("nobody has asked for another protocol")
@@ -197,17 +193,10 @@ class Incoming:
 class Connection(asyncio.Protocol):
     """A connection. `on_free` is called when it can be used again, and `on_lost` once it is closed."""
 
-    def __init__(
-        self,
-        on_free: "Callable[[Connection], None]",
-        on_lost: "Callable[[Connection], None]",
-        *,
-        max_unread_bytes: int = MAX_UNREAD_BYTES,
-    ) -> None:
-        self._on_free = on_free
-        self._on_lost = on_lost
-        self._max_unread_bytes = max_unread_bytes
-        self._answer = Incoming()
+    def __init__(self, on_free: "Callable[[Connection], None]", on_lost: "Callable[[Connection], None]") -> None:
+        self._on_free, self._on_lost = on_free, on_lost
+        self.answer = Incoming()
+        """The answer to the last request, as far as it came."""
         self._asked = False
         self._unread = 0
         """The bytes received since the last read; those between the parts of a body are counted with them."""
@@ -218,11 +207,6 @@ class Connection(asyncio.Protocol):
         """The reader waits for this."""
 
     @property
-    def answer(self) -> Incoming:
-        """The answer to the last request, as far as it came."""
-        return self._answer
-
-    @property
     def closed(self) -> bool:
         """Whether it is closed, or is about to be."""
         return self._transport.is_closing()
@@ -230,32 +214,30 @@ class Connection(asyncio.Protocol):
     @property
     def at_eof(self) -> bool:
         """Whether the answer was read to its end."""
-        return self._answer.whole and not self._answer.pieces
+        return self.answer.whole and not self.answer.pieces
 
     def send(self, head: bytes, body: bytes) -> None:
         """Send a request."""
-        self._answer, self._asked, self._unread = Incoming(), True, 0
+        self.answer, self._asked, self._unread = Incoming(), True, 0
         self._transport.writelines((head, body))
 
     async def head(self) -> Self:
         """Itself, once the answer's head is there. Raises Broken."""
-        while not self._answer.headed:
+        while not self.answer.headed:
             await self._more()
         return self
 
     async def read(self) -> bytes:
         """The bytes of the body received since the last read, at least one; empty at its end. Raises Broken."""
-        answer = self._answer
-        while not answer.pieces:
-            if answer.whole:
+        pieces = self.answer.pieces
+        while not pieces:
+            if self.answer.whole:
                 return b""
             await self._more()
-        pieces = answer.pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
         self._unread = 0
-        if self._paused:
-            self._resume()
+        self._resume()
         return data
 
     def leave(self) -> None:
@@ -263,7 +245,7 @@ class Connection(asyncio.Protocol):
         server notices that its output isn't wanted.
         """
         self._asked = False
-        if self.closed or not self.at_eof or not self._answer.keeps or self._transport.get_write_buffer_size():
+        if self.closed or not self.at_eof or not self.answer.keeps or self._transport.get_write_buffer_size():
             self.abort()
         else:
             self._resume()
@@ -298,21 +280,19 @@ class Connection(asyncio.Protocol):
     # The event loop calls the methods below.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Takes the bytes of one read."""
         if not self._asked:  # nobody asked for this
             self.abort()
             return
         try:
-            self._answer.feed(data)
+            self.answer.feed(data)
         except Broken as error:
             self._fail(str(error))
             return
         self._unread += len(data)
-        if self._unread > self._max_unread_bytes and not self._paused:
+        if self._unread > MAX_UNREAD_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()
         self._tell()
@@ -322,7 +302,6 @@ class Connection(asyncio.Protocol):
         self._end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed."""
         if exc is None:
             self._end()
         self._trouble = self._trouble or "the connection was lost"
@@ -334,7 +313,7 @@ class Connection(asyncio.Protocol):
         if self._trouble:
             return
         try:
-            self._answer.end()
+            self.answer.end()
         except Broken as error:
             self._trouble = str(error)
         self._tell()

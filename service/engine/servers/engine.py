@@ -9,12 +9,13 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from functools import partial
 from urllib.parse import urlsplit
 
 import msgspec
 
-from service.engine.names import Names, ServerAddress, is_name
+from service.engine.names import Names, is_name
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
     MODEL_CREATED,
@@ -28,17 +29,20 @@ from service.engine.port import (
 )
 from service.engine.servers.admission import Admission, Held, Ticket
 from service.engine.servers.answer import Answer
-from service.engine.servers.choosing import Choosing, Home
+from service.engine.servers.choosing import Choosing, patience
 from service.engine.servers.connection import Connection
 from service.engine.servers.kind import Kind, ServerChanged, Terms
 from service.engine.servers.passing import BROKEN
-from service.engine.servers.pool import Contact
+from service.engine.servers.pool import Pool
 from service.engine.servers.server import Server, State, Unreachable
 from service.logs import event
 from service.markup.speech import AUTO, HARMONY, Speech, Transcript
 from service.ssrf import LookUp, look_up
 
 logger = logging.getLogger(__name__)
+
+TRY_ANOTHER = (Unreachable, ServerChanged, EngineOverloaded)
+"""Errors after which another server may do what one hasn't begun."""
 
 MAX_CONTEXT_TOKENS = 1 << 24
 """The longest context that a request may have until a server has said its own."""
@@ -108,7 +112,7 @@ class ServersEngine:
         self._leaving: list[Server] = []
         """Servers that were taken out, and have generations under way."""
         self._tls = tls
-        self._contact: Contact | None = None
+        self._pool: Pool | None = None
         self._names = Names(look_up)
         self._looking: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
@@ -152,31 +156,28 @@ class ServersEngine:
     async def start(self) -> None:
         """Ask every server once, and go on asking; none needs to be there yet."""
         access, self._closed = self._access, False
-        self._contact = Contact(
-            keeps=self._kind.keeps_connections,
-            api_key=access.api_key,
-            connect_seconds=access.connect_seconds,
-            tls=self._tls,
-        )
+        keeps, seconds = self._kind.keeps_connections, access.connect_seconds
+        self._pool = Pool(keeps=keeps, api_key=access.api_key, connect_seconds=seconds, tls=self._tls)
         self._servers, self._watchers = [], {}
-        await self._have(self._contact, access)
-        self._looking = asyncio.create_task(self._look_again(self._contact))
+        await self._have(self._pool, access)
+        self._looking = asyncio.create_task(self._look_again(self._pool))
 
     async def change(self, access: Access) -> None:
         """Have the servers of `access` from now on, with the old key. New ones are asked first. Removed ones
         begin nothing more, and go once their generations have ended.
         """
-        if self._contact is None or self._closed:
+        if self._pool is None or self._closed:
             raise EngineUnavailable("the engine is closed")
-        await self._have(self._contact, access)
+        await self._have(self._pool, access)
 
-    async def _have(self, contact: Contact, access: Access | None = None) -> None:
+    async def _have(self, pool: Pool, access: Access | None = None) -> None:
         """Have the servers of `access`, or the current addresses of its names."""
         async with self._changing:
             access = access or self._access
             places = await self._names.places(access.urls, access.connect_seconds)
             known = {server.place: server for server in self._servers}
-            servers = [known.get(place) or self._server(contact, place) for place in places]
+            made = partial(Server, self._kind, pool=pool, wanted=self._terms, connect_seconds=access.connect_seconds)
+            servers = [known.get(place) or made(place) for place in places]
             new = [server for server in servers if server.place not in known]
             if not self._servers:  # among them, the first that is up says which model is wanted
                 self._servers = servers
@@ -195,12 +196,12 @@ class ServersEngine:
                 await self._let_go(server)
         self._admission.look()
 
-    async def _look_again(self, contact: Contact) -> None:
+    async def _look_again(self, pool: Pool) -> None:
         """Follow the names of servers, for ever."""
         while True:
             await asyncio.sleep(self._access.resolve_seconds)
             if any(map(is_name, self._access.urls)):
-                await self._have(contact)
+                await self._have(pool)
 
     async def check(self) -> None:
         """Return if a server is up, as far as its last probe says. Raises EngineUnavailable.
@@ -226,75 +227,65 @@ class ServersEngine:
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Sample on one of the servers; see the port. Raises EngineError."""
-        trouble: EngineUnavailable | None = None
         ticket = self._ticket(generation)
-        for _ in range(len(self._servers) + 1):  # once more than there are, as one that has changed is asked again
-            held = await self._place(ticket)
-            if held is None:
-                break
-            server = held.server
-            answer, left = self._kind.answer(generation), generation.sampling.max_tokens
-            self._under_way[generation.id] = server, answer
-            if len(self._servers) > 1:
-                self._choosing.note_warm(generation, server)
-            try:
-                async with server.stream(generation) as events:
-                    while not answer.over:
-                        behind = answer.finished and not events.at_eof
-                        data = await (self._tail(events, answer) if behind else events.read())
-                        if not data:
-                            break
-                        for chunk in answer.feed(data):
-                            if (left := left - len(chunk.tokens)) < 0:
-                                raise EngineError(f"the {self._kind.name} server sent more tokens than it was to")
-                            held.note(len(chunk.tokens))
-                            yield await server.completed(chunk, answer) if answer.lost else chunk
-                last = answer.end()
-                if last.cached_tokens is not None and held.first_seconds:
-                    prompt = len(generation.prompt) or last.prompt_tokens or last.cached_tokens
-                    self._choosing.note_computed(prompt - last.cached_tokens, held.first_seconds)
-                yield last
-                return
-            except (Unreachable, ServerChanged, EngineOverloaded) as error:
-                if answer.begun:
-                    raise
-                trouble = error
-                if isinstance(error, EngineOverloaded):
-                    ticket.refused.add(server)
-            finally:
-                self._under_way.pop(generation.id, None)
-                held.release()
-                await self._let_go(server)
-        raise self._refusal(ticket, trouble)
+        async with aclosing(self._tries(ticket)) as tries:
+            async for held in tries:
+                server, answer = held.server, self._kind.answer(generation)
+                left = generation.sampling.max_tokens
+                self._under_way[generation.id] = server, answer
+                if len(self._servers) > 1:
+                    self._choosing.note_warm(generation, server)
+                try:
+                    async with server.stream(generation) as events:
+                        while not answer.over:
+                            behind = answer.finished and not events.at_eof
+                            data = await (self._tail(events, answer) if behind else events.read())
+                            if not data:
+                                break
+                            for chunk in answer.feed(data):
+                                if (left := left - len(chunk.tokens)) < 0:
+                                    raise EngineError(f"the {self._kind.name} server sent more tokens than it was to")
+                                held.note(len(chunk.tokens))
+                                yield await server.completed(chunk, answer) if answer.lost else chunk
+                    yield answer.end()
+                    return
+                except TRY_ANOTHER as error:
+                    if answer.begun:
+                        raise
+                    ticket.fails(server, error)
+                finally:
+                    self._under_way.pop(generation.id, None)
 
     @asynccontextmanager
     async def pass_on(self, passed: Passed) -> AsyncGenerator[PassedReply, None]:
         """Ask one of the servers; see the port of requests that are passed on."""
-        async with AsyncExitStack() as place:
-            yield await self._reply(passed, place)
-
-    async def _reply(self, passed: Passed, place: AsyncExitStack) -> PassedReply:
-        """A server's reply, which goes on as long as its `place` is held. Raises EngineError."""
-        trouble: EngineUnavailable | None = None
         ticket = self._ticket(passed)
-        for _ in range(len(self._servers) + 1):
+        async with aclosing(self._tries(ticket)) as tries:
+            async for held in tries:
+                async with AsyncExitStack() as stack:
+                    try:
+                        reply = await stack.enter_async_context(held.server.pass_on(passed))
+                    except TRY_ANOTHER as error:
+                        ticket.fails(held.server, error)
+                        continue
+                    yield reply
+                    return
+
+    async def _tries(self, ticket: Ticket) -> AsyncGenerator[Held, None]:
+        """Places to try one after the other. Raises EngineError once there is none: the last one's, if it failed."""
+        for _ in range(len(self._servers) + 1):  # once more than there are, as one that has changed is asked again
             held = await self._place(ticket)
             if held is None:
                 break
-            server = held.server
-            async with AsyncExitStack() as tried:
-                tried.push_async_callback(self._let_go, server)
-                tried.callback(held.release)
-                try:
-                    reply = await tried.enter_async_context(server.pass_on(passed))
-                except (Unreachable, EngineOverloaded) as error:
-                    trouble = error
-                    if isinstance(error, EngineOverloaded):
-                        ticket.refused.add(server)
-                    continue
-                place.push_async_exit(tried.pop_all())
-                return reply
-        raise self._refusal(ticket, trouble)
+            try:
+                yield held
+            finally:
+                held.release()
+                await self._let_go(held.server)
+        trouble = ticket.trouble or self._trouble()
+        if isinstance(trouble, EngineOverloaded):
+            trouble.seconds = self._admission.seconds(ticket.need)
+        raise trouble
 
     async def render(self, transcript: Transcript, model: str) -> list[int]:
         """Have one of the servers make a prompt; see the port. Raises EngineError."""
@@ -327,8 +318,8 @@ class ServersEngine:
         await self._names.close()
         for server in (*self._servers, *self._leaving):
             await server.close()
-        if self._contact is not None:
-            await self._contact.close()
+        if self._pool is not None:
+            await self._pool.close()
 
     async def _place(self, ticket: Ticket) -> Held | None:
         """A place at a server, once there is one; None where there will be none. Raises EngineOverloaded where too many
@@ -336,11 +327,12 @@ class ServersEngine:
         """
         while True:
             await self._find_one_up()
-            ticket.home = self._home(ticket)
+            up = self._up_for(ticket)
+            ticket.home = self._choosing.home(ticket.asked, ticket.need.prompt, up, self._weights(up))
             held = self._admission.now(ticket)
             if held is not None or not self._admission.hopes(ticket):
                 return held
-            ticket.wait_for_home(*self._choosing.patience(ticket.home, self._access.wait_seconds))
+            ticket.wait_for_home(*patience(ticket.home, self._access.wait_seconds))
             if ticket.deadline is None and any(self._room(server) for server in self._up()):
                 ticket.deadline = asyncio.get_running_loop().time() + self._access.wait_seconds
             try:
@@ -350,11 +342,6 @@ class ServersEngine:
                 raise EngineOverloaded(f"no {self._kind.name} server has room for the prompt", seconds) from None
             if held is not None:
                 return held
-
-    def _home(self, ticket: Ticket) -> Home | None:
-        """The server for which it is worth waiting."""
-        up = self._up_for(ticket)
-        return self._choosing.home(ticket.asked, ticket.need.prompt, up, self._weights(up))
 
     def _open(self) -> list[Server]:
         """The servers that are up and have places, or will have, sooner or later."""
@@ -391,19 +378,8 @@ class ServersEngine:
         return self._access.kv_tokens or server.room
 
     def _ticket(self, asked: Generation | Passed) -> Ticket:
-        context = min((server.facts.context_tokens for server in self._up() if server.facts), default=0)
-        return self._admission.ticket(asked, context or MAX_CONTEXT_TOKENS)
-
-    def _refusal(self, ticket: Ticket, trouble: EngineUnavailable | None) -> EngineUnavailable:
-        """Why it gets no server, and when it may come back, where all have too much to do."""
-        trouble = trouble or self._trouble()
-        if isinstance(trouble, EngineOverloaded):
-            trouble.seconds = self._admission.seconds(ticket.need)
-        return trouble
-
-    def _server(self, contact: Contact, place: ServerAddress) -> Server:
-        """A server that nobody has asked yet."""
-        return Server(self._kind, place, contact, wanted=self._terms, connect_seconds=self._access.connect_seconds)
+        known = (server.facts.context_tokens for server in self._up() if server.facts)
+        return self._admission.ticket(asked, min(known, default=MAX_CONTEXT_TOKENS))
 
     async def _let_go(self, server: Server) -> None:
         """Close a server that was taken out, if nothing runs there any more."""
@@ -436,7 +412,7 @@ class ServersEngine:
 
     def _trouble(self) -> EngineUnavailable:
         """Why no server can be had."""
-        if self._closed or self._contact is None:
+        if self._closed or self._pool is None:
             return EngineUnavailable("the engine is closed")
         if not self._servers:
             return EngineUnavailable(f"the name of the {self._kind.name} servers leads to none")

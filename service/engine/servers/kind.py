@@ -1,11 +1,12 @@
 """The differences between kinds of servers: how to ask one, how to read its answers, how to find its facts.
 
-Pure but for `facts` and `serves`, which ask by the function they are given. A kind knows nothing of one server: the
-findings about one are in its Facts.
+Pure but for the methods that ask, by the function they are given. A kind knows nothing of one server: the findings
+about one are in its Facts.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,6 +21,8 @@ from service.engine.port import (
 )
 from service.engine.servers.answer import Answer
 from service.markup.speech import Speech, Transcript
+
+MODELS = "/v1/models"
 
 SHOWN_CHARS = 500
 """How much of a server's own words an error repeats."""
@@ -98,93 +101,188 @@ Wanted = Callable[[], Terms]
 """The terms of this moment: the first server that is up may have to say which model is wanted."""
 
 
-@runtime_checkable
-class Telling(Protocol):
-    """The addition of a kind whose servers report their load."""
+class Served(NamedTuple):
+    """A model that a server lists: its id, its context in tokens, and the size of its vocabulary, 0 where not said."""
 
-    async def told(self, ask: Ask) -> ServerLoad:
-        """The load that it reports, as far as it does. Raises EngineError, and the errors of `ask`."""
-        ...
-
-
-@runtime_checkable
-class Templating(Protocol):
-    """The addition of a kind whose models may speak by a chat template."""
-
-    async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
-        """The ids that the model's chat template makes. Raises EngineError, and the errors of `ask`."""
-        ...
-
-    async def cut(self, ask: Ask, text: str) -> list[int]:
-        """The ids of a text in which nothing is a mark. Raises as `render`."""
-        ...
+    model: str
+    context_tokens: int
+    vocabulary: int
 
 
-@runtime_checkable
-class Disarms(Protocol):
-    """The addition of a kind whose servers make their prompts themselves."""
-
-    async def disarmed(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
-        """The generation without marks in its texts. Raises EngineError, and the errors of `ask`."""
-        ...
+class _Meta(msgspec.Struct):
+    n_ctx: Count = 0
+    n_vocab: int = 0
 
 
-class Kind(Protocol):
-    """A kind of server."""
+class _Model(msgspec.Struct):
+    """A model that is listed, with what vLLM, OpenRouter and llama.cpp call its context."""
 
-    @property
-    def name(self) -> str:
-        """Its name in messages."""
-        ...
+    id: str
+    max_model_len: Count | None = None
+    context_length: Count | None = None
+    meta: _Meta | None = None
 
-    @property
-    def health(self) -> str:
-        """The path that answers 200 where a server is well."""
-        ...
 
-    @property
-    def keeps_connections(self) -> bool:
-        """Whether a connection can be used again behind a stream; where not, each request has its own."""
-        ...
+class _Models(msgspec.Struct):
+    data: list[_Model]
 
-    @property
-    def notices_hang_ups(self) -> bool:
-        """Whether hanging up ends a generation soon; where not, it is ended as well."""
-        ...
 
-    @property
-    def streams_alone(self) -> bool:
-        """Whether it notices a hang-up only in a stream: a whole answer is made from a stream then."""
-        ...
+class Kind(ABC):
+    """A kind of server. Methods that ask raise EngineError, and the errors of `ask`."""
 
+    name: str
+    """Its name in messages."""
+    naming = ""
+    """The hint behind a message that a server has no such model."""
+    health = "/health"
+    """The path that answers 200 where a server is well."""
+    keeps_connections = True
+    """Whether a connection can be used again behind a stream; where not, each request has its own."""
+    notices_hang_ups = True
+    """Whether hanging up ends a generation soon; where not, it is ended as well."""
+    streams_alone = False
+    """Whether it notices a hang-up only in a stream: a whole answer is made from a stream then."""
+
+    @abstractmethod
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
         """The facts of a server. Raises EngineError where they don't fit `wanted`, or it doesn't say.
 
         The model has to be asked for last, so that `wanted` still holds when the server counts as up.
         """
-        ...
 
-    async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
-        """Whether a server that is up still serves the same; cheap. Raises as `facts`."""
-        ...
-
+    @abstractmethod
     def request(self, facts: Facts, generation: Generation) -> Request:
         """The request of a generation. Raises EngineRefused where the server can't do it."""
-        ...
 
+    @abstractmethod
     def answer(self, generation: Generation) -> Answer:
         """The reader of the stream that comes back."""
-        ...
 
-    def passed(self, passed: Passed) -> Mapping[str, object]:
+    async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
+        """Whether a server that is up still serves the same; cheap."""
+        return (await self.served(ask, wanted))[:2] == (facts.model, facts.context_tokens)
+
+    async def load(self, ask: Ask) -> ServerLoad:
+        """The load that it reports, as far as it does."""
+        return ServerLoad()
+
+    async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
+        """The ids that the model's chat template makes."""
+        raise EngineRefused(f"with {self.name}, only gpt-oss is served")
+
+    async def cut(self, ask: Ask, text: str) -> list[int]:
+        """The ids of a text in which nothing is a mark."""
+        raise EngineError(f"the {self.name} server has left out ids")
+
+    async def disarmed(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
+        """The generation without marks in its texts, where the server makes the prompt itself."""
+        return generation
+
+    def passed(self, passed: Passed) -> dict[str, Any]:
         """Members that the body of a passed request must have, whatever it says itself: they keep tenants apart, and
-        set the priority.
+        set the priority. None where the server refuses members that it doesn't know.
         """
-        ...
+        return {}
 
     def refused(self, status: int, body: bytes) -> EngineError:
         """The error that an answer with an HTTP error status stands for."""
-        ...
+        return read_refusal(self.name, status, body)
+
+    async def asked(self, ask: Ask, path: str, body: bytes | None = None) -> bytes:
+        """The body of an answer with status 200: to a POST where there is a `body`. Any other raises EngineError."""
+        status, said = await ask("GET" if body is None else "POST", path, body)
+        if status != 200:
+            raise self.refused(status, said)
+        return said
+
+    async def served(self, ask: Ask, wanted: Wanted) -> Served:
+        """The model that a server serves. Raises EngineError where it isn't the wanted one."""
+        unsaid = EngineUnavailable(f"the {self.name} server does not say what it serves; is it one?")
+        listed, terms = decoded(_MODELS, await self.asked(ask, MODELS), unsaid).data, wanted()
+        found = next((each for each in listed if terms.model in ("", each.id)), None)
+        if found is None:
+            raise EngineUnavailable(f"the {self.name} server does not serve the model {terms.model!r}{self.naming}")
+        meta = found.meta or _Meta()
+        context = found.max_model_len or found.context_length or meta.n_ctx or terms.context_tokens
+        if not context:
+            raise EngineUnavailable(
+                f"the {self.name} server does not say how long its model's context is; set HARMONIUM_CONTEXT_TOKENS"
+            )
+        return Served(found.id, context, meta.n_vocab)
+
+
+class Event(msgspec.Struct):
+    """An event of a stream, which may report an error."""
+
+    error: Any = None
+    object: Any = None
+
+
+class Said(msgspec.Struct):
+    """The error that a server reports."""
+
+    message: Any = None
+    code: Any = None
+    param: Any = None
+
+
+class Envelope(msgspec.Struct):
+    """The body of an error, or an event that may be one: OpenAI's envelope, vLLM's own of before, or FastAPI's."""
+
+    error: Said | str | None = None
+    object: Any = None
+    message: Any = None
+    detail: Any = None
+    code: Any = None
+
+
+E = TypeVar("E", bound=Event)
+T = TypeVar("T")
+
+_MODELS = msgspec.json.Decoder(_Models)
+_ENVELOPE = msgspec.json.Decoder(Envelope)
+
+
+def decoded(decoder: "msgspec.json.Decoder[T]", body: bytes, otherwise: EngineError) -> T:
+    """The decoded body. Raises `otherwise` where it doesn't fit the type."""
+    try:
+        return decoder.decode(body)
+    except UNREADABLE as error:
+        raise otherwise from error
+
+
+def said_in(body: bytes) -> Said:
+    """The error in a body; empty where it has none."""
+    try:
+        said = _ENVELOPE.decode(body)
+    except UNREADABLE:
+        return Said()
+    return said.error if isinstance(said.error, Said) else Said(said.error or said.message or said.detail)
+
+
+def read_refusal(name: str, status: int, body: bytes) -> EngineError:
+    """The error that an event or an answer stands for, by the status of the error in it, else by the given one."""
+    return refusal(name, *said_status(status, body))
+
+
+def read_event(
+    name: str,
+    decoder: "msgspec.json.Decoder[E]",
+    payload: bytes,
+    refused: Callable[[str, int, bytes], EngineError] = read_refusal,
+) -> E:
+    """An event of a stream. Raises EngineError if it isn't one, and the error of an error event, by `refused`."""
+    event = decoded(decoder, payload, EngineError(f"the {name} server sent something that is no event"))
+    if event.error is not None or event.object == "error":
+        raise refused(name, 500, payload)
+    return event
+
+
+def said_status(status: int, body: bytes) -> tuple[int, str]:
+    """The status that the error in a body names, else the given one, and its message."""
+    said = said_in(body)
+    named = isinstance(said.code, int) and 400 <= said.code < 600
+    return said.code if named else status, said.message if isinstance(said.message, str) else ""
 
 
 def refusal(kind: str, status: int, message: str) -> EngineError:

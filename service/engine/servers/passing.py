@@ -7,17 +7,18 @@ a stream, we ask for a stream and make the whole answer of it.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, suppress
-from typing import Annotated, Any
+from io import StringIO
+from typing import Annotated, Any, cast
 
 import msgspec
 
-from service.engine.pass_through import Passed, PassedRefusal, PassedUsage
+from service.engine.pass_through import PassedRefusal, PassedUsage
 from service.engine.port import EngineBroke, EngineError, EngineUnavailable
 from service.engine.servers.answer import MAX_EVENT_BYTES
 from service.engine.servers.connection import Connection
-from service.engine.servers.kind import SHOWN_CHARS, UNREADABLE, ServerChanged, refusal
+from service.engine.servers.kind import SHOWN_CHARS, UNREADABLE, Envelope, Said, ServerChanged, refusal, said_in
 
 NOT_SERVED = (404, 405, 501)
 """A server that lacks an endpoint, or has a model that is not for it."""
@@ -27,8 +28,6 @@ OURS = (401, 403, 407, 408, 425, 429)
 
 MAX_WORD_CHARS = 64
 """How long the code and the param of an error may be."""
-
-_ENCODE = msgspec.json.Encoder().encode
 
 GENERATED = frozenset({"/v1/chat/completions", "/v1/completions"})
 """Paths whose answers may be streams."""
@@ -60,10 +59,11 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 MAX_STREAM_BYTES = 64 << 20
 """The longest stream that becomes one answer: a context of tokens, with alternatives for each."""
 
+_GROWING = ("text", "content", "reasoning_content", "name", "arguments")
+"""Texts of which a stream tells piece by piece."""
+
 _DATA = b"data: "
 _DONE = b"[DONE]"
-
-_OTHERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 BROKEN = OSError
 """The error that a connection may raise."""
@@ -76,28 +76,17 @@ TAIL_SECONDS = 1
 """The time that the end of a stream may take behind its last event."""
 
 
-class Said(msgspec.Struct):
-    """The error that a server reports."""
-
-    message: Any = None
-    code: Any = None
-    param: Any = None
+class _Cached(msgspec.Struct):
+    cached_tokens: _Count | None = None
 
 
-class _Envelope(msgspec.Struct):
-    """The body of an error: OpenAI's envelope, vLLM's own of before, or FastAPI's."""
-
-    error: Said | str | None = None
-    message: Any = None
-    detail: Any = None
+class _Usage(msgspec.Struct):
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
+    prompt_tokens_details: _Cached | None = None
 
 
-def passed_body(passed: Passed, model: str, own: Mapping[str, object]) -> bytes:
-    """The body to post: the members as they came, then the server's model and the kind's `own` members over them."""
-    return _ENCODE({**passed.members, "model": model, **own})
-
-
-def passed_refusal(name: str, status: int, body: bytes, hidden: Iterable[str]) -> EngineError:
+def passed_refusal(name: str, hidden: Iterable[str], status: int, body: bytes) -> EngineError:
     """The error for an answer with an HTTP error status. `hidden` are secrets to cut from the server's message."""
     said = said_in(body)
     if (400 <= status < 500 and status not in OURS) or status in NOT_SERVED:
@@ -113,245 +102,12 @@ def passed_refusal(name: str, status: int, body: bytes, hidden: Iterable[str]) -
     return EngineUnavailable(str(error)) if isinstance(error, ServerChanged) else error
 
 
-def said_in(body: bytes) -> Said:
-    """The error in a body; empty where it has none."""
-    try:
-        said = msgspec.json.decode(body, type=_Envelope)
-    except UNREADABLE:
-        return Said()
-    if isinstance(said.error, Said):
-        return said.error
-    return Said(said.error or said.message or said.detail)
-
-
 def _word(value: object) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= MAX_WORD_CHARS else None
 
 
-class _Cached(msgspec.Struct):
-    cached_tokens: _Count | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: _Count | None = None
-    completion_tokens: _Count | None = None
-    prompt_tokens_details: _Cached | None = None
-
-
-class _Code(msgspec.Struct):
-    code: Any = None
-
-
-class _Failed(_Code):
-    """An event that may be an error, as OpenAI and as older vLLMs have it."""
-
-    error: _Code | str | None = None
-    object: str = ""
-
-
-class UsageFound:
-    """The usage of an answer, found while its pieces pass by. Streams may report it again and again: the last
-    counts.
-    """
-
-    def __init__(self) -> None:
-        self.usage: PassedUsage | None = None
-        self._tail = b""
-
-    def look(self, piece: bytes) -> None:
-        """Look at the next piece of the answer."""
-        window = self._tail + piece
-        self._tail = window[-USAGE_BYTES:]
-        at = window.rfind(_OF_USAGE)
-        found = _USAGE.match(window[at : at + USAGE_BYTES]) if at >= 0 else None
-        if found is None:
-            return
-        try:
-            said = msgspec.json.decode(found[1], type=_Usage)
-        except UNREADABLE:
-            return  # nobody's count
-        details = said.prompt_tokens_details
-        self.usage = PassedUsage(
-            said.prompt_tokens or 0, (details and details.cached_tokens) or 0, said.completion_tokens or 0
-        )
-
-
-class PassedEvents:
-    """The bytes of a stream to whole events."""
-
-    def __init__(self, name: str, hidden: list[str], *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        """`name` is the kind of server, `hidden` the secrets that no client may see in its messages."""
-        self._name = name
-        self._hidden = hidden
-        self._max_event_bytes = max_event_bytes
-        self._rest = bytearray()
-        self._searched = 0
-        self._failure: EngineError | None = None
-        self.done = False
-        """Whether the stream has said that it is at its end."""
-
-    def feed(self, piece: bytes) -> bytes:
-        """The whole events of what has come, up to the end of the stream or to an error. Raises EngineError."""
-        self._rest += piece
-        start = max(0, self._searched - 2)  # a boundary may have begun
-        end = max(at + len(each) if (at := self._rest.rfind(each, start)) >= 0 else 0 for each in _BOUNDARIES)
-        events, self._searched = bytes(self._rest[:end]), len(self._rest) - end
-        del self._rest[:end]
-        if len(self._rest) > self._max_event_bytes:
-            raise EngineError(f"the {self._name} server sent an event of more than {self._max_event_bytes} bytes")
-        if not any(sign in events for sign in _SIGNS):
-            return events
-        for told in _TOLD.finditer(events):
-            if told["done"]:
-                self.done = True
-                return events[: told.end()] + b"\n\n"
-            if (failure := self._read(told["error"])) is not None:
-                self._failure = failure
-                return events[: told.start()]
-        return events
-
-    def check(self) -> None:
-        """Raises the error of the stream, behind the events that came before it."""
-        if self._failure is not None:
-            raise self._failure
-
-    def end(self) -> None:
-        """Raises EngineBroke where a stream ended without saying that it is over."""
-        if not self.done:
-            raise EngineBroke(f"the {self._name} server broke off")
-
-    def _read(self, line: bytes) -> EngineError | None:
-        """The server's error if an event reports one, else None."""
-        try:
-            said = msgspec.json.decode(line, type=_Failed)
-        except UNREADABLE:
-            return None
-        if said.error is None and said.object != "error":
-            return None
-        code = said.error.code if isinstance(said.error, _Code) else said.code
-        return passed_refusal(self._name, code if isinstance(code, int) else 500, line, self._hidden)
-
-
-class _Function(msgspec.Struct, frozen=True):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _Call(msgspec.Struct):
-    index: int = 0
-    id: str | None = None
-    type: str = "function"
-    function: _Function = _Function()
-
-
-class _Delta(msgspec.Struct):
-    content: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[_Call] = []
-
-
-class _Logprobs(msgspec.Struct):
-    content: list[msgspec.Raw] | None = None
-
-
-class _Choice(msgspec.Struct):
-    index: int = 0
-    text: str | None = None
-    delta: _Delta | None = None
-    logprobs: _Logprobs | None = None
-    finish_reason: str | None = None
-
-
-class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
-
-
-_CHUNK = msgspec.json.Decoder(_Chunk)
-
-
-class _Answer:
-    """One choice."""
-
-    def __init__(self) -> None:
-        self._said: dict[str, list[str]] = {}
-        self._calls: dict[int, list[_Call]] = {}
-        self._logprobs: list[msgspec.Raw] = []
-        self._finish: str | None = None
-
-    def add(self, choice: _Choice) -> None:
-        """Add what a chunk has of it."""
-        self._finish = choice.finish_reason or self._finish
-        self._logprobs += (choice.logprobs and choice.logprobs.content) or []
-        delta = choice.delta or _Delta()
-        for name, said in (
-            ("text", choice.text),
-            ("content", delta.content),
-            ("reasoning_content", delta.reasoning_content),
-        ):
-            if said is not None:
-                self._said.setdefault(name, []).append(said)
-        for call in delta.tool_calls:
-            self._calls.setdefault(call.index, []).append(call)
-
-    def whole(self, index: int) -> dict[str, Any]:
-        """All of it."""
-        said = {name: "".join(pieces) for name, pieces in self._said.items()}
-        choice: dict[str, Any] = {"index": index, "finish_reason": self._finish}
-        if self._logprobs:
-            choice["logprobs"] = {"content": self._logprobs}
-        if "text" in said:
-            return choice | said
-        message: dict[str, Any] = {"role": "assistant", "content": None, **said}
-        if self._calls:
-            message["tool_calls"] = [_joined(pieces) for _, pieces in sorted(self._calls.items())]
-        return choice | {"message": message}
-
-
-def _joined(pieces: list[_Call]) -> dict[str, Any]:
-    name = "".join(each.function.name or "" for each in pieces)
-    arguments = "".join(each.function.arguments or "" for each in pieces)
-    id = next((each.id for each in pieces if each.id is not None), None)
-    return {"id": id, "type": pieces[0].type, "function": {"name": name, "arguments": arguments}}
-
-
-class Whole:
-    """The answer made of a stream."""
-
-    def __init__(self, name: str) -> None:
-        """`name` is the kind of server."""
-        self._name = name
-        self._answers: dict[int, _Answer] = {}
-        self._others: dict[str, msgspec.Raw] = {}
-        self._bytes = 0
-
-    def feed(self, events: bytes) -> None:
-        """Add whole events. Raises EngineError."""
-        self._bytes += len(events)
-        if self._bytes > MAX_STREAM_BYTES:
-            raise EngineError(f"the {self._name} server sent more than {MAX_STREAM_BYTES} bytes of one answer")
-        for line in events.splitlines():
-            if line.startswith(_DATA) and not line.endswith(_DONE):
-                self._add(line[len(_DATA) :])
-
-    def _add(self, payload: bytes) -> None:
-        try:
-            chunk, others = _CHUNK.decode(payload), _OTHERS.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise EngineError(f"the {self._name} server sent something that is no chunk") from error
-        for choice in chunk.choices:
-            self._answers.setdefault(choice.index, _Answer()).add(choice)
-        others.pop("choices", None)
-        self._others |= others
-
-    def answer(self) -> bytes:
-        """The answer, once the stream has ended."""
-        choices = [answer.whole(index) for index, answer in sorted(self._answers.items())]
-        kind = "chat.completion" if any("message" in choice for choice in choices) else "text_completion"
-        return msgspec.json.encode({**self._others, "object": kind, "choices": choices})
-
-
 class ServerReply:
-    """An answer with status 200, whose body is unread."""
+    """An answer with status 200, whose body is unread. `usage` is that which it has reported last, so far."""
 
     def __init__(
         self,
@@ -359,39 +115,39 @@ class ServerReply:
         connection: Connection,
         hidden: list[str],
         broken: Callable[[], EngineUnavailable],
+        *,
+        folded: bool,
     ) -> None:
-        """`hidden` are secrets that no client may see; `broken` notes that the connection broke, and returns the error.
-        Raises EngineError for an answer that nobody asked for.
+        """`name` is the kind of server, `hidden` are secrets that no client may see; `broken` notes that the connection
+        broke, and returns the error. A stream becomes one answer if it is to be `folded`. Raises EngineError for an
+        answer that nobody asked for.
         """
         answer = connection.answer
         encoding = answer.headers.get("content-encoding", "identity")
         if answer.content_type not in (EVENTS, JSON) or encoding != "identity":
             raise EngineError(f"the {name} server answered with something that is neither JSON nor a stream of events")
-        self.events = answer.content_type == EVENTS
-        self._connection = connection
-        self._broken = broken
-        self._read = PassedEvents(name, hidden)
-        self._found = UsageFound()
-
-    @property
-    def usage(self) -> PassedUsage | None:
-        """See the port."""
-        return self._found.usage
+        self._streams = answer.content_type == EVENTS
+        self.events = self._streams and not folded
+        self.usage: PassedUsage | None = None
+        self._name, self._hidden = name, hidden
+        self._connection, self._broken = connection, broken
+        self._rest = bytearray()
+        """The beginning of the next event."""
+        self._searched = 0
+        self._tail = b""
+        """The last bytes, in which a usage may begin."""
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """See the port."""
-        while piece := await self._next():
-            if self.events:
-                piece = self._read.feed(piece)
-            self._found.look(piece)
-            if piece:
-                yield piece
-            if self.events:
-                self._read.check()
-                if self._read.done:
-                    return
-        if self.events:
-            self._read.end()
+        async with aclosing(self._whole_events() if self._streams else self._bytes()) as pieces:
+            if self.events or not self._streams:
+                async for piece in pieces:
+                    yield piece
+                return
+            fold = _Fold(self._name)
+            async for piece in pieces:
+                fold.feed(piece)
+            yield fold.answer()
 
     async def end(self) -> None:
         """See the port."""
@@ -399,35 +155,118 @@ class ServerReply:
             async with asyncio.timeout(TAIL_SECONDS):
                 await self._connection.read()
 
-    async def _next(self) -> bytes:
-        """The next bytes, none at their end. Raises EngineUnavailable."""
+    async def _bytes(self) -> AsyncGenerator[bytes, None]:
+        """The bytes as they come, searched for the usage. Raises EngineUnavailable."""
         try:
-            return await self._connection.read()
+            while piece := await self._connection.read():
+                self._look(piece)
+                yield piece
         except BROKEN as error:
             raise self._broken() from error
 
+    async def _whole_events(self) -> AsyncGenerator[bytes, None]:
+        """The whole events of what has come, up to the end of the stream. Raises EngineError."""
+        async for piece in self._bytes():
+            events, over = self._cut(piece)
+            if events:
+                yield events
+            if isinstance(over, EngineError):
+                raise over
+            if over:
+                return
+        raise EngineBroke(f"the {self._name} server broke off")
 
-class FoldedReply:
-    """A stream as one answer."""
+    def _cut(self, piece: bytes) -> tuple[bytes, EngineError | bool]:
+        """The events that these bytes complete, and whether the stream is over behind them, or the error that it
+        reports there. Raises EngineError.
+        """
+        self._rest += piece
+        start = max(0, self._searched - 2)  # a boundary may have begun
+        end = max(at + len(each) if (at := self._rest.rfind(each, start)) >= 0 else 0 for each in _BOUNDARIES)
+        events, self._searched = bytes(self._rest[:end]), len(self._rest) - end
+        del self._rest[:end]
+        if len(self._rest) > MAX_EVENT_BYTES:
+            raise EngineError(f"the {self._name} server sent an event of more than {MAX_EVENT_BYTES} bytes")
+        if any(sign in events for sign in _SIGNS):
+            for told in _TOLD.finditer(events):
+                if told["done"]:
+                    return events[: told.end()] + b"\n\n", True
+                if (failure := self._failure(told["error"])) is not None:
+                    return events[: told.start()], failure
+        return events, False
 
-    events = False
+    def _failure(self, line: bytes) -> EngineError | None:
+        """The server's error if an event reports one."""
+        try:
+            said = msgspec.json.decode(line, type=Envelope)
+        except UNREADABLE:
+            return None
+        if said.error is None and said.object != "error":
+            return None
+        code = said.error.code if isinstance(said.error, Said) else said.code
+        return passed_refusal(self._name, self._hidden, code if isinstance(code, int) else 500, line)
 
-    def __init__(self, name: str, stream: ServerReply) -> None:
-        self._stream = stream
-        self._whole = Whole(name)
+    def _look(self, piece: bytes) -> None:
+        """Look for a usage. Streams may report it again and again: the last counts."""
+        window = self._tail + piece
+        self._tail = window[-USAGE_BYTES:]
+        at = window.rfind(_OF_USAGE)
+        found = _USAGE.match(window[at : at + USAGE_BYTES]) if at >= 0 else None
+        if found is not None:
+            with suppress(*UNREADABLE):  # nobody's count
+                said = msgspec.json.decode(found[1], type=_Usage)
+                cached = (said.prompt_tokens_details and said.prompt_tokens_details.cached_tokens) or 0
+                self.usage = PassedUsage(said.prompt_tokens or 0, cached, said.completion_tokens or 0)
 
-    @property
-    def usage(self) -> PassedUsage | None:
-        """See the port."""
-        return self._stream.usage
 
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """See the port."""
-        async with aclosing(self._stream.pieces()) as pieces:
-            async for piece in pieces:
-                self._whole.feed(piece)
-        yield self._whole.answer()
+class _Fold:
+    """One answer, made of the events of a stream."""
 
-    async def end(self) -> None:
-        """See the port."""
-        await self._stream.end()
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._choices: dict[int, dict[str, Any]] = {}
+        self._others: dict[str, Any] = {}
+        self._bytes = 0
+
+    def feed(self, events: bytes) -> None:
+        """Add whole events. Raises EngineError."""
+        self._bytes += len(events)
+        if self._bytes > MAX_STREAM_BYTES:
+            raise EngineError(f"the {self._name} server sent more than {MAX_STREAM_BYTES} bytes of one answer")
+        try:
+            for line in events.splitlines():
+                if line.startswith(_DATA) and not line.endswith(_DONE):
+                    chunk = msgspec.json.decode(line[len(_DATA) :])
+                    for choice in chunk.pop("choices", ()):
+                        index = choice.get("index", 0)
+                        _grow(self._choices.setdefault(index, {"index": index, "finish_reason": None}), choice)
+                    self._others |= chunk
+        except (*UNREADABLE, AttributeError, TypeError) as error:
+            raise EngineError(f"the {self._name} server sent something that is no chunk") from error
+
+    def answer(self) -> bytes:
+        """The answer, once the stream has ended."""
+        choices = [choice for _, choice in sorted(self._choices.items())]
+        kind = "text_completion" if choices and all("text" in choice for choice in choices) else "chat.completion"
+        for choice in choices if kind == "chat.completion" else ():
+            message = choice["message"] = {"role": "assistant", "content": None} | choice.pop("delta", {})
+            if "tool_calls" in message:
+                message["tool_calls"] = [call for _, call in sorted(message["tool_calls"].items())]
+        whole = {**self._others, "object": kind, "choices": choices}
+        return msgspec.json.encode(whole, enc_hook=StringIO.getvalue)
+
+
+def _grow(said: dict[str, Any], piece: dict[str, Any]) -> None:
+    """Adds a piece to a part of an answer: texts and lists go on, objects do by member, and all else is replaced."""
+    for name, more in piece.items():
+        if name == "tool_calls":
+            for call in more or ():
+                _grow(said.setdefault(name, {}).setdefault(call.pop("index", 0), {}), call)
+        elif isinstance(more, dict):
+            _grow(said.setdefault(name, {}), cast(dict[str, Any], more))
+        elif isinstance(more, list):
+            said.setdefault(name, []).extend(more)
+        elif isinstance(more, str) and name in _GROWING:
+            said.setdefault(name, StringIO()).write(more)
+        elif more is not None:
+            said[name] = more

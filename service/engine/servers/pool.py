@@ -2,16 +2,15 @@
 
 Those to one peer are kept for it alone, the last that became idle goes out first, and what is idle for too long is
 closed. The callers bound how many there are. A new one is dialed at addresses of both families, with its socket watched
-and its certificate verified; a contact asks over them, for small answers in one piece and for streams as they come.
+and its certificate verified; small answers come in one piece, and streams as they come.
 """
 
 import asyncio
-import ipaddress
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache, partial
+from typing import Any
 from weakref import WeakValueDictionary
 
 from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
@@ -21,11 +20,6 @@ from service.engine.servers.connection import Broken, Connection, Peer, Target, 
 IDLE_SECONDS = 3.0
 """How long an unused connection is kept: less than the 5 s after which vLLM and llama.cpp close it, so that no request
 meets that."""
-
-CLOSING = {"connection": "close"}
-
-KNOWN_SECONDS = 10.0
-"""How long the addresses of a name are cached: many connections that are made at once ask once."""
 
 NEXT_SECONDS = 0.25
 """How long one address is tried alone before the next one is tried beside it (RFC 8305, section 5)."""
@@ -38,137 +32,43 @@ again after two and four: longer than a connection may take."""
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds, seconds and probes after which the kernel gives up a peer that is gone."""
 
-Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
-"""As getaddrinfo has them."""
-
-_P = TypeVar("_P", bound=asyncio.Protocol)
-
-BEARER = "Bearer "
-
 
 class Unconnected(OSError):
     """No connection came about, so that nothing was sent."""
 
 
-class Dialing:
-    """Opens connections."""
-
-    def __init__(self, seconds: float, tls: ssl.SSLContext | None = None) -> None:
-        """`seconds` is how long a connection may take, TLS included. `tls` verifies the servers; None is by the
-        authorities that the system knows.
-        """
-        self._seconds = seconds
-        self._tls = tls
-        self._known: dict[tuple[str, int], _Found] = {}
-        self._turns: WeakValueDictionary[Peer, asyncio.Semaphore] = WeakValueDictionary()
-        """The semaphores that limit connecting to a peer, as long as anybody waits for one."""
-
-    async def dial(self, peer: Peer, made: Callable[[], _P]) -> _P:
-        """A connected protocol, made by `made`. Raises Unconnected."""
-        connecting: socket.socket | None = None
-        turns = self._turns.setdefault(peer, asyncio.Semaphore(DIALED_AT_ONCE))
-        try:
-            async with asyncio.timeout(self._seconds), turns:
-                addresses = await self._addresses(peer.host, peer.port)
-                connecting = await start_connection(
-                    addresses, happy_eyeballs_delay=NEXT_SECONDS, socket_factory=watched_socket
-                )
-                tls: dict[str, Any] = {}
-                if peer.tls:
-                    tls = {"ssl": self._tls or verifying(), "server_hostname": peer.certified}
-                _, protocol = await asyncio.get_running_loop().create_connection(made, sock=connecting, **tls)
-                connecting = None  # the loop has it
-                return protocol
-        except (OSError, RuntimeError, UnicodeError) as error:  # uvloop raises RuntimeError for some of its sockets
-            raise Unconnected(f"no connection could be made ({type(error).__name__})") from error
-        finally:
-            if connecting is not None:
-                connecting.close()
-
-    async def close(self) -> None:
-        """Look nothing up any more."""
-        looking = [found.task for found in self._known.values()]
-        self._known = {}
-        for task in looking:
-            task.cancel()
-        await asyncio.gather(*looking, return_exceptions=True)
-
-    async def _addresses(self, host: str, port: int) -> Sequence[Address]:
-        """The addresses of a host. Raises OSError."""
-        loop = asyncio.get_running_loop()
-        if _is_address(host):
-            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-        found = self._known.get((host, port))
-        if found is None or found.is_over(loop.time()):
-            looking = asyncio.ensure_future(_looked_up(host, port))
-            found = self._known[host, port] = _Found(looking, loop.time() + KNOWN_SECONDS)
-        return await asyncio.shield(found.task)
-
-
-class _Found:
-    """A name's addresses, or the look-up that will find them."""
-
-    def __init__(self, task: "asyncio.Future[Sequence[Address]]", until: float) -> None:
-        self.task = task
-        self._until = until
-
-    def is_over(self, now: float) -> bool:
-        """Whether it has to be looked up again: it is old, or there was no answer."""
-        if not self.task.done():
-            return False
-        return now > self._until or self.task.cancelled() or self.task.exception() is not None
-
-
-@cache
-def verifying() -> ssl.SSLContext:
-    """An SSL context that trusts the system's authorities; reading these takes some milliseconds."""
-    made = ssl.create_default_context()
-    made.set_alpn_protocols(["http/1.1"])
-    return made
-
-
-def watched_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket on which the kernel notices that the other machine is gone."""
-    connection = socket.socket(*address[:3])
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in KEEPALIVE.items():
-        if hasattr(socket, option):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return connection
-
-
-async def _looked_up(host: str, port: int) -> Sequence[Address]:
-    """As the system knows it."""
-    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 class Pool:
-    """The connections of one engine. Where it doesn't keep them, each request has its own."""
+    """The connections to all servers of an engine, and what is asked over them."""
 
     def __init__(
         self,
         *,
         keeps: bool,
         connect_seconds: float,
+        api_key: str = "",
         tls: ssl.SSLContext | None = None,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        self._told = {} if keeps else CLOSING
+        """`keeps` is whether a connection may be used again behind an answer; where not, each request has its own.
+        `connect_seconds` is how long one may take, TLS included. `tls` verifies the servers' certificates; None is by
+        the authorities that the system knows.
+        """
+        self.api_key = api_key
+        self._headers = {"content-type": "application/json", "accept": "*/*"}
+        if not keeps:
+            self._headers["connection"] = "close"
+        if api_key:
+            self._headers["authorization"] = f"Bearer {api_key}"
         self._keeps = keeps
+        self._connect_seconds = connect_seconds
+        self._tls = tls
         self._idle_seconds = idle_seconds
-        self._dialing = Dialing(connect_seconds, tls)
+        self._turns: WeakValueDictionary[Peer, asyncio.Semaphore] = WeakValueDictionary()
+        """The semaphores that limit connecting to a peer, as long as anybody waits for one."""
         self._idle: dict[Peer, dict[Connection, asyncio.TimerHandle]] = {}
         self._open: set[Connection] = set()
         self._closed = False
-        self._empty: asyncio.Event = asyncio.Event()
+        self._empty = asyncio.Event()
 
     @property
     def open(self) -> int:
@@ -181,7 +81,7 @@ class Pool:
         Raises Unconnected where nothing was sent, Broken where the server may have begun, and ValueError for headers
         that are none.
         """
-        said = head(method, target, path, {**headers, **self._told}, len(body))
+        said = head(method, target, path, {**self._headers, **headers}, len(body))
         connection = self._take(target.peer) or await self._dial(target.peer)
         connection.send(said, body)
         try:
@@ -190,10 +90,33 @@ class Pool:
             connection.abort()
             raise
 
+    async def ask(
+        self, target: Target, method: str, path: str, body: bytes | None, *, seconds: float, most: int
+    ) -> tuple[int, bytes]:
+        """The status and the body of a small request, which may take so many seconds. Of a body that is larger than
+        `most` only the beginning. Raises OSError, of which TimeoutError is one.
+
+        A request without a body is sent once more where a connection breaks: the server may have closed one that was
+        idle just as it was taken.
+        """
+        async with asyncio.timeout(seconds):
+            try:
+                return await self._ask(target, method, path, body or b"", most)
+            except Broken:
+                if body is not None:
+                    raise
+            return await self._ask(target, method, path, b"", most)
+
+    async def _ask(self, target: Target, method: str, path: str, body: bytes, most: int) -> tuple[int, bytes]:
+        connection = await self.send(method, target, path, {}, body)
+        try:
+            return connection.answer.status, await bounded(connection.read, most)
+        finally:
+            connection.leave()
+
     async def close(self) -> None:
         """Close all of them, also those over which something is under way."""
         self._closed = True
-        await self._dialing.close()
         for connection in self._open:
             connection.abort()
         while self._open:
@@ -211,15 +134,25 @@ class Pool:
         return None
 
     async def _dial(self, peer: Peer) -> Connection:
-        """A new one."""
-
-        def free(connection: Connection) -> None:
-            self._keep(peer, connection)
-
-        def lost(connection: Connection) -> None:
-            self._lose(peer, connection)
-
-        connection = await self._dialing.dial(peer, lambda: Connection(free, lost))
+        """A new one. Raises Unconnected."""
+        connecting: socket.socket | None = None
+        turns = self._turns.setdefault(peer, asyncio.Semaphore(DIALED_AT_ONCE))
+        tls: dict[str, Any] = {}
+        if peer.tls:
+            tls = {"ssl": self._tls or verifying(), "server_hostname": peer.certified}
+        made = partial(Connection, partial(self._keep, peer), partial(self._lose, peer))
+        try:
+            async with asyncio.timeout(self._connect_seconds), turns:
+                connecting = await start_connection(
+                    await _addresses(peer), happy_eyeballs_delay=NEXT_SECONDS, socket_factory=watched_socket
+                )
+                _, connection = await asyncio.get_running_loop().create_connection(made, sock=connecting, **tls)
+                connecting = None  # the loop has it
+        except (OSError, RuntimeError, UnicodeError) as error:  # uvloop raises RuntimeError for some of its sockets
+            raise Unconnected(f"no connection could be made ({type(error).__name__})") from error
+        finally:
+            if connecting is not None:
+                connecting.close()
         self._open.add(connection)
         if self._closed:
             connection.abort()
@@ -246,47 +179,31 @@ class Pool:
             self._empty.set()
 
 
-class Contact:
-    """The connections to all servers of an engine. The callers bound how many streams there are."""
+async def _addresses(peer: Peer) -> Any:
+    """The addresses of a host, as getaddrinfo has them. Raises OSError."""
+    try:
+        return socket.getaddrinfo(peer.host, peer.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:  # it is a name
+        look_up = asyncio.get_running_loop().getaddrinfo
+        return await look_up(peer.host, peer.port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
 
-    def __init__(self, *, keeps: bool, api_key: str, connect_seconds: float, tls: ssl.SSLContext | None = None) -> None:
-        """`keeps` is whether a connection may be used again behind an answer. `tls` verifies the servers' certificates;
-        None is by the authorities that the system knows.
-        """
-        self.api_key = api_key
-        self.headers = {"content-type": "application/json", "accept": "*/*"}
-        """The headers of every request."""
-        if api_key:
-            self.headers["authorization"] = BEARER + api_key
-        self.pool = Pool(keeps=keeps, connect_seconds=connect_seconds, tls=tls)
 
-    async def ask(
-        self, target: Target, method: str, path: str, body: bytes | None, *, seconds: float, most: int
-    ) -> tuple[int, bytes]:
-        """The status and the body of a small request, which may take so many seconds. Of a body that is larger than
-        `most` only the beginning. Raises OSError, of which TimeoutError is one.
+@cache
+def verifying() -> ssl.SSLContext:
+    """An SSL context that trusts the system's authorities; reading these takes some milliseconds."""
+    made = ssl.create_default_context()
+    made.set_alpn_protocols(["http/1.1"])
+    return made
 
-        A request without a body is sent once more where a connection breaks: the server may have closed one that was
-        idle just as it was taken.
-        """
-        async with asyncio.timeout(seconds):
-            try:
-                return await self._asked(target, method, path, body or b"", most)
-            except Broken:
-                if body is not None:
-                    raise
-            return await self._asked(target, method, path, b"", most)
 
-    async def _asked(self, target: Target, method: str, path: str, body: bytes, most: int) -> tuple[int, bytes]:
-        connection = await self.pool.send(method, target, path, self.headers, body)
-        try:
-            return connection.answer.status, await bounded(connection.read, most)
-        finally:
-            connection.leave()
-
-    async def close(self) -> None:
-        """Hang up on all."""
-        await self.pool.close()
+def watched_socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket on which the kernel notices that the other machine is gone."""
+    connection = socket.socket(*address[:3])
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return connection
 
 
 async def bounded(read: Callable[[], Awaitable[bytes]], most: int) -> bytes:

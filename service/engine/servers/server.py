@@ -11,11 +11,12 @@ points elsewhere is not followed: prompts and the key are for it alone.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
+from functools import partial
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -35,33 +36,15 @@ from service.engine.port import (
 )
 from service.engine.servers.answer import Answer
 from service.engine.servers.connection import Connection, target_of
-from service.engine.servers.kind import (
-    Disarms,
-    Facts,
-    Kind,
-    RefusedAlone,
-    Request,
-    ServerChanged,
-    ServerLoad,
-    Telling,
-    Templating,
-    Wanted,
-)
-from service.engine.servers.passing import (
-    ACCEPTED,
-    BROKEN,
-    GENERATED,
-    STREAMED,
-    FoldedReply,
-    ServerReply,
-    passed_body,
-    passed_refusal,
-)
-from service.engine.servers.pool import Contact, Unconnected, bounded
+from service.engine.servers.kind import Facts, Kind, RefusedAlone, Request, ServerChanged, ServerLoad, Wanted
+from service.engine.servers.passing import ACCEPTED, BROKEN, GENERATED, STREAMED, ServerReply, passed_refusal
+from service.engine.servers.pool import Pool, Unconnected, bounded
 from service.logs import event
 from service.markup.speech import Transcript
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 HEAD_SECONDS = 30
 """How long a server may take to accept a generation or to say why not; its tokens may take longer."""
@@ -99,32 +82,17 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class _Heard(NamedTuple):
-    """The load of other clients when the server last reported: generations, and tokens."""
-
-    running: int
-    tokens: int
-
-
 class Server:
     """A server of a kind at an address, or a router before some. `wanted` are the terms that it has to meet."""
 
-    def __init__(
-        self,
-        kind: Kind,
-        place: ServerAddress,
-        contact: Contact,
-        *,
-        wanted: Wanted,
-        connect_seconds: float,
-    ) -> None:
-        self.kind = kind
-        self.place = place
-        self.url = place.url
+    def __init__(self, kind: Kind, place: ServerAddress, pool: Pool, *, wanted: Wanted, connect_seconds: float) -> None:
+        self.kind, self.place, self.url = kind, place, place.url
         self.running = 0
         """How many generations of this process are under way there, those included that are just beginning."""
         self.tokens = 0
         """How many tokens they take."""
+        self.others_running = self.others_tokens = 0
+        """The load of other clients at its last report: their generations that ran or waited there, and tokens."""
         self.room = 0
         """The tokens for which it has room, as reported in this life; 0 is unknown."""
         self.lives = 0
@@ -135,51 +103,37 @@ class Server:
         self.trouble = f"the {kind.name} server was not asked yet"
         """Why it is not up. Clients may see it: it names no host."""
         self._wanted = wanted
-        self._disarms = kind if isinstance(kind, Disarms) else None
-        self._contact = contact
+        self._pool = pool
         self._target = target_of(place)
-        self._probe_seconds = connect_seconds
+        self._ask = partial(self._asked, connect_seconds, MAX_ANSWER_BYTES)
+        """Asks something small."""
+        self._ask_at_length = partial(self._asked, RENDER_SECONDS, MAX_RENDERED_BYTES)
+        """Asks something about a whole conversation."""
         self._probing: asyncio.Task[None] | None = None
-        self._told: _Heard | None = None
         self._streams: set[Connection] = set()
         self._ends: dict[str, Request] = {}
         """The request that ends each generation under way, by the generation's id."""
         self._ending: set[asyncio.Task[None]] = set()
 
     @property
-    def _closed(self) -> bool:
-        return self.state is State.CLOSED
-
-    @property
     def full(self) -> bool:
         """Whether it has no place for another generation."""
         return self.facts is not None and 0 < self.facts.places <= self.running
 
-    @property
-    def others_running(self) -> int:
-        """How many generations of others ran or waited there at its last report."""
-        return 0 if self._told is None else self._told.running
-
-    @property
-    def others_tokens(self) -> int:
-        """How many tokens of others it had then."""
-        return 0 if self._told is None else self._told.tokens
-
     async def weigh(self) -> None:
         """Asks for its load. Where it reports none, or nonsense, it counts as if it were ours alone."""
-        if self.state is not State.UP or not isinstance(self.kind, Telling):
+        if self.state is not State.UP:
             return
         life, running, tokens = self.lives, self.running, self.tokens
         try:
-            told = await self.kind.told(self._ask)
+            load = await self.kind.load(self._ask)
         except (EngineError, BROKEN):
-            told = ServerLoad()
+            load = ServerLoad()
         if life == self.lives:
-            self.room = told.room or self.room
+            self.room = load.room or self.room
             # generations of ours that ended or began during the report are no one else's
-            others = told.running + told.waiting - max(running, self.running)
-            others_tokens = int(told.used * self.room) - max(tokens, self.tokens)
-            self._told = _Heard(max(0, others), max(0, others_tokens))
+            self.others_running = max(0, load.running + load.waiting - max(running, self.running))
+            self.others_tokens = max(0, int(load.used * self.room) - max(tokens, self.tokens))
 
     async def probe(self) -> None:
         """Probes it. Concurrent callers share one probe; never raises."""
@@ -212,18 +166,13 @@ class Server:
         Raises EngineError: Unreachable, ServerChanged and EngineOverloaded mean that the server didn't begin.
         """
         facts = self._served()
-        if self._disarms is not None:
-            try:
-                generation = await self._disarms.disarmed(self._ask_at_length, facts, generation)
-            except BROKEN as error:
-                raise self.down(Unreachable(f"the {self.kind.name} server did not answer"), error) from error
+        disarming = self.kind.disarmed(self._ask_at_length, facts, generation)
+        generation = await self._heard(disarming, Unreachable(f"the {self.kind.name} server did not answer"))
         request = self.kind.request(facts, generation)
         if request.end is not None:
             self._ends[generation.id] = request.end
         try:
-            async with self._posted(
-                request, _headers(generation), self.kind.refused, seconds=HEAD_SECONDS
-            ) as connection:
+            async with self._posted(request, _headers(generation), self.kind.refused, HEAD_SECONDS) as connection:
                 try:
                     yield connection
                 except BROKEN as error:
@@ -236,17 +185,14 @@ class Server:
         """The server's reply to a request that is passed on. Leaving early hangs up. Raises as `stream` does."""
         facts = self._served()
         folded = self.kind.streams_alone and not passed.stream and passed.path in GENERATED
-        own = {**self.kind.passed(passed), **(STREAMED if folded else {})}
-        body = passed_body(passed, facts.model, own)
+        own = {"model": facts.model, **self.kind.passed(passed), **(STREAMED if folded else {})}
+        # no client may see its address, nor the key for it
+        hidden = [each for each in (self._pool.api_key, urlsplit(self.url).netloc, self.place.host) if each]
+        request = Request(passed.path, msgspec.json.encode({**passed.members, **own}))
         headers = {**_headers(passed), "accept": ACCEPTED}
-
-        def refused(status: int, said: bytes) -> EngineError:
-            return passed_refusal(self.kind.name, status, said, self._hidden)
-
-        request = Request(passed.path, body)
-        async with self._posted(request, headers, refused, seconds=None) as connection:
-            reply = ServerReply(self.kind.name, connection, self._hidden, self._broke)
-            yield FoldedReply(self.kind.name, reply) if folded and reply.events else reply
+        refused = partial(passed_refusal, self.kind.name, hidden)
+        async with self._posted(request, headers, refused, None) as connection:
+            yield ServerReply(self.kind.name, connection, hidden, self._broke, folded=folded)
 
     @asynccontextmanager
     async def _posted(
@@ -254,28 +200,25 @@ class Server:
         request: Request,
         headers: Mapping[str, str],
         refused: Callable[[int, bytes], EngineError],
-        *,
         seconds: float | None,
     ) -> AsyncGenerator[Connection, None]:
         """The connection with the answer, its body unread; its head may take `seconds`. Raises as `stream` does."""
         over = False
         try:
-            try:
-                connection = await self._post(request, headers, refused, seconds)
-            except NOT_BEGUN:
-                over = True
-                raise
+            connection = await self._post(request, headers, refused, seconds)
             self._streams.add(connection)
             try:
-                if self._closed:  # too late for `close` to end it
+                if self.state is State.CLOSED:  # too late for `close` to end it
                     raise Unreachable(self.trouble)
                 yield connection
             finally:
                 over = connection.at_eof
                 self._streams.discard(connection)
                 connection.leave()
-        except ServerChanged as error:
-            self.down(error)
+        except NOT_BEGUN as error:
+            over = True
+            if isinstance(error, ServerChanged):
+                self.down(error)
             raise
         finally:
             if not over:
@@ -283,11 +226,10 @@ class Server:
 
     def _left(self, request: Request) -> None:
         """Ends a generation that was hung up on, where the server doesn't notice that soon."""
-        if request.end is None or self.kind.notices_hang_ups or self._closed:
-            return
-        task = asyncio.create_task(self._say(request.end))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        if request.end is not None and not self.kind.notices_hang_ups and self.state is not State.CLOSED:
+            task = asyncio.create_task(self._say(request.end))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     async def _say(self, request: Request) -> None:
         with suppress(BROKEN):  # a server that is gone has ended it, too
@@ -303,26 +245,17 @@ class Server:
         """Note that a connection broke."""
         return self.down(EngineBroke(f"the connection to the {self.kind.name} server broke"))
 
-    @property
-    def _hidden(self) -> list[str]:
-        """The secrets that no client may see: its address, and the key for it."""
-        return [each for each in (self._contact.api_key, urlsplit(self.url).netloc, self.place.host) if each]
-
-    @property
-    def _templating(self) -> Templating:
-        """The kind, if it can make prompts. Raises EngineRefused."""
-        if not isinstance(self.kind, Templating):
-            raise EngineRefused(f"with {self.kind.name}, only gpt-oss is served")
-        return self.kind
+    async def _heard(self, asking: Awaitable[T], trouble: EngineUnavailable) -> T:
+        """The outcome of something asked. Raises EngineError; `trouble` where the connection breaks."""
+        try:
+            return await asking
+        except BROKEN as error:
+            raise self.down(trouble, error) from error
 
     async def render(self, transcript: Transcript) -> list[int]:
         """The ids of a prompt. Raises EngineError."""
-        if self.facts is None or self.state is not State.UP:
-            raise Unreachable(self.trouble)
-        try:
-            return await self._templating.render(self._ask_at_length, self.facts, transcript)
-        except BROKEN as error:
-            raise self.down(EngineUnavailable(f"the {self.kind.name} server did not answer"), error) from error
+        rendering = self.kind.render(self._ask_at_length, self._served(), transcript)
+        return await self._heard(rendering, EngineUnavailable(f"the {self.kind.name} server did not answer"))
 
     async def completed(self, chunk: Chunk, answer: Answer) -> Chunk:
         """The chunk with the ids that the server left out: the ids into which it cuts their text. They give the same
@@ -330,14 +263,12 @@ class Server:
         """
         lost, answer.lost = answer.lost, []
         ids, logprobs = list(chunk.tokens), None if chunk.logprobs is None else list(chunk.logprobs)
-        try:
-            for place, text in reversed(lost):
-                found = await self._templating.cut(self._ask, text)
-                ids[place : place + 1] = found
-                if logprobs is not None:
-                    logprobs[place:place] = [TokenLogprobs(LEAST_LOGPROB)] * (len(found) - 1)
-        except BROKEN as error:
-            raise self.down(EngineBroke(f"the connection to the {self.kind.name} server broke"), error) from error
+        for place, text in reversed(lost):
+            trouble = EngineBroke(f"the connection to the {self.kind.name} server broke")
+            found = await self._heard(self.kind.cut(self._ask, text), trouble)
+            ids[place : place + 1] = found
+            if logprobs is not None:
+                logprobs[place:place] = [TokenLogprobs(LEAST_LOGPROB)] * (len(found) - 1)
         return msgspec.structs.replace(chunk, tokens=ids, logprobs=logprobs)
 
     async def abort(self, id: str) -> bool:
@@ -353,7 +284,7 @@ class Server:
 
     def down(self, trouble: EngineUnavailable, cause: Exception | None = None) -> EngineUnavailable:
         """Notes and returns the reason why it can't serve now. `cause` is for the log."""
-        if self._closed:
+        if self.state is State.CLOSED:
             return trouble
         if self.state is not State.DOWN or str(trouble) != self.trouble:
             reason = f"{trouble} ({type(cause.__cause__ or cause).__name__})" if cause else str(trouble)
@@ -374,8 +305,7 @@ class Server:
         name = self.kind.name
         try:
             async with asyncio.timeout(seconds):
-                told = {**self._contact.headers, **headers}
-                connection = await self._contact.pool.send("POST", self._target, request.path, told, request.body)
+                connection = await self._pool.send("POST", self._target, request.path, headers, request.body)
                 status = connection.answer.status
                 if status == 200:
                     return connection
@@ -391,8 +321,7 @@ class Server:
         failed = status >= 500 and not isinstance(failure, EngineOverloaded | EngineRefused)
         if failed or isinstance(failure, RefusedAlone):
             await self.probe()  # is it this request, or the server?
-            if self.state is not State.UP:
-                raise Unreachable(self.trouble)
+            self._served()
         raise failure
 
     async def _probe(self) -> None:
@@ -401,14 +330,13 @@ class Server:
             status, _ = await self._ask("GET", self.kind.health, None)
             if status != 200:
                 raise EngineUnavailable(f"the {name} server is not healthy (status {status})")
-            facts = self.facts if self.state is State.UP else None
-            if facts and not await self.kind.serves(self._ask, facts, self._wanted):
+            if self.state is State.UP and not await self.kind.serves(self._ask, self._served(), self._wanted):
                 self.down(EngineUnavailable(f"the {name} server serves something else now"))
             if self.state is not State.UP:
                 self.facts = await self.kind.facts(self._ask, self._wanted)
                 self.state = State.UP
                 self.lives += 1
-                self.room, self._told = 0, None
+                self.room = self.others_running = self.others_tokens = 0
                 event(
                     logger,
                     logging.INFO,
@@ -418,32 +346,20 @@ class Server:
                     context_tokens=self.facts.context_tokens,
                     endpoint=str(self.facts.endpoint),
                 )
-        except EngineUnavailable as error:
-            self.down(error)
         except EngineError as error:
-            self.down(EngineUnavailable(str(error)))
+            self.down(error if isinstance(error, EngineUnavailable) else EngineUnavailable(str(error)))
         except BROKEN as error:
             self.down(Unreachable(f"the {name} server can't be reached"), error)
 
-    async def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """The status and the body of a small request."""
-        return await self._contact.ask(
-            self._target, method, path, body, seconds=self._probe_seconds, most=MAX_ANSWER_BYTES
-        )
-
-    async def _ask_at_length(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """The same for a request about a whole conversation."""
-        return await self._contact.ask(
-            self._target, method, path, body, seconds=RENDER_SECONDS, most=MAX_RENDERED_BYTES
-        )
+    async def _asked(self, seconds: float, most: int, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """The status and the body of an answer that may take so many seconds, and have so many bytes."""
+        return await self._pool.ask(self._target, method, path, body, seconds=seconds, most=most)
 
 
 def _headers(asked: Generation | Passed) -> dict[str, str]:
-    """The headers of a request."""
-    return {"x-request-id": asked.id, **_session(asked.affinity, asked.cache_salt or ""), **dict(asked.trace)}
-
-
-def _session(affinity: str, salt: str) -> dict[str, str]:
-    """A header that tells a router which generations belong together, but not whose: two tenants never share one."""
-    key = salt.encode()[:MAX_KEY_BYTES]
-    return {SESSION: blake2b(affinity.encode(), key=key, digest_size=16).hexdigest()} if affinity else {}
+    """The headers of a request. One tells a router which generations belong together, but not whose: two tenants never
+    share one.
+    """
+    key = (asked.cache_salt or "").encode()[:MAX_KEY_BYTES]
+    session = blake2b(asked.affinity.encode(), key=key, digest_size=16).hexdigest()
+    return {"x-request-id": asked.id, **({SESSION: session} if asked.affinity else {}), **dict(asked.trace)}

@@ -6,8 +6,8 @@ Only the server knows which texts are marks, so it is asked about those that loo
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any
 
 import msgspec
 
@@ -16,9 +16,6 @@ from service.markup.families import ENDS, MARKS, family_of
 from service.markup.marks import LOOKS_LIKE_A_MARK, like_marks
 from service.markup.speech import SHOWN, Shown, Speech, Transcript
 from service.steps import BRIEFLY
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 Pieces = Callable[[str], Awaitable[Sequence[tuple[int, str]]]]
 """A text as the server cuts it, in which marks are marks: each id with its text."""
@@ -109,45 +106,37 @@ class Disarming:
         return msgspec.structs.replace(transcript, messages=messages, tools=tools, own="")
 
     async def _broken(self, pieces: Pieces, written: bytes) -> bytes:
+        """A text without marks. Long ones are searched in a thread."""
         text = written.decode()
-        marks = await self._marks(pieces, await _at_leisure(text, _like_marks, text))
+        here = len(text) < THREAD_FROM_CHARS
+        found = _like_marks(text) if here else await asyncio.to_thread(_like_marks, text)
+        marks = await self._marks(pieces, list(found))
         if not marks:
             return written
-        return (await _at_leisure(text, _without, text, marks)).encode()
+        return (_without(text, marks) if here else await asyncio.to_thread(_without, text, marks)).encode()
 
-    async def _marks(self, pieces: Pieces, found: Iterable[str]) -> set[str]:
-        """Those of the texts that are marks."""
-        texts, marks = list(found), set[str]()
+    async def _marks(self, pieces: Pieces, texts: Sequence[str]) -> set[str]:
+        """Those of the texts that are marks. Concurrent calls may replace all that is remembered."""
+        marks = set[str]()
         for start in range(0, len(texts), MAX_KNOWN):
-            marks |= await self._marks_among(pieces, texts[start : start + MAX_KNOWN])
+            some = texts[start : start + MAX_KNOWN]
+            known = {each: self._known[each] for each in some if each in self._known}
+            if unknown := [each for each in some if each not in known]:
+                single = {piece for _, piece in await pieces("\n".join(unknown))}
+                learned = {each: each in single for each in unknown}
+                if len(self._known) + len(learned) > MAX_KNOWN:
+                    self._known.clear()
+                self._known |= learned
+                known |= learned
+            marks.update(each for each, is_mark in known.items() if is_mark)
             await asyncio.sleep(BRIEFLY)
         return marks
-
-    async def _marks_among(self, pieces: Pieces, some: Sequence[str]) -> set[str]:
-        """The same of MAX_KNOWN at most. Concurrent calls may replace all that is remembered."""
-        known = {each: self._known.get(each) for each in some}
-        unknown = [each for each, is_mark in known.items() if is_mark is None]
-        if unknown:
-            single = {piece for _, piece in await pieces("\n".join(unknown))}
-            learned = {each: each in single for each in unknown}
-            if len(self._known) + len(learned) > MAX_KNOWN:
-                self._known.clear()
-            self._known |= learned
-            known |= learned
-        return {each for each, is_mark in known.items() if is_mark}
 
 
 async def common_pieces(text: str) -> Sequence[tuple[int, str]]:
     """The pieces from a server that doesn't tell its cuts: the marks of common models count as marks."""
     known = {*MARKS, *ENDS}
     return [(0, each) for each in text.split("\n") if each in known or COMMON.fullmatch(each)]
-
-
-async def _at_leisure(text: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Does the work on a text and returns its result, in a thread where it takes long."""
-    if len(text) < THREAD_FROM_CHARS:
-        return work(*args, **kwargs)
-    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 def _like_marks(text: str) -> dict[str, None]:

@@ -18,13 +18,13 @@ from array import array
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Generation, Sampling
-from service.engine.servers.kind import UNREADABLE, Ask, Count, Facts, Wanted, refusal
+from service.engine.port import EngineRefused, Generation, Sampling
+from service.engine.servers.kind import Count, Event
 from service.errors import InvalidRequest
 from service.grammar.regex import unchecked_tree
 from service.harmony.tokens import ENDS, LAST_LEGAL
@@ -41,8 +41,6 @@ SEEDS = 2**63
 GptOssId = Annotated[int, msgspec.Meta(ge=0, le=LAST_LEGAL)]
 """An id of gpt-oss, as a server sends it."""
 
-_T = TypeVar("_T")
-
 MAX_SAMPLES = 512
 """How many samples are read of a page: each of a few names, for each engine in a server and each model."""
 
@@ -56,48 +54,24 @@ MOST_BLOCKS = 1024
 _ENCODE = msgspec.json.Encoder().encode
 
 
-class Error(msgspec.Struct):
-    """An error in OpenAI's envelope."""
-
-    message: str = ""
-    code: int | None = None
-
-
-class Said(msgspec.Struct):
-    """The members of an error, in an event or a body: one in `error`, or the body itself."""
-
-    error: Error | str | None = None
-    object: str | None = None
-    message: str = ""
-
-
 class _PromptDetails(msgspec.Struct):
     cached_tokens: Count | None = None
 
 
-class Usage(msgspec.Struct):
-    """The usage of a completion, as far as it is read."""
-
+class _Usage(msgspec.Struct):
     prompt_tokens_details: _PromptDetails | None = None
+
+
+class UsageEvent(Event):
+    """An event of a completion, which may tell its usage."""
+
+    usage: _Usage | None = None
 
     @property
     def cached_tokens(self) -> int | None:
         """How much of the prompt was cached, once the server says."""
-        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
-
-
-class _Served(msgspec.Struct):
-    id: str
-    max_model_len: int | None = None
-
-
-class _Models(msgspec.Struct):
-    data: list[_Served]
-
-
-_SAID = msgspec.json.Decoder(Said)
-_MODELS = msgspec.json.Decoder(_Models)
-_S = TypeVar("_S", bound=Said)
+        details = self.usage and self.usage.prompt_tokens_details
+        return details.cached_tokens if details else None
 
 
 def parameters(sampling: Sampling) -> dict[str, Any]:
@@ -129,77 +103,6 @@ def stops(sampling: Sampling) -> dict[str, Any]:
 def likeliest(given: Iterable[tuple[int, float]], most: int) -> tuple[tuple[int, float], ...]:
     """The `most` likeliest of (id, log probability), the likeliest first."""
     return tuple(sorted(given, key=lambda each: -each[1])[:most])
-
-
-def decoded(decoder: "msgspec.json.Decoder[_T]", body: bytes, otherwise: EngineError) -> _T:
-    """The decoded body. Raises `otherwise` where it doesn't fit the type."""
-    try:
-        return decoder.decode(body)
-    except UNREADABLE as error:
-        raise otherwise from error
-
-
-def read_event(name: str, decoder: "msgspec.json.Decoder[_S]", data: bytes) -> _S:
-    """An event of a stream. Raises EngineError if it isn't one, and the error of an error event."""
-    event = decoded(decoder, data, EngineError(f"the {name} server sent something that is no event"))
-    if event.error is not None or event.object == "error":
-        raise _refusal(name, 500, event)
-    return event
-
-
-def read_refusal(name: str, status: int, body: bytes) -> EngineError:
-    """The error that an answer with an HTTP error status stands for."""
-    try:
-        return _refusal(name, status, _SAID.decode(body))
-    except UNREADABLE:
-        return refusal(name, status, "")
-
-
-def _refusal(name: str, status: int, said: Said) -> EngineError:
-    """The error for a message with this status unless it names another."""
-    if isinstance(said.error, Error):
-        return refusal(name, said.error.code or status, said.error.message)
-    return refusal(name, status, said.error or said.message)
-
-
-class TokenIdServers:
-    """The shared part of these kinds. `name` is the kind's name in messages."""
-
-    name: str
-    keeps_connections = True
-    streams_alone = False
-
-    async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
-        """As the kind has it."""
-        return await served(self.name, ask, wanted) == (facts.model, facts.context_tokens)
-
-    def refused(self, status: int, body: bytes) -> EngineError:
-        """As the kind has it."""
-        return read_refusal(self.name, status, body)
-
-
-async def asked(name: str, ask: Ask, method: str, path: str, body: bytes | None = None) -> bytes:
-    """The body of an answer with status 200. Raises EngineError for any other, and the errors of `ask`."""
-    status, said = await ask(method, path, body)
-    if status != 200:
-        raise read_refusal(name, status, said)
-    return said
-
-
-async def served(name: str, ask: Ask, wanted: Wanted) -> tuple[str, int]:
-    """The model that a server serves and its context in tokens. Raises EngineError where it isn't the wanted one."""
-    unsaid = EngineUnavailable(f"the {name} server does not say what it serves; is it one?")
-    listed = decoded(_MODELS, await asked(name, ask, "GET", "/v1/models"), unsaid).data
-    terms = wanted()
-    found = next((each for each in listed if terms.model in ("", each.id)), None)
-    if found is None:
-        raise EngineUnavailable(f"the {name} server does not serve the model {terms.model!r}")
-    context = found.max_model_len or terms.context_tokens
-    if not context:
-        raise EngineUnavailable(
-            f"the {name} server does not say how long its model's context is; set HARMONIUM_CONTEXT_TOKENS"
-        )
-    return found.id, context
 
 
 def read_format(tag: str) -> Mapping[str, Any]:

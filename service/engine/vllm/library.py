@@ -1,23 +1,23 @@
 """The part of vLLM's library that we use: to start, ask and read it. vLLM 0.32, and only where it is installed.
 
-The import takes seconds and needs vLLM, so it happens only when an engine starts. Its classes come without types, so
-the attributes that we read stand here as protocols. Never let an object of vLLM's out of this package.
+The import takes seconds and needs vLLM, so it happens only when an engine starts. Its classes come without types.
+Never let an object of vLLM's out of this package.
 """
 
 import dataclasses
 import difflib
 import os
 import signal
-from asyncio import Task
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from multiprocessing import resource_tracker
-from typing import Any, Protocol
+from typing import Any
 
 from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Sampling, TokenLogprobs
 from service.engine.servers.kind import SHOWN_CHARS
-from service.engine.vllm.wire import likeliest, parameters
+from service.engine.servers.token_ids import likeliest
+from service.engine.vllm.wire import parameters
 
 ARGUMENTS: Mapping[str, Any] = {
     "enable_prefix_caching": True,
@@ -47,62 +47,6 @@ TERMINAL_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP})
 """Signals that a terminal sends to every process: only we take them, to give open streams time before vLLM ends."""
 
 
-class Logprob(Protocol):
-    """One of the tokens that could have been sampled."""
-
-    logprob: float
-
-
-class Completion(Protocol):
-    """The tokens sampled since the last one, for one of the requested outputs."""
-
-    token_ids: Sequence[int]
-    logprobs: Sequence[Mapping[int, Logprob]] | None
-    finish_reason: str | None
-
-
-class Output(Protocol):
-    """The tokens sampled since the last one."""
-
-    outputs: Sequence[Completion]
-    num_cached_tokens: int | None
-
-
-class AsyncLlm(Protocol):
-    """The part of vLLM's AsyncLLM that we use. Its processes are children of this one."""
-
-    vllm_config: Any
-    errored: bool
-    """Whether its core has died, or it was shut down."""
-    output_handler: Task[None] | None
-    """The task that takes the core's outputs, from the first generation on."""
-
-    def generate(
-        self,
-        prompt: Any,
-        sampling_params: Any,
-        request_id: str,
-        *,
-        trace_headers: Mapping[str, str] | None,
-        priority: int,
-        reasoning_ended: bool,
-    ) -> AsyncGenerator[Output, None]:
-        """Sample. Closing the generator, or cancelling its reader, aborts."""
-        ...
-
-    async def abort(self, request_id: Iterable[str]) -> None:
-        """End generations with the reason `abort`."""
-        ...
-
-    async def is_tracing_enabled(self) -> bool:
-        """Whether it sends traces anywhere."""
-        ...
-
-    def shutdown(self, timeout: float) -> None:
-        """End its processes. Blocks, for so many seconds until it kills them."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
 class Vllm:
     """vLLM's classes and functions, and its exceptions by what they mean."""
@@ -118,8 +62,10 @@ class Vllm:
     overload: type[Exception]
     wrapper: type[Exception]
 
-    def build(self, model: str, args: Mapping[str, Any]) -> AsyncLlm:
-        """Start an engine. Blocks until it is ready. Raises EngineUnavailable, and vLLM's own errors."""
+    def build(self, model: str, args: Mapping[str, Any]) -> Any:
+        """Start an AsyncLLM, whose processes are children of this one. Blocks until it is ready. Raises
+        EngineUnavailable, and vLLM's own errors.
+        """
         self._check_names(args)
         with _kept_from_children(TERMINAL_SIGNALS):
             return self.async_llm.from_engine_args(self.engine_args(model=model, **{**ARGUMENTS, **args}))
@@ -185,21 +131,16 @@ def _kept_from_children(signals: Collection[signal.Signals]) -> Generator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def read_logprobs(completion: Completion, alternatives: int) -> list[TokenLogprobs]:
+def read_logprobs(completion: Any, alternatives: int) -> list[TokenLogprobs]:
     """The log probabilities of a completion's tokens. Of each, vLLM gives the sampled one too, likely or not."""
-    if len(completion.logprobs or ()) != len(completion.token_ids):
+    logprobs: Any = completion.logprobs or []
+    if len(logprobs) != len(completion.token_ids):
         raise EngineError("vLLM gave tokens without their log probabilities")
-    return [
-        TokenLogprobs(
-            _finite(given[token]),
-            likeliest(((id, _finite(each)) for id, each in given.items()), alternatives),
-        )
-        for token, given in zip(completion.token_ids, completion.logprobs or (), strict=True)
-    ]
-
-
-def _finite(given: Logprob) -> float:
-    return max(given.logprob, LEAST_LOGPROB)
+    read: list[TokenLogprobs] = []
+    for token, given in zip(completion.token_ids, logprobs, strict=True):
+        finite = {id: max(each.logprob, LEAST_LOGPROB) for id, each in given.items()}
+        read.append(TokenLogprobs(finite[token], likeliest(finite.items(), alternatives)))
+    return read
 
 
 def brief(error: BaseException) -> str:

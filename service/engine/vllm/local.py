@@ -32,7 +32,7 @@ from service.engine.port import (
     Sampling,
 )
 from service.engine.vllm.guard import Guard
-from service.engine.vllm.library import CORE, AsyncLlm, Output, Vllm, brief, load, read_logprobs
+from service.engine.vllm.library import CORE, Vllm, brief, load, read_logprobs
 from service.logs import event
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,8 @@ class VllmLocalEngine:
         self._served_as = served_as
         self._context_tokens = context_tokens
         self._vllm: Vllm | None = None
-        self._llm: AsyncLlm | None = None
+        self._llm: Any = None
+        """vLLM's AsyncLLM, while it runs."""
         self._guard: Guard | None = None
         self._others: frozenset[BaseProcess] = frozenset()
         self._card: ModelCard | None = None
@@ -188,7 +189,7 @@ class VllmLocalEngine:
         self._vllm = load()
         self._llm = self._vllm.build(self._source, self._args)
 
-    def _stop(self, llm: AsyncLlm) -> None:
+    def _stop(self, llm: Any) -> None:
         """End vLLM's processes. Blocks."""
         llm.shutdown(STOP_SECONDS)
         for core in self._cores():
@@ -209,7 +210,7 @@ class VllmLocalEngine:
         if error := building.exception():
             event(logger, logging.INFO, "loading was given up", reason=brief(error))
 
-    def _ready(self) -> tuple[Vllm, AsyncLlm]:
+    def _ready(self) -> tuple[Vllm, Any]:
         """The running library and its engine. Raises EngineUnavailable if none runs."""
         if self._vllm is None or self._llm is None:
             raise EngineUnavailable("vLLM is not running")
@@ -224,7 +225,7 @@ class VllmLocalEngine:
             event(logger, logging.ERROR, "vLLM's engine core died", remedy="restart harmonium")
         return EngineBroke("vLLM's engine core died; harmonium has to be restarted")
 
-    def _chunk(self, output: Output, logprobs: int | None) -> Chunk:
+    def _chunk(self, output: Any, logprobs: int | None) -> Chunk:
         """The sampled chunk. Raises EngineError where vLLM ended the generation for reasons of its own."""
         (completion,) = output.outputs
         reason = completion.finish_reason

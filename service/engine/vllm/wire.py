@@ -5,7 +5,6 @@ without it (it wants --enable-scale-out) have `/v1/completions`, where ids are a
 on vLLM 0.32. A key that a server doesn't know is ignored in silence, so tests check each on a real one.
 """
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -21,8 +20,8 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.engine.servers import token_ids
-from service.engine.servers.kind import UNREADABLE, ServerLoad, TokenId
-from service.engine.servers.token_ids import MOST, Said, Usage, decoded, likeliest, mean, prompt_json, read_page, total
+from service.engine.servers.kind import UNREADABLE, ServerLoad, TokenId, decoded
+from service.engine.servers.token_ids import MOST, UsageEvent, mean, prompt_json, read_page, total
 from service.markup.speech import Transcript
 
 NAME = "vLLM"
@@ -88,11 +87,10 @@ class _Choice(msgspec.Struct):
     logprobs: _Logprobs | None = None
 
 
-class Event(Said):
-    """One event of a stream, or the body of an error."""
+class Event(UsageEvent):
+    """One event of a stream."""
 
     choices: list[_Choice] = []
-    usage: Usage | None = None
 
 
 class _Rendered(msgspec.Struct):
@@ -103,7 +101,7 @@ METRICS = "/metrics"
 RUNNING, WAITING, CONFIG = "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:cache_config_info"
 USED = "vllm:kv_cache_usage_perc"
 
-_EVENT = msgspec.json.Decoder(Event)
+EVENT = msgspec.json.Decoder(Event)
 _CUT = msgspec.json.Decoder(Cut)
 _RENDERED = msgspec.json.Decoder(list[_Rendered])
 _ENCODE = msgspec.json.Encoder().encode
@@ -183,19 +181,29 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
     return asked
 
 
-def read_event(data: bytes) -> Event:
-    """An event of a stream. Raises EngineError if it isn't one, and the error of an error event."""
-    return token_ids.read_event(NAME, _EVENT, data)
-
-
 def read_logprobs(choice: _Choice, most: int, *, decoded: bool = False) -> list[TokenLogprobs]:
     """The log probabilities of a choice's tokens, in either endpoint's shape: one a token, or it raises EngineError.
 
     Each has the `most` likeliest; a server adds the sampled one where it isn't among them. `decoded` ones have the
-    tokens' texts.
+    tokens' texts, and no ids.
     """
+    given = choice.logprobs or _Logprobs()
+    count = len(given.token_logprobs)
     try:
-        read = (_decoded if decoded else _logprobs)(choice.logprobs or _Logprobs(), most)
+        entries = given.content or [
+            _TokenLogprob(
+                LEAST_LOGPROB if logprob is None else logprob,
+                token,
+                [_TopLogprob(each, token=text) for text, each in (top or {}).items()],
+            )
+            for token, logprob, top in zip(
+                given.tokens or [""] * count,
+                given.token_logprobs,
+                given.top_logprobs or [None] * count,
+                strict=True,
+            )
+        ]
+        read = [_logprobs(each, most, decoded) for each in entries]
     except ValueError as error:
         raise EngineError("the vLLM server sent log probabilities that make no sense") from error
     if len(read) != len(choice.token_ids or ()):
@@ -203,47 +211,16 @@ def read_logprobs(choice: _Choice, most: int, *, decoded: bool = False) -> list[
     return read
 
 
-def _logprobs(given: _Logprobs, most: int) -> list[TokenLogprobs]:
-    if given.content:
-        return [
-            TokenLogprobs(each.logprob, likeliest((_identified(top) for top in each.top_logprobs), most))
-            for each in given.content
-        ]
-    tops = given.top_logprobs or [None] * len(given.token_logprobs)
-    return [
-        TokenLogprobs(LEAST_LOGPROB if logprob is None else logprob, _alternatives(top, most))
-        for logprob, top in zip(given.token_logprobs, tops, strict=True)
-    ]
+def _logprobs(given: _TokenLogprob, most: int, decoded: bool) -> TokenLogprobs:
+    """One token's. Raises ValueError where an alternative has no id, and needs one."""
+    top = sorted(given.top_logprobs, key=lambda each: -each.logprob)[:most]
+    texts = (given.token, *(each.token for each in top)) if decoded else ()
+    ids = (0 if decoded else _id_of(each) for each in top)
+    return TokenLogprobs(given.logprob, tuple(zip(ids, (each.logprob for each in top), strict=True)), texts)
 
 
-def _decoded(given: _Logprobs, most: int) -> list[TokenLogprobs]:
-    if given.content:
-        return [
-            _with_texts(each.token, each.logprob, ((top.token, top.logprob) for top in each.top_logprobs), most)
-            for each in given.content
-        ]
-    tops = given.top_logprobs or [None] * len(given.token_logprobs)
-    return [
-        _with_texts(token, logprob, (top or {}).items(), most)
-        for token, logprob, top in zip(given.tokens, given.token_logprobs, tops, strict=True)
-    ]
-
-
-def _with_texts(token: str, logprob: float | None, top: Iterable[tuple[str, float]], most: int) -> TokenLogprobs:
-    """Log probabilities of tokens that have texts but no ids."""
-    kept = sorted(top, key=lambda each: -each[1])[:most]
-    likely = tuple((0, each) for _, each in kept)
-    return TokenLogprobs(LEAST_LOGPROB if logprob is None else logprob, likely, (token, *(text for text, _ in kept)))
-
-
-def _identified(top: _TopLogprob) -> tuple[int, float]:
-    if top.token_id is None:
-        raise ValueError("a token without an id")
-    return top.token_id, top.logprob
-
-
-def _alternatives(top: dict[str, float] | None, most: int) -> tuple[tuple[int, float], ...]:
-    return likeliest(((int(token.removeprefix(TOKEN_ID)), logprob) for token, logprob in (top or {}).items()), most)
+def _id_of(top: _TopLogprob) -> int:
+    return int(top.token.removeprefix(TOKEN_ID)) if top.token_id is None else top.token_id
 
 
 def read_defaults(body: bytes) -> Defaults:

@@ -27,8 +27,7 @@ from service.metrics.counters import Metrics
 from service.settings.settings import variable
 from service.shares import Rate, Share
 from service.steps import BRIEFLY, pause_after
-from service.web.admission.queue import Queue, QueueTicket
-from service.web.admission.served import Bill, Served, evenly
+from service.web.admission.queue import Bill, Queue, QueueTicket, Served, evenly
 
 ASIDE = 8
 """Requests that ask no model have such a part of the slots more, and at least as many slots."""
@@ -71,30 +70,17 @@ class Admission:
         """So many slots of each kind, and so many bytes of bodies, for one tenant or `several`. So many requests wait
         for a slot, each for `queue_seconds` at most. `weight` is that of a tenant, above 0.
         """
-        refused = metrics.refused
+
+        def slots(limit: int, label: str, what: str, setting: str) -> _Slots:
+            return _Slots(Share(limit, several=several), what, setting, metrics.refused.labels(label))
+
+        aside = max(ASIDE, requests // ASIDE)
         self._metrics = metrics
-        self._requests = _Slots(
-            Share(requests, several=several),
-            "requests",
-            "max_concurrent_requests",
-            refused.labels("requests"),
-        )
-        self._aside = _Slots(
-            Share(max(ASIDE, requests // ASIDE), several=several),
-            "requests besides that ask no model",
-            "max_concurrent_requests",
-            refused.labels("requests"),
-        )
-        self._followers = _Slots(
-            Share(followers, several=several),
-            "streams of background responses",
-            "max_followers",
-            refused.labels("followers"),
-        )
-        self._sockets = _Slots(Share(sockets, several=several), "WebSockets", "max_sockets", refused.labels("sockets"))
-        self._bodies = _Slots(
-            Share(bodies, several=several), "bytes of bodies", "max_bodies_bytes", refused.labels("bodies")
-        )
+        self._requests = slots(requests, "requests", "requests", "max_concurrent_requests")
+        self._aside = slots(aside, "requests", "requests besides that ask no model", "max_concurrent_requests")
+        self.followers = slots(followers, "followers", "streams of background responses", "max_followers")
+        self._sockets = slots(sockets, "sockets", "WebSockets", "max_sockets")
+        self.bodies = slots(bodies, "bodies", "bytes of bodies", "max_bodies_bytes")
         self._served = Served(weight)
         self._queue = Queue[asyncio.Future[Slot]](self._served)
         self._places = Share(queued, several=several)
@@ -112,7 +98,7 @@ class Admission:
     def slot(self, tenant: str) -> Generator["Slot"]:
         """A slot of a request that asks no model, until the end of the block. Raises ApiError 503."""
         place = self._requests if self._requests.fits(tenant) else self._aside
-        with self._held(self._slot(tenant, place)) as slot:
+        with self._held(Slot(self, tenant, place)) as slot:
             yield slot
 
     @asynccontextmanager
@@ -125,7 +111,7 @@ class Admission:
         ApiError 503 where it is not its turn in time, or too many wait. Raises ClientGone.
         """
         place = self._queue.join(tenant, asyncio.get_running_loop().create_future())
-        self._let_begin()
+        self.let_begin()
         if not place.answer.done():
             await self._wait(place, waited, when_gone)
         with self._held(place.answer.result()) as slot:
@@ -149,18 +135,11 @@ class Admission:
             if not self._taken:
                 self._empty.set()
 
-    def _slot(self, tenant: str, place: "_Slots", bill: Bill | None = None) -> "Slot":
-        return Slot(tenant, place, self._followers, self._bodies, self._let_begin, bill)
-
-    def _begin(self, tenant: str) -> "Slot":
-        """The slot of a request whose turn it is."""
-        return self._slot(tenant, self._requests, self._served.begin(tenant))
-
-    def _let_begin(self) -> None:
+    def let_begin(self) -> None:
         """A slot may have come free: let those begin whose turn it is."""
         while (place := self._queue.take(self._requests.fits)) is not None:
             if not place.answer.done():
-                place.answer.set_result(self._begin(place.tenant))
+                place.answer.set_result(Slot(self, place.tenant, self._requests, self._served.begin(place.tenant)))
 
     async def _wait(self, place: "_Place", waited: Callable[[float], None], when_gone: DisconnectHook) -> None:
         """Wait until a place is answered. Raises ApiError 503 where it may not wait, or did in vain."""
@@ -188,7 +167,7 @@ class Admission:
             when_gone(None)
             self._queue.leave(place)
             self._places.give_back(tenant, 1)
-            self._let_begin()  # whoever it was before, where only that one had to go first
+            self.let_begin()  # whoever it was before, where only that one had to go first
             seconds = loop.time() - began
             self._metrics.wait_seconds.observe(seconds)
             waited(seconds)
@@ -211,9 +190,9 @@ class Admission:
             _end(place, self._requests.refusal(1 + len(self._queue), also))
 
     @contextmanager
-    def socket(self, tenant: str) -> Generator["SocketSlot"]:
+    def socket(self, tenant: str) -> Generator["Slot"]:
         """A WebSocket's slot until the end of the block. Raises ApiError 503 where none is free."""
-        slot = SocketSlot(tenant, self._sockets, self._bodies)
+        slot = Slot(self, tenant, self._sockets)
         try:
             yield slot
         finally:
@@ -334,33 +313,26 @@ class _Slots:
 
 
 class Slot:
-    """The slots that one request takes up, and the room for its body."""
+    """The slots that one request takes up, or one WebSocket, and the room for its body, or for messages to read."""
 
-    def __init__(
-        self,
-        tenant: str,
-        place: _Slots,
-        followers: _Slots,
-        bodies: _Slots,
-        freed: Callable[[], None],
-        bill: Bill | None,
-    ) -> None:
-        """A slot at a `place`. `freed` is called when it is given back, and `bill` settled. Raises ApiError 503."""
-        self._tenant = tenant
-        self._place, self._followers, self._bodies = place, followers, bodies
-        self._freed = freed
-        self._bill = bill
+    def __init__(self, admission: Admission, tenant: str, place: _Slots, bill: Bill | None = None) -> None:
+        """A slot at a `place`; `bill` is settled when it is given back. Raises ApiError 503."""
+        self._admission, self._tenant, self._place, self._bill = admission, tenant, place, bill
         self._began = monotonic()
         self._taken: dict[_Slots, int] = {}
         self._take(place, 1)
 
     def take_follower(self) -> None:
         """Take a follower's slot as well. Raises ApiError 503."""
-        self._take(self._followers, 1)
+        self._take(self._admission.followers, 1)
 
     def take_body(self, size: int) -> None:
         """Take room for so many bytes more, of the request's body or of a stored answer's. Raises ApiError 503."""
-        self._take(self._bodies, size)
+        self._take(self._admission.bodies, size)
+
+    def give_back(self, size: int) -> None:
+        """Give back the room of so many bytes that were read."""
+        self._give_back(self._admission.bodies, size)
 
     def take_answers(self, more: int) -> None:
         """Take so many slots more: a request for several answers is as many. Raises ApiError 503."""
@@ -373,53 +345,25 @@ class Slot:
 
     def follow(self) -> None:
         """Only follow from now on: the request's slot is free again, and so is its body's room."""
-        self._give_back(self._bodies)
-        self._give_back(self._place)
+        for slots in (self._admission.bodies, self._place):
+            self._give_back(slots, self._taken.get(slots, 0))
 
     def leave(self) -> None:
         """Give back what is left."""
-        for slots in list(self._taken):
-            self._give_back(slots)
+        for slots, amount in list(self._taken.items()):
+            self._give_back(slots, amount)
 
     def _take(self, slots: _Slots, amount: int) -> None:
-        if not amount:
-            return
-        slots.take(self._tenant, amount)
-        self._taken[slots] = self._taken.get(slots, 0) + amount
+        if amount:
+            slots.take(self._tenant, amount)
+            self._taken[slots] = self._taken.get(slots, 0) + amount
 
-    def _give_back(self, slots: _Slots) -> None:
-        amount = self._taken.pop(slots, 0)
+    def _give_back(self, slots: _Slots, amount: int) -> None:
         if not amount:
             return
+        self._taken[slots] -= amount
         slots.give_back(self._tenant, amount)
         if slots is self._place:
             if self._bill is not None:
                 self._bill.settle(monotonic() - self._began)
-            self._freed()
-
-
-class SocketSlot:
-    """The slot of one WebSocket: a place among them, and room for its messages until they are read."""
-
-    def __init__(self, tenant: str, sockets: _Slots, bodies: _Slots) -> None:
-        """A slot among the WebSockets. Raises ApiError 503."""
-        self._tenant = tenant
-        self._sockets, self._bodies = sockets, bodies
-        self._bytes = 0
-        sockets.take(tenant, 1)
-
-    def take(self, size: int) -> None:
-        """Take room for so many bytes more, which is room of bodies. Raises ApiError 503."""
-        self._bodies.take(self._tenant, size)
-        self._bytes += size
-
-    def give_back(self, size: int) -> None:
-        """Give back the room of so many bytes that were read."""
-        self._bodies.give_back(self._tenant, size)
-        self._bytes -= size
-
-    def leave(self) -> None:
-        """Give all back."""
-        if self._bytes:
-            self.give_back(self._bytes)
-        self._sockets.give_back(self._tenant, 1)
+            self._admission.let_begin()

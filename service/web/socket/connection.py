@@ -88,7 +88,7 @@ class Connection:
 
     async def serve(self) -> None:
         """Serve it, until its client goes or it is closed."""
-        self._wire.use(Room(self._room.take, self._room.give_back), self._stop)
+        self._wire.use(Room(self._room.take_body, self._room.give_back), self._stop)
         limit = self._loop.call_later(OPEN_SECONDS, self._time_is_up)
         idle = asyncio.create_task(self._watch_idleness(IDLE_SECONDS))
         reading = asyncio.create_task(self._read())
@@ -159,7 +159,7 @@ class Connection:
                 type="rate_limit_error",
                 code="queue_full",
             )
-        self._room.take(len(frame))
+        self._room.take_body(len(frame))
         lane.waiting.append(LaneRequest(frame))
         if lane.working is None:
             lane.working = asyncio.create_task(self._work(lane))

@@ -19,7 +19,7 @@ from service.api.events import Terminal
 from service.api.response import ResponseStatus, SteerError, SteerShown
 from service.api.steer import MAX_STEER_BYTES, NotSteered, SentSteer, ended
 from service.responses.run import Run
-from service.web.admission.slots import SocketSlot
+from service.web.admission.slots import Slot
 from service.web.socket.frames import in_lane
 
 MAX_STEERS = 16
@@ -32,15 +32,15 @@ MAX_STEERS_BYTES = MAX_STEER_BYTES
 class Steer:
     """One message of the client, and its room, which is given back once."""
 
-    def __init__(self, sent: SentSteer, size: int, room: SocketSlot) -> None:
+    def __init__(self, sent: SentSteer, size: int, room: Slot) -> None:
         """Takes room for the `size` of its frame. Raises ApiError where there is none."""
         self.sent = sent
         self.size = size
         self.messages: Sequence[bytes] = ()
         self.id: str | None = None
         """Its id, once it is accepted."""
-        room.take(size)
-        self._room: SocketSlot | None = room
+        room.take_body(size)
+        self._room: Slot | None = room
 
     def let_go(self) -> None:
         """Note that it was applied or given back."""

@@ -13,7 +13,7 @@ import pytest
 
 from service.engine.names import ServerAddress
 from service.engine.servers.connection import MAX_UNREAD_BYTES, Broken, Connection, Target, target_of
-from service.engine.servers.pool import DIALED_AT_ONCE, Contact, Pool, Unconnected
+from service.engine.servers.pool import DIALED_AT_ONCE, Pool, Unconnected
 from tests.support.engine.certified import certified
 from tests.support.engine.playing import OK, Call, playing
 from tests.support.waiting import until
@@ -120,7 +120,7 @@ async def test_a_probe_that_meets_a_closed_connection_is_sent_once_more_and_noth
         call.writer.close()
 
     async with playing(once) as server:
-        contact, target = Contact(keeps=True, api_key="", connect_seconds=2), server.target()
+        contact, target = Pool(keeps=True, connect_seconds=2), server.target()
         for _ in range(2):
             assert await contact.ask(target, "GET", "/health", None, seconds=5, most=10) == (200, b"ok")
         with pytest.raises(Broken):

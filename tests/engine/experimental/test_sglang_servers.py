@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from service.engine.port import EngineRefused, Finish
-from service.engine.servers.sglang import ABORT, GENERATE, READY
+from service.engine.servers.experimental import ABORT, GENERATE, READY
 from tests.support.engine.connected import ask, connected, failure, hold, scripted
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from service.engine.servers.sglang import GENERATE
+from service.engine.servers.experimental import GENERATE
 from service.settings.settings import Settings
 from tests.support.engine.standing import Standing
 from tests.support.engine.talk import ServiceTalk, cached_by_tenants

@@ -4,7 +4,7 @@ import pytest
 
 from service.configured_engines import open_engine
 from service.engine.port import EngineRefused, EngineUnavailable, Finish, Sampling
-from service.engine.servers.tensorrt import COMPLETIONS
+from service.engine.servers.experimental import COMPLETIONS
 from service.harmony.tokens import CALL, STOPS
 from service.settings.settings import load_settings
 from tests.support.engine.conformance_sampling import YES_OR_NO

@@ -6,7 +6,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 
 from service.engine.servers.engine import ServersEngine
-from service.engine.servers.tensorrt import COMPLETIONS
+from service.engine.servers.experimental import COMPLETIONS
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
 from tests.support.engine.standing import Standing

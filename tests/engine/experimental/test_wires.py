@@ -23,9 +23,8 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
+from service.engine.servers.experimental import REUSES, Sglang, Tensorrt, priority
 from service.engine.servers.kind import Facts, ServerChanged, Terms
-from service.engine.servers.sglang import Sglang
-from service.engine.servers.tensorrt import REUSES, Tensorrt, priority
 from service.harmony.tokens import CALL, ENDOFTEXT, LAST_LEGAL, RETURN, STOPS
 from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.sglang import wire as sglang

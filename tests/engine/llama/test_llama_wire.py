@@ -26,6 +26,8 @@ from service.markup.speech import Shown
 from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.llama.wire import event, sent, stop_event
 
+LLAMA = Llama(shared=False)
+
 
 def body(sampling: Sampling, *, cached: bool = True, guided: bool = False) -> dict[str, Any]:
     asked = Generation("resp_1", (1, 2, 3), sampling)
@@ -165,9 +167,9 @@ def test_what_goes_wrong_in_a_stream_is_told(piece: bytes, kind: type[EngineErro
 
 def test_only_a_refusal_repeats_the_server_s_words() -> None:
     for status in (400, 401, 404, 429, 500, 503):
-        told = str(wire.read_refusal(status, b'{"error":{"code":1,"message":"the secret"}}'))
+        told = str(LLAMA.refused(status, b'{"error":{"code":1,"message":"the secret"}}'))
         assert ("secret" in told) == (status == 400)
-    assert str(wire.read_refusal(400, b"<html>")) == "status 400"
+    assert str(LLAMA.refused(400, b"<html>")) == "status 400"
 
 
 # --- what a server says of itself --------------------------------------------------------------------------------
@@ -254,4 +256,4 @@ def test_prompts_are_cached_as_long_as_they_are_of_one_salt(
 @pytest.mark.parametrize("id", ["-1", str(1 << 31), str(1 << 64), "1.5", '"1"'])
 def test_a_prompt_of_ids_that_no_vocabulary_has_is_an_error(id: str) -> None:
     with pytest.raises(EngineError, match="something else than it was asked for"):
-        wire.read_ids(f'{{"tokens": [1, {id}]}}'.encode())
+        wire.read(f'{{"tokens": [1, {id}]}}'.encode(), wire.Ids)

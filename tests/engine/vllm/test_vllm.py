@@ -10,8 +10,8 @@ import pytest
 
 from service.engine.demo import DemoEngine
 from service.engine.port import Engine, EngineUnavailable, ModelCard
-from service.engine.servers.engine import Access
-from service.engine.vllm.servers import vllm_engine
+from service.engine.servers.engine import Access, ServersEngine
+from service.engine.vllm.servers import Vllm
 from service.engine.vllm.wire import Endpoint
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
@@ -36,7 +36,7 @@ async def before(
 ) -> AsyncIterator[tuple[Inside, Standin]]:
     """A service before a stand-in that answers from `engine`, the demo engine where none is given."""
     async with standing_in(engine or DemoEngine(CARD), **traits) as server:
-        adapter = vllm_engine(Access((server.url,), probe_seconds=NEVER_SECONDS))
+        adapter = ServersEngine(Vllm(), Access((server.url,), probe_seconds=NEVER_SECONDS))
         async with serving(settings, adapter) as inside:
             yield inside, server
 
@@ -130,7 +130,7 @@ async def test_a_client_that_hangs_up_leaves_nothing_running_on_the_server(setti
 async def test_a_service_starts_without_its_server_and_serves_once_it_is_there(settings: Settings) -> None:
     async with standing_in(DemoEngine(CARD)) as server:
         await server.die()
-        adapter = vllm_engine(Access((server.url,), probe_seconds=0.05))
+        adapter = ServersEngine(Vllm(), Access((server.url,), probe_seconds=0.05))
         async with serving(settings, adapter) as inside, inside.http() as http:
             ready = await http.get("/ready")
             assert (ready.status_code, ready.json()["engine"]) == (503, "unavailable")
@@ -234,7 +234,7 @@ async def test_a_conversation_stays_on_one_of_several_servers(settings: Settings
     async with AsyncExitStack() as stack:
         servers = [await stack.enter_async_context(standing_in(DemoEngine(CARD))) for _ in range(4)]
         inside = await stack.enter_async_context(
-            serving(settings, vllm_engine(Access(tuple(server.url for server in servers))))
+            serving(settings, ServersEngine(Vllm(), Access(tuple(server.url for server in servers))))
         )
         previous: dict[str, str] = {}
         for turn in range(6):

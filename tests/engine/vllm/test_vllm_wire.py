@@ -3,6 +3,7 @@
 import time
 from array import array
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
+from service.engine.servers import kind
 from service.engine.servers.kind import ServerChanged
 from service.engine.vllm import wire
 from service.engine.vllm.servers import Vllm
@@ -26,6 +28,7 @@ from service.engine.vllm.wire import Endpoint
 from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.engine.standin_wire import error_body
 
+read_event = partial(kind.read_event, wire.NAME, wire.EVENT)
 SAMPLING = msgspec.structs.replace(ALL_SET, stop_ids=(200002, 200012), structural_tag='{"type":"structural_tag"}')
 SENT: dict[str, Any] = {
     "max_tokens": 11,
@@ -59,7 +62,7 @@ def sent(endpoint: Endpoint, generation: Generation) -> dict[str, Any]:
 def logprobs(tokens: int, payload: dict[str, Any] | None) -> list[TokenLogprobs]:
     """What is read of the log probabilities of one choice of so many tokens."""
     choice = {"token_ids": [5] * tokens, "logprobs": payload}
-    return wire.read_logprobs(wire.read_event(msgspec.json.encode({"choices": [choice]})).choices[0], 2)
+    return wire.read_logprobs(read_event(msgspec.json.encode({"choices": [choice]})).choices[0], 2)
 
 
 def test_generate_is_sent_every_parameter_under_vllms_own_name() -> None:
@@ -126,7 +129,7 @@ def test_where_the_text_is_asked_for_tokens_are_told_by_it() -> None:
     generated = {"content": [{"token": "\n", "logprob": -0.5, "top_logprobs": top}]}
     completed = {"tokens": ["\n"], "token_logprobs": [-0.5], "top_logprobs": [{"<|im_start|>": -3.5, "\n": -0.5}]}
     for shape in (generated, completed):
-        choice = wire.read_event(msgspec.json.encode({"choices": [{"token_ids": [198], "logprobs": shape}]})).choices[0]
+        choice = read_event(msgspec.json.encode({"choices": [{"token_ids": [198], "logprobs": shape}]})).choices[0]
         assert wire.read_logprobs(choice, 2, decoded=True) == expected
     with pytest.raises(EngineError, match="log probabilities"):
         logprobs(1, generated)
@@ -184,14 +187,14 @@ def test_an_error_is_the_same_over_http_and_in_a_stream(status: int, kind: type[
     body = msgspec.json.encode(error_body(status, "because"))
     over_http = Vllm().refused(status, body)
     with pytest.raises(EngineError) as in_a_stream:
-        wire.read_event(body)
+        read_event(body)
     for error in (over_http, in_a_stream.value):
         assert type(error) is kind
         assert error.status == port_status
         assert ("because" in str(error)) == (kind is EngineRefused), "clients see it"
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway</html>", b'{"detail":"Not Found"}', b"\xff", b"[]"])
+@pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway</html>", b"\xff", b"[]"])
 def test_an_error_without_words_is_one_all_the_same(body: bytes) -> None:
     assert str(Vllm().refused(400, body)) == "status 400"
     assert "status 500" in str(Vllm().refused(500, body))
@@ -210,7 +213,7 @@ NOT_UTF8 = [
 ]
 
 
-@pytest.mark.parametrize("read", [wire.read_event, wire.read_defaults])
+@pytest.mark.parametrize("read", [read_event, wire.read_defaults])
 @pytest.mark.parametrize("body", [*GARBAGE, *NOT_UTF8])
 def test_garbage_is_an_error_of_the_port(read: Callable[[bytes], object], body: bytes) -> None:
     with pytest.raises(EngineError, match="vLLM server"):

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from service.engine.llama.wire import COMPLETION
 from service.engine.port import Engine
-from service.engine.servers.sglang import GENERATE
-from service.engine.servers.tensorrt import COMPLETIONS
+from service.engine.servers.experimental import COMPLETIONS, GENERATE
 from service.engine.vllm.wire import Endpoint
 from tests.support.engine import standin_wire as vllm
 from tests.support.engine.standin import Standin

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from service.engine.port import Chunk, Engine, Finish, Generation, Sampling, TokenLogprobs
-from service.engine.servers.sglang import ABORT, GENERATE, READY, Sglang
+from service.engine.servers.experimental import ABORT, GENERATE, READY, Sglang
 from service.harmony.tokens import ENDS
 from tests.support.engine.standing import Asked, Standing, as_json, constrained, healthy, standing, streaming
 from tests.support.sglang.wire import DONE, abort, error, event, logprobs

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from service.engine.port import Chunk, Engine, EngineError, Finish, Generation, Sampling
-from service.engine.servers.tensorrt import COMPLETIONS, Tensorrt
+from service.engine.servers.experimental import COMPLETIONS, Tensorrt
 from service.harmony.tokens import RETURN
 from tests.support.engine.standing import Asked, Standing, as_json, constrained, healthy, standing, streaming
 from tests.support.tensorrt.wire import DONE, error, error_body, event, usage, usage_event

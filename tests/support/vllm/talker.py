@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from service.engine.servers.engine import Access
-from service.engine.vllm.servers import vllm_engine
+from service.engine.servers.engine import Access, ServersEngine
+from service.engine.vllm.servers import Vllm
 from tests.support.engine.conformance import EngineConformance
 from tests.support.engine.prompts import prompt, user
 from tests.support.vllm.server import CONTEXT_TOKENS
@@ -38,7 +38,7 @@ class TalkerConformance(EngineConformance):
 async def endpoint_of(url: str, caplog: pytest.LogCaptureFixture) -> str:
     """The endpoint that an engine finds at a server, from what it logs when it comes up."""
     caplog.set_level(logging.INFO)
-    engine = vllm_engine(Access((url,)))
+    engine = ServersEngine(Vllm(), Access((url,)))
     await engine.start()
     await engine.close()
     return found(caplog)[-1]

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.web.admission.queue import Queue
-from service.web.admission.served import LEAST, LEAST_A_SECOND, MOST, OUTPUT, Bill, Served
+from service.web.admission.queue import LEAST, LEAST_A_SECOND, MOST, OUTPUT, Bill, Queue, Served
 
 SLOTS = 8
 WAITING = 3
