@@ -12,10 +12,10 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from service.api.items import Gathered, InputItem, checked_call_id
 from service.api.tools.callee import FUNCTIONS
-from service.api.tools.client import ClientKind, Json, content_of
+from service.api.tools.client import ClientKind, content_of
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.read import MAX_LOADED
-from service.decoding import ABSENT, ANY_OBJECT, KIND, decode, decode_list, decoder_of
+from service.decoding import ABSENT, Json, Kind, decode, decode_list
 from service.errors import invalid_value, missing
 
 MAX_COMMANDS = 1024
@@ -195,12 +195,9 @@ class _Named(msgspec.Struct):
     tools: list[Raw] | None = None
 
 
-_named = msgspec.json.Decoder(_Named)
-
-
 def _names(tool: object, namespace: str) -> Iterator[str]:
     """The names by which the model may call a tool, as it is listed."""
-    named = _named.decode(tool if isinstance(tool, Raw) else msgspec.json.encode(tool))
+    named = msgspec.json.decode(tool if isinstance(tool, Raw) else msgspec.json.encode(tool), type=_Named)
     if named.type == "namespace":
         for inside in named.tools or ():
             yield from _names(inside, named.name)
@@ -321,11 +318,6 @@ class _ToolSearchOutput(msgspec.Struct):
     status: Status | None = None
 
 
-_OUTPUT = decoder_of(_Output)
-_SHELL_ACTION = decoder_of(ShellAction)
-_EXEC_ACTION = decoder_of(ExecAction)
-
-
 def _bounded(raw: Raw, where: str) -> Raw:
     """The JSON, unless it is longer than a call may be. Raises InvalidRequest."""
     size = len(memoryview(raw))
@@ -339,14 +331,14 @@ def _shell_call(sent: _ShellCall, where: str, gathered: Gathered) -> ShellCallIt
     elsewhere = sent.environment != ABSENT
     return ShellCallItem(
         call_id=checked_call_id(sent.call_id, f"{where}.call_id"),
-        action=msgspec.to_builtins(decode(_bounded(sent.action, f"{where}.action"), _SHELL_ACTION, f"{where}.action")),
+        action=msgspec.to_builtins(decode(_bounded(sent.action, f"{where}.action"), ShellAction, f"{where}.action")),
         status=sent.status or "completed",
-        environment=decode(_bounded(sent.environment, at), ANY_OBJECT, at) if elsewhere else UNSET,
+        environment=decode(_bounded(sent.environment, at), Json, at) if elsewhere else UNSET,
     )
 
 
 def _local_shell_call(sent: _LocalShellCall, where: str, gathered: Gathered) -> LocalShellCallItem:
-    action = decode(_bounded(sent.action, f"{where}.action"), _EXEC_ACTION, f"{where}.action")
+    action = decode(_bounded(sent.action, f"{where}.action"), ExecAction, f"{where}.action")
     listed: Json = msgspec.to_builtins(action)
     return LocalShellCallItem(
         call_id=checked_call_id(sent.call_id, f"{where}.call_id"),
@@ -365,7 +357,7 @@ def _apply_patch_call(sent: _ApplyPatchCall, where: str, gathered: Gathered) -> 
 
 def _tool_search_call(sent: _ToolSearchCall, where: str, gathered: Gathered) -> ToolSearchCallItem:
     execution = _execution(sent.execution, sent.call_id, where)
-    decode(_bounded(sent.arguments, f"{where}.arguments"), ANY_OBJECT, f"{where}.arguments")
+    decode(_bounded(sent.arguments, f"{where}.arguments"), Json, f"{where}.arguments")
     return ToolSearchCallItem(
         call_id=sent.call_id, arguments=sent.arguments, execution=execution, status=sent.status or "completed"
     )
@@ -383,7 +375,7 @@ def _execution(execution: Execution | None, call_id: str | None, where: str) -> 
 def _shell_call_output(sent: _ShellCallOutput, where: str, gathered: Gathered) -> ShellCallOutputItem:
     output: list[Json] = []
     for place, raw in enumerate(decode_list(sent.output, MAX_COMMANDS, f"{where}.output")):
-        output.append(msgspec.to_builtins(decode(raw, _OUTPUT, f"{where}.output[{place}]")))
+        output.append(msgspec.to_builtins(decode(raw, _Output, f"{where}.output[{place}]")))
     return ShellCallOutputItem(
         call_id=checked_call_id(sent.call_id, f"{where}.call_id"),
         output=output,
@@ -426,8 +418,8 @@ def listed_tools(tools: list[Raw], where: str) -> list[Any]:
     listed: list[Any] = []
     for place, tool in enumerate(tools):
         at = f"{where}[{place}]"
-        hosted = decode(tool, KIND, at).type in HOSTED
-        listed.append(echo_of_hosted(decode(tool, ANY_OBJECT, at), at) if hosted else tool)
+        hosted = decode(tool, Kind, at).type in HOSTED
+        listed.append(echo_of_hosted(decode(tool, Json, at), at) if hosted else tool)
     return listed
 
 

@@ -26,9 +26,6 @@ class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
         return Configuration(later.effort or self.effort, self.format if later.format == ABSENT else later.format)
 
 
-_decoder = msgspec.json.Decoder(Configuration)
-
-
 def noted(item: ConfigurationUpdateItem) -> str:
     """The text of an item's note: the settings that it makes."""
     effort = None if item.reasoning is None else item.reasoning["effort"]
@@ -38,4 +35,4 @@ def noted(item: ConfigurationUpdateItem) -> str:
 
 def read_note(text: str) -> Configuration:
     """The settings of a note. It is ours, so a fault is msgspec.DecodeError, and no request's."""
-    return _decoder.decode(text)
+    return msgspec.json.decode(text, type=Configuration)

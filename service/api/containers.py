@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.tools.container import MemoryLimit, Policy, check_files, check_policy
-from service.decoding import decode, decoder_of
+from service.decoding import decode
 
 MAX_NAME_CHARS = 256
 MAX_MINUTES = 20
@@ -82,12 +82,9 @@ class NewContainer(msgspec.Struct, forbid_unknown_fields=True):
     skills: Any = None
 
 
-_NEW = decoder_of(NewContainer)
-
-
 def read_new(body: bytes) -> NewContainer:
     """The container that a request asks for. Raises InvalidRequest."""
-    sent = decode(body, _NEW)
+    sent = decode(body, NewContainer)
     check_files(sent.file_ids, "file_ids")
     check_files(sent.skills, "skills")
     check_policy(sent.network_policy, "network_policy")

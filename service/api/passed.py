@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.content import MAX_PARTS
-from service.decoding import ABSENT, advice, decode, decode_list, decoder_of, shown_raw
+from service.decoding import ABSENT, advice, decode, decode_list, shown_raw
 from service.errors import InvalidRequest, invalid_value, missing, shown
 
 MAX_ANSWERS = 64
@@ -144,7 +144,7 @@ class Read(msgspec.Struct, frozen=True):
         """
         tokens = min(context, most or context)
         raw = msgspec.Raw(b"%d" % tokens)
-        named = {name: decode(self.members[name], _NUMBER, name) for name in _LIMITS if name in self.members}
+        named = {name: decode(self.members[name], int | None, name) for name in _LIMITS if name in self.members}
         over = {name: raw for name, limit in named.items() if limit is not None and limit > tokens}
         free = most > 0 and self.endpoint is not Endpoint.EMBEDDINGS
         if free and all(limit is None or limit < 0 for limit in named.values()):
@@ -199,23 +199,17 @@ class _Part(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
-_NUMBER = decoder_of(int | None)
-_BODY = decoder_of(dict[str, msgspec.Raw])
-_OURS = decoder_of(_Ours)
-_MESSAGE = decoder_of(_Message)
-_PART = decoder_of(_Part)
-_TEXT = decoder_of(str)
 _ID_LIST = b"0123456789, \t\r\n"
 
 
 def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Generator[None, None, Read]:
     """Read a body, in steps. Raises InvalidRequest."""
-    members: dict[str, msgspec.Raw] = decode(body, _BODY)
+    members: dict[str, msgspec.Raw] = decode(body, dict[str, msgspec.Raw])
     known = MEMBERS[endpoint]
     for name in members:
         if name not in known and name not in OURS:
             raise _unknown(name, known)
-    ours: _Ours = decode(body, _OURS)
+    ours = decode(body, _Ours)
     if ours.model is None:
         raise missing("model", "GET /v1/models lists what there is.")
     if ours.store:
@@ -293,7 +287,7 @@ def _beginning(raw: msgspec.Raw, most: int) -> Iterator[bytes]:
     spoken = False
     for place, each in enumerate(decode_list(raw, most, "messages")):
         where = f"messages[{place}]"
-        message: _Message = decode(each, _MESSAGE, where)
+        message = decode(each, _Message, where)
         yield b"" if spoken else bytes(each)
         spoken = spoken or message.role == "user"
         first = bytes(memoryview(message.content)[:1])
@@ -301,7 +295,7 @@ def _beginning(raw: msgspec.Raw, most: int) -> Iterator[bytes]:
             raise invalid_value(f"{where}.content", shown_raw(message.content), "Send a text, or a list of parts.")
         if first == b"[":
             for number, part in enumerate(decode_list(message.content, MAX_PARTS, f"{where}.content")):
-                _check_part(decode(part, _PART, f"{where}.content[{number}]"), f"{where}.content[{number}]")
+                _check_part(decode(part, _Part, f"{where}.content[{number}]"), f"{where}.content[{number}]")
                 yield b""
 
 
@@ -315,7 +309,7 @@ def _check_part(part: _Part, where: str) -> None:
 def _count(raw: msgspec.Raw, where: str, most: int) -> int:
     """The number of prompts in a text, token ids, or a list of either. Raises InvalidRequest."""
     if bytes(memoryview(raw)[:1]) != b"[":
-        decode(raw, _TEXT, where)
+        decode(raw, str, where)
         return 1
     if _is_ids(raw):
         return 1

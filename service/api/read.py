@@ -23,7 +23,7 @@ from service.api.items import (
     MessageItem,
 )
 from service.api.readers import reader_of
-from service.decoding import decode, decode_list, decoder_of
+from service.decoding import decode, decode_list
 from service.errors import InvalidRequest, invalid_value
 
 ITEMS_A_STEP = 128
@@ -38,7 +38,6 @@ OF_ONE_REQUEST = (AdditionalToolsItem, ConfigurationUpdateItem, CompactionTrigge
 SENT_WHOLE = (*OF_ONE_REQUEST, ToolSearchOutputItem)
 """Items that nothing can refer to: their tools are read before anything is fetched."""
 
-_TEXT = decoder_of(str)
 _NOTHING_MORE = re.compile(rb"[ \t\r\n]*\]")
 
 
@@ -46,7 +45,7 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
     """Read `input`, a text or a list of items, yielding now and then. Raises InvalidRequest, naming the item."""
     first = bytes(memoryview(raw)[:1])
     if first == b'"':
-        return [MessageItem("user", [{"type": "input_text", "text": decode(raw, _TEXT, "input")}])]
+        return [MessageItem("user", [{"type": "input_text", "text": decode(raw, str, "input")}])]
     if bytes(raw) == b"null":
         return []
     if first != b"[":
@@ -78,7 +77,7 @@ def _read_item(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None
     reader = reader_of(raw, where)
     if long:
         yield
-    sent = decode(raw, reader.decoder, where)
+    sent = decode(raw, reader.sent, where)
     if long:
         yield
     return reader.read(sent, where, gathered)

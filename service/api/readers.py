@@ -44,7 +44,7 @@ from service.api.items import (
 )
 from service.api.request import ReasoningParam, TextParam
 from service.api.tools.read import check_bytes
-from service.decoding import ABSENT, decode, decode_list, decoder_of
+from service.decoding import ABSENT, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 
 MAX_CODE_OUTPUTS = 1024
@@ -89,16 +89,12 @@ class _McpApprovalResponse(msgspec.Struct):
     reason: str | None = None
 
 
-_CODE_OUTPUT = decoder_of(_Output)
-_TEXT = decoder_of(str)
-
-
 def _code_interpreter_call(sent: _CodeInterpreterCall, where: str, gathered: Gathered) -> CodeInterpreterCallItem:
     outputs: list[dict[str, Any]] | None = None
     if sent.outputs != ABSENT:
         outputs = []
         for place, output in enumerate(decode_list(sent.outputs, MAX_CODE_OUTPUTS, f"{where}.outputs")):
-            read = decode(output, _CODE_OUTPUT, f"{where}.outputs[{place}]")
+            read = decode(output, _Output, f"{where}.outputs[{place}]")
             said = {"logs": read.logs or ""} if read.type == "logs" else {"url": read.url}
             outputs.append({"type": read.type, **said})
     return CodeInterpreterCallItem(sent.code, sent.container_id or "", outputs, sent.status or "completed")
@@ -126,7 +122,7 @@ def _foreign(sent: ForeignItem, where: str, gathered: Gathered) -> ForeignItem:
     for member in sent.foreign.told:
         raw: Raw | UnsetType = getattr(sent, member)
         if not isinstance(raw, UnsetType) and bytes(memoryview(raw)[:1]) == b'"':
-            decode(raw, _TEXT, f"{where}.{member}")
+            decode(raw, str, f"{where}.{member}")
     return sent
 
 
@@ -241,12 +237,9 @@ class _Reasoning(msgspec.Struct):
     encrypted_content: str | None = None
 
 
-_KIND = decoder_of(_Kind)
-
-
 def reader_of(raw: Raw, where: str) -> "Reader":
     """The reader of the item at `where`. Raises InvalidRequest for a type that has none."""
-    kind = decode(raw, _KIND, where)
+    kind = decode(raw, _Kind, where)
     name = kind.type or ("message" if kind.role != ABSENT else "item_reference" if kind.id != ABSENT else None)
     if name is None:
         raise missing(f"{where}.type", "A message needs at least 'role' and 'content'.")
@@ -312,12 +305,12 @@ def _namespace(namespace: str | None, where: str) -> str | UnsetType:
 class Reader(NamedTuple):
     """Decodes an item of one type, and makes the listed item of it."""
 
-    decoder: "msgspec.json.Decoder[Any]"
+    sent: type[msgspec.Struct]
     read: Callable[[Any, str, Gathered], InputItem]
 
 
 READERS: dict[str, Reader] = {
-    kind: Reader(decoder_of(sent), read)
+    kind: Reader(sent, read)
     for kind, sent, read in (
         ("message", _Message, _message),
         ("function_call", _FunctionCall, _function_call),

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from service.decoding import ABSENT, decode, decoder_of, shown_raw
+from service.decoding import ABSENT, decode, shown_raw
 from service.errors import InvalidRequest, invalid_value, missing, shown, unsupported
 
 MAX_INSTRUCTIONS_CHARS = 10_485_760
@@ -223,11 +223,6 @@ TIERS: dict[str, str] = {
 }
 """Service tiers and their echoes. A tier decides which background responses start first; flex waits for all others."""
 
-_BODY = decoder_of(CreateBody)
-_FRAME = decoder_of(CreateFrame)
-_METADATA = decoder_of(dict[str, msgspec.Raw] | None)
-_TEXT = decoder_of(str)
-
 
 class CreateRequest(msgspec.Struct, frozen=True):
     """A create request that has been checked, its defaults filled in; those of sampling are the model's.
@@ -303,12 +298,12 @@ def read_create(body: bytes, *, store: bool, unstored_background: bool = False) 
     """The checked request of a create body. `store`: this service stores. `unstored_background`: a background response
     needn't be stored. Raises ApiError; decodes no more than it must.
     """
-    return _checked(decode(body, _BODY), store=store, unstored_background=unstored_background)
+    return _checked(decode(body, CreateBody), store=store, unstored_background=unstored_background)
 
 
 def read_frame(frame: bytes, *, store: bool) -> CreateRequest:
     """As read_create, for a frame: it is streamed, runs in the foreground, and may continue an unstored response."""
-    sent = decode(frame, _FRAME)
+    sent = decode(frame, CreateFrame)
     if sent.background:
         raise unsupported("background", "true", "A WebSocket has no background responses; POST it.")
     if sent.stream is False:
@@ -455,7 +450,7 @@ def read_metadata(raw: msgspec.Raw) -> dict[str, str]:
     """The metadata: at most 16 pairs, keys to 64 and values to 512 characters. Raises InvalidRequest."""
     if len(memoryview(raw)) > MAX_METADATA_BYTES:
         raise invalid_value("metadata", shown_raw(raw), f"It has at most {MAX_METADATA_PAIRS} short pairs.")
-    sent: dict[str, msgspec.Raw] = decode(raw, _METADATA, "metadata") or {}
+    sent: dict[str, msgspec.Raw] = decode(raw, dict[str, msgspec.Raw] | None, "metadata") or {}
     if len(sent) > MAX_METADATA_PAIRS:
         raise InvalidRequest(
             f"Too many pairs in 'metadata': {len(sent)}, at most {MAX_METADATA_PAIRS} are allowed.",
@@ -464,7 +459,7 @@ def read_metadata(raw: msgspec.Raw) -> dict[str, str]:
         )
     found: dict[str, str] = {}
     for key, value in sent.items():
-        found[key] = decode(value, _TEXT, f"metadata.{shown(key)}")
+        found[key] = decode(value, str, f"metadata.{shown(key)}")
         check_pair(key, found[key])
     return found
 
@@ -482,5 +477,5 @@ def read_count(body: bytes, *, store: bool) -> CreateRequest:
 
     Nothing will be stored, so the body's own `store` and `background` are of no account. Raises ApiError.
     """
-    checked = _checked(decode(body, _BODY), store=store, unstored_background=True, counts=True)
+    checked = _checked(decode(body, CreateBody), store=store, unstored_background=True, counts=True)
     return msgspec.structs.replace(checked, store=False)

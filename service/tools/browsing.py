@@ -33,7 +33,7 @@ from service.browser.browser import (
 from service.browser.display import UsageError, shortened
 from service.browser.displays import with_room
 from service.browser.page import SOURCE, Display, Page, results_page
-from service.decoding import decode, decoder_of
+from service.decoding import decode
 from service.errors import invalid_value
 from service.search.kept import KeptPages, Opened
 from service.search.port import Pages, Places, Query, Searcher, SearchFailure
@@ -93,13 +93,12 @@ _UNREAD: dict[str, dict[str, Any]] = {
 }
 """The actions of calls whose arguments can't be read, or mean nothing."""
 
-_TOOL = decoder_of(WebSearchTool)
 _OPTIONS = msgspec.json.Decoder(Options)
 
 
 def read_options(sent: msgspec.Raw, where: str) -> str:
     """The options of a tool that stands at `where`. Raises InvalidRequest."""
-    tool = decode(sent, _TOOL, where)
+    tool = decode(sent, WebSearchTool, where)
     domains: list[str] = (tool.filters.allowed_domains if tool.filters else None) or []
     for number, domain in enumerate(domains):
         if not _DOMAIN.fullmatch(domain):

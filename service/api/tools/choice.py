@@ -14,7 +14,7 @@ from service.api.tools.callee import FUNCTIONS, Callee, Choice
 from service.api.tools.client import CLIENT
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import Tools
-from service.decoding import KIND, Kind, decode, decode_list, decoder_of
+from service.decoding import Kind, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 
 MAX_ALLOWED = 128
@@ -71,20 +71,13 @@ class _Allowed(msgspec.Struct, forbid_unknown_fields=True):
     mode: Literal["none", "auto", "required"] = "auto"
 
 
-_CHOICE = decoder_of(Kind | str | None)
-_SPECIFIC_TOOL = decoder_of(_Specific)
-_NAMESPACE = decoder_of(_Namespace)
-_HOSTED = decoder_of(_Hosted)
-_ALLOWED = decoder_of(_Allowed)
-
-
 def read_choice(raw: msgspec.Raw, tools: Tools) -> Chosen:
     """Read the JSON of `tool_choice`; null is auto.
 
     Raises InvalidRequest: for a tool that isn't among `tools`, for one that can't be called, and where a call is
     required though there is nothing to call.
     """
-    sent = decode(raw, _CHOICE, "tool_choice")
+    sent = decode(raw, Kind | str | None, "tool_choice")
     if sent is None:
         return Chosen()
     if isinstance(sent, str):
@@ -92,13 +85,13 @@ def read_choice(raw: msgspec.Raw, tools: Tools) -> Chosen:
     if sent.type is None:
         raise missing("tool_choice.type", _SPECIFIC)
     if sent.type == "allowed_tools":
-        return _allowed(decode(raw, _ALLOWED, "tool_choice"), tools)
+        return _allowed(decode(raw, _Allowed, "tool_choice"), tools)
     if sent.type in ("function", "custom"):
-        specific = decode(raw, _SPECIFIC_TOOL, "tool_choice")
+        specific = decode(raw, _Specific, "tool_choice")
         callee = _callee(specific, tools, "tool_choice")
         return Chosen("required", frozenset((callee.recipient,)), parallel_one=True, echo=_echo(specific))
     if sent.type in HOSTED:
-        hosted = decode(raw, _HOSTED, "tool_choice")
+        hosted = decode(raw, _Hosted, "tool_choice")
         recipients = _of_type(hosted, tools, "tool_choice")
         if not recipients and sent.type not in tools.left_out:
             raise invalid_value("tool_choice.type", sent.type, "Declare that tool in 'tools'.")
@@ -136,21 +129,21 @@ def _allowed(sent: _Allowed, tools: Tools) -> Chosen:
 
 def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], dict[str, Any]]:
     """The recipients that one of the allowed tools stands for, and its echo."""
-    kind = decode(raw, KIND, where).type
+    kind = decode(raw, Kind, where).type
     if kind is None:
         raise missing(f"{where}.type", "Give the type of a tool, such as 'function'.")
     if kind in ("function", "custom"):
-        specific = decode(raw, _SPECIFIC_TOOL, where)
+        specific = decode(raw, _Specific, where)
         return {_callee(specific, tools, where).recipient}, _echo(specific)
     if kind == "namespace":
-        name = decode(raw, _NAMESPACE, where).name
+        name = decode(raw, _Namespace, where).name
         inside = {callee.recipient for callee in tools.callees if (callee.namespace or FUNCTIONS) == name}
         if not inside:
             raise _undeclared(where, "namespace", name)
         return inside, {"type": "namespace", "name": name}
     if kind not in HOSTED:
         raise invalid_value(f"{where}.type", kind, "Give the type of a tool that 'tools' declares.")
-    hosted = decode(raw, _HOSTED, where)
+    hosted = decode(raw, _Hosted, where)
     recipients = _of_type(hosted, tools, where)
     if not recipients and kind not in tools.left_out:
         raise invalid_value(f"{where}.type", kind, "Declare that tool in 'tools', or leave it out.")

@@ -17,7 +17,7 @@ from msgspec import Meta
 from service.api.tools.callee import Callee
 from service.api.tools.custom import DESCRIPTION, Declared, arguments
 from service.api.tools.hosted import echo_of_hosted
-from service.decoding import ABSENT, ANY_OBJECT, KIND, decode, decoder_of
+from service.decoding import ABSENT, Json, Kind, decode
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.grammar.regex import enforced_regex
 from service.grammar.tags import regex_content, schema_content
@@ -34,8 +34,6 @@ _ENVIRONMENTS = "Give 'local', 'container_auto' or 'container_reference'."
 
 
 # --- as declared ---
-
-Json = dict[str, Any]
 
 
 class Skill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,16 +81,9 @@ class ToolSearchTool(msgspec.Struct, forbid_unknown_fields=True):
     parameters: dict[str, Any] | None = None
 
 
-_LOCAL_ENVIRONMENT = decoder_of(LocalEnvironment)
-_SHELL = decoder_of(ShellTool)
-_LOCAL_SHELL = decoder_of(LocalShellTool)
-_APPLY_PATCH = decoder_of(ApplyPatchTool)
-_TOOL_SEARCH = decoder_of(ToolSearchTool)
-
-
 def searches(raw: msgspec.Raw, kind: str | None, where: str) -> bool:
     """Whether a tool of this kind is a search for tools that the client does. Raises InvalidRequest."""
-    return kind == "tool_search" and decode(raw, _TOOL_SEARCH, where).execution == "client"
+    return kind == "tool_search" and decode(raw, ToolSearchTool, where).execution == "client"
 
 
 def is_run_by_the_client(tool: Json) -> bool:
@@ -111,20 +102,20 @@ def read_client(raw: msgspec.Raw, kind: str, where: str) -> Declared | None:
     """A tool of these kinds that stands at `where`; None where OpenAI would run it. Raises InvalidRequest."""
     match kind:
         case "shell":
-            shell = decode(raw, _SHELL, where)
+            shell = decode(raw, ShellTool, where)
             _check_callers(shell.allowed_callers, where)
             environment = _local_environment(shell.environment, f"{where}.environment")
             if environment is None:
                 return None
             return _declared("shell", _EXEC + _shown_skills(environment), SHELL, raw, where)
         case "local_shell":
-            decode(raw, _LOCAL_SHELL, where)
+            decode(raw, LocalShellTool, where)
             return _declared("local_shell", _EXEC, LOCAL_SHELL, raw, where)
         case "apply_patch":
-            _check_callers(decode(raw, _APPLY_PATCH, where).allowed_callers, where)
+            _check_callers(decode(raw, ApplyPatchTool, where).allowed_callers, where)
             return _declared("apply_patch", _PATCHES, {"type": "string"}, raw, where)
         case "tool_search" if searches(raw, kind, where):
-            search = decode(raw, _TOOL_SEARCH, where)
+            search = decode(raw, ToolSearchTool, where)
             parameters = search.parameters or SEARCH
             try:
                 check_size(parameters)
@@ -141,12 +132,12 @@ def _local_environment(raw: msgspec.Raw, where: str) -> LocalEnvironment | None:
     """The client's machine, which is a shell's default; None for a container. Raises InvalidRequest."""
     if raw == ABSENT:
         return LocalEnvironment("local")
-    kind = decode(raw, KIND, where).type
+    kind = decode(raw, Kind, where).type
     if kind is None:
         raise missing(f"{where}.type", _ENVIRONMENTS)
     if kind not in ("local", "container_auto", "container_reference"):
         raise invalid_value(f"{where}.type", kind, _ENVIRONMENTS)
-    return decode(raw, _LOCAL_ENVIRONMENT, where) if kind == "local" else None
+    return decode(raw, LocalEnvironment, where) if kind == "local" else None
 
 
 def _check_callers(callers: list[Literal["direct", "programmatic"]] | None, where: str) -> None:
@@ -163,7 +154,7 @@ def _shown_skills(environment: LocalEnvironment) -> str:
 
 def _declared(kind: ClientKind, description: str, schema: dict[str, Any], raw: msgspec.Raw, where: str) -> Declared:
     namespace, name = ADDRESSES[kind]
-    echo = echo_of_hosted(decode(raw, ANY_OBJECT, where), where)
+    echo = echo_of_hosted(decode(raw, Json, where), where)
     if kind == "apply_patch":
         content = arguments(None, where, free=_patch_format())
     else:
@@ -271,7 +262,6 @@ class _Exec(msgspec.Struct):
     user: str | None = None
 
 
-_exec = msgspec.json.Decoder(_Exec)
 _object = msgspec.json.Decoder(dict[str, Any])
 _SHELLS = ("sh", "bash", "zsh", "/bin/sh", "/bin/bash", "/bin/zsh", "/usr/bin/bash")
 _BEGIN, _END = "*** Begin Patch", "*** End Patch"
@@ -289,7 +279,7 @@ class Form(NamedTuple):
 
 
 def _read_shell(content: str) -> Json:
-    call = _exec.decode(content)
+    call = msgspec.json.decode(content, type=_Exec)
     return {"commands": [_line(call.cmd)], "timeout_ms": call.timeout, "max_output_length": None}
 
 
@@ -311,7 +301,7 @@ _LOCAL = {"working_directory": "workdir", "env": "env", "timeout_ms": "timeout",
 
 
 def _read_local_shell(content: str) -> Json:
-    call = _exec.decode(content)
+    call = msgspec.json.decode(content, type=_Exec)
     given = {ours: value for ours, theirs in _LOCAL.items() if (value := getattr(call, theirs)) is not None}
     action: Json = {"type": "exec", "command": call.cmd, "env": {}}
     return action | given

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from service.decoding import decode, decoder_of
+from service.decoding import decode
 from service.errors import missing, unsupported
 
 MEMORY = {"1g": 1 << 30, "4g": 4 << 30, "16g": 16 << 30, "64g": 64 << 30}
@@ -45,13 +45,9 @@ class Wanted(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
-_TOOL = decoder_of(_CodeInterpreter)
-_WANTED = msgspec.json.Decoder(Wanted)
-
-
 def read_container(sent: msgspec.Raw, where: str) -> str:
     """The options of a `code_interpreter`, as Wanted. Raises InvalidRequest."""
-    tool = decode(sent, _TOOL, where)
+    tool = decode(sent, _CodeInterpreter, where)
     container = tool.container
     if container is None:
         raise missing(f"{where}.container", "Give the id of a container, or {'type': 'auto'}.")
@@ -78,4 +74,4 @@ def check_files(ids: Any, where: str) -> None:
 
 def wanted(options: str) -> Wanted:
     """The container of some options."""
-    return _WANTED.decode(options)
+    return msgspec.json.decode(options, type=Wanted)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.tools.callee import Callee
-from service.decoding import ABSENT, decode, decoder_of
+from service.decoding import ABSENT, decode
 from service.errors import invalid_value
 from service.grammar.grammars import enforced_grammar
 from service.grammar.regex import enforced_regex
@@ -58,9 +58,6 @@ class _Grammar(msgspec.Struct, forbid_unknown_fields=True, tag="grammar", tag_fi
     definition: str
 
 
-_FORMAT = decoder_of(_Text | _Grammar | None)
-
-
 class Declared(NamedTuple):
     """A tool that the caller runs: as it is called, as the model sees it, as it is echoed, and the work that makes the
     format of a call's content, None for any.
@@ -86,7 +83,7 @@ def arguments(
 
 def read_custom(tool: CustomTool, where: str, namespace: str | None) -> Declared:
     """The custom tool at `where`. Raises InvalidRequest; so does its work, for its grammar."""
-    form = decode(tool.format, _FORMAT, f"{where}.format") or _Text()
+    form = decode(tool.format, _Text | _Grammar | None, f"{where}.format") or _Text()
     echo: dict[str, Any] = {
         "type": "custom",
         "name": tool.name,

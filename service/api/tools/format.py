@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from service.decoding import Kind, decode, decoder_of
+from service.decoding import Kind, decode
 from service.errors import InvalidRequest, invalid_value, missing
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
@@ -53,11 +53,6 @@ class _JsonSchema(msgspec.Struct, forbid_unknown_fields=True):
     strict: bool | None = None
 
 
-_KIND = decoder_of(Kind | None)
-_BARE = decoder_of(_Bare)
-_JSON_SCHEMA = decoder_of(_JsonSchema)
-
-
 def read_format(raw: msgspec.Raw, where: str = WHERE) -> Generator[None, None, AnswerFormat]:
     """Read the JSON of `text.format`, yielding now and then; null is text. Raises InvalidRequest.
 
@@ -75,13 +70,13 @@ def read_format(raw: msgspec.Raw, where: str = WHERE) -> Generator[None, None, A
 
 
 def _read(raw: bytes, where: str) -> Generator[None, None, AnswerFormat]:
-    kind = decode(raw, _KIND, where)
+    kind = decode(raw, Kind | None, where)
     if kind is None:
         return TEXT
     if kind.type is None:
         raise missing(f"{where}.type", "Name one of text, json_object and json_schema.")
     if kind.type == "json_schema":
-        given = decode(raw, _JSON_SCHEMA, where)
+        given = decode(raw, _JsonSchema, where)
         name = _checked_name(given, where)
         yield
         schema = yield from enforced_schema(given.schema, f"{where}.schema", strict=bool(given.strict))
@@ -89,7 +84,7 @@ def _read(raw: bytes, where: str) -> Generator[None, None, AnswerFormat]:
         return _json_schema(given, name, schema)
     if kind.type not in ("text", "json_object"):
         raise invalid_value(f"{where}.type", kind.type, "Expected one of text, json_object and json_schema.")
-    decode(raw, _BARE, where)
+    decode(raw, _Bare, where)
     return TEXT if kind.type == "text" else JSON_OBJECT
 
 

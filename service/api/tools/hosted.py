@@ -95,12 +95,9 @@ class _Asked(msgspec.Struct):
     queries: Annotated[list[str], Meta(max_length=MAX_QUERIES)]
 
 
-_ASKED = msgspec.json.Decoder(_Asked)
-
-
 def queries_of(arguments: str) -> list[str]:
     """The queries of a call, none where they can't be read."""
     try:
-        return [query[:MAX_QUERY_CHARS] for query in _ASKED.decode(arguments).queries]
+        return [query[:MAX_QUERY_CHARS] for query in msgspec.json.decode(arguments, type=_Asked).queries]
     except (msgspec.DecodeError, RecursionError):
         return []

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from service.api.tools.builtin import Reader
 from service.api.tools.callee import FUNCTIONS, Callee, Hosted, HostedKind
-from service.decoding import KIND, decode, decode_list, decoder_of
+from service.decoding import Kind, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, unsupported
 from service.harmony.typescript import Function, SchemaTooLarge, check_size
 
@@ -70,9 +70,6 @@ class _McpTool(msgspec.Struct, forbid_unknown_fields=True):
     require_approval: Literal["always", "never"] | _Approvals | None = None
     defer_loading: bool | None = None
     allowed_callers: list[Literal["direct", "programmatic"]] | None = None
-
-
-_MCP = decoder_of(_McpTool)
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -172,15 +169,15 @@ def declared_types(tools: msgspec.Raw, types: Iterable[str], max_tools: int) -> 
     likely = [each for each in types if each.encode() in bytes(tools)]
     if not likely:
         return []
-    kinds = {decode(raw, KIND, f"tools[{n}]").type for n, raw in enumerate(decode_list(tools, max_tools, "tools"))}
+    kinds = {decode(raw, Kind, f"tools[{n}]").type for n, raw in enumerate(decode_list(tools, max_tools, "tools"))}
     return [each for each in likely if each in kinds]
 
 
 def _declared(tools: msgspec.Raw, max_tools: int) -> Iterator[Declaration]:
     for place, raw in enumerate(decode_list(tools, max_tools, "tools")):
         where = f"tools[{place}]"
-        if decode(raw, KIND, where).type == "mcp":
-            yield _declaration(decode(raw, _MCP, where), where)
+        if decode(raw, Kind, where).type == "mcp":
+            yield _declaration(decode(raw, _McpTool, where), where)
 
 
 def _declaration(sent: _McpTool, where: str) -> Declaration:

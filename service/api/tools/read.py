@@ -24,7 +24,7 @@ from service.api.tools.client import CLIENT, read_client, recipient_of, searches
 from service.api.tools.custom import DESCRIPTION, CustomTool, Declared, arguments, read_custom
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.mcp import Offer, Routed, callees
-from service.decoding import ANY_OBJECT, KIND, decode, decode_list, decoder_of
+from service.decoding import Json, Kind, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
@@ -85,12 +85,6 @@ class _Labelled(msgspec.Struct):
     name: Any = None
     defer_loading: Any = None
     format: Any = None
-
-
-_LABELLED = decoder_of(_Labelled)
-_FUNCTION = decoder_of(FunctionTool)
-_CUSTOM = decoder_of(CustomTool)
-_NAMESPACE = decoder_of(NamespaceTool)
 
 
 class Tools(msgspec.Struct, frozen=True):
@@ -224,7 +218,7 @@ def _searches(sent: bytes, where: str, max_tools: int) -> bool:
         return False
     for place, raw in enumerate(decode_list(sent, max_tools, where)):
         at = f"{where}[{place}]"
-        if searches(raw, decode(raw, KIND, at).type, at):
+        if searches(raw, decode(raw, Kind, at).type, at):
             return True
     return False
 
@@ -286,7 +280,7 @@ class _Reading:
             self._here = set()
         for place, raw in enumerate(decode_list(tools, self._max_tools if counts else MAX_LOADED, where)):
             at = f"{where}[{place}]"
-            kind = decode(raw, KIND, at).type
+            kind = decode(raw, Kind, at).type
             if kind is None:
                 raise missing(f"{at}.type", _SERVED if namespace is None else _INSIDE)
             if kind != "namespace" or namespace is not None:
@@ -294,7 +288,7 @@ class _Reading:
                     self._count()
                 yield _Sent(raw, kind, at, namespace, echo)
                 continue
-            group = decode(raw, _NAMESPACE, at)
+            group = decode(raw, NamespaceTool, at)
             _check_name(group.name, at, "namespace")
             self._about[group.name] = self._about.get(group.name) or group.description or ""
             inside: list[dict[str, Any]] = []
@@ -329,7 +323,7 @@ class _Reading:
 
     def _name(self, tool: _Sent) -> str:
         """The recipient of a tool, or the name in its place: its kind, and for a server its label."""
-        named = decode(tool.raw, _LABELLED, tool.where)
+        named = decode(tool.raw, _Labelled, tool.where)
         if tool.kind in ("function", "custom"):
             return f"{tool.namespace or FUNCTIONS}.{named.name}"
         if tool.kind in CLIENT:
@@ -337,7 +331,7 @@ class _Reading:
         return str(named.server_label) if tool.kind == "mcp" else tool.kind
 
     def _has_grammar(self, tool: _Sent) -> bool:
-        form = decode(tool.raw, _LABELLED, tool.where).format if tool.kind == "custom" else None
+        form = decode(tool.raw, _Labelled, tool.where).format if tool.kind == "custom" else None
         return isinstance(form, dict) and cast(dict[str, Any], form).get("type") == "grammar"
 
     def _knows(self, name: str) -> bool:
@@ -353,9 +347,9 @@ class _Reading:
         """A tool that the caller runs, None for a hosted one. A namespace called `functions` is like none."""
         inside = None if tool.namespace == FUNCTIONS else tool.namespace
         if tool.kind == "function":
-            return _function(decode(tool.raw, _FUNCTION, tool.where), tool.where, inside)
+            return _function(decode(tool.raw, FunctionTool, tool.where), tool.where, inside)
         if tool.kind == "custom":
-            custom = decode(tool.raw, _CUSTOM, tool.where)
+            custom = decode(tool.raw, CustomTool, tool.where)
             _check(custom, tool.where)
             declared = read_custom(custom, tool.where, inside)
             self._grammars += not declared.callee.wrapped
@@ -369,7 +363,7 @@ class _Reading:
         if tool.namespace is not None or tool.kind not in HOSTED:
             raise invalid_value(f"{tool.where}.type", tool.kind, _SERVED if tool.namespace is None else _INSIDE)
         self._note_hosted(tool)
-        tool.echo.append(echo_of_hosted(decode(tool.raw, ANY_OBJECT, tool.where), tool.where))
+        tool.echo.append(echo_of_hosted(decode(tool.raw, Json, tool.where), tool.where))
         return None
 
     def _note_hosted(self, tool: _Sent) -> None:
@@ -382,7 +376,7 @@ class _Reading:
         if tool.kind in self._routed and tool.where.startswith("tools"):
             self._route(self._routed[tool.kind], tool)
             return
-        sent = decode(tool.raw, _LABELLED, tool.where)
+        sent = decode(tool.raw, _Labelled, tool.where)
         label = sent.server_label if tool.kind == "mcp" and isinstance(sent.server_label, str) else None
         if label in self._offers and tool.where.startswith("tools"):
             self._servers[label] = tool.where

@@ -5,7 +5,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.decoding import ABSENT, decode, decoder_of
+from service.decoding import ABSENT, decode
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.settings.core import LIMITS, MAX_LIMIT
 from service.tenants.directory import ChangedKey, ChangedProject, Made, Wish
@@ -188,8 +188,6 @@ class _Key(msgspec.Struct, forbid_unknown_fields=True):
     limits: Raw | UnsetType = UNSET
 
 
-_PROJECT, _ACCOUNT, _KEY, _MODELS = (decoder_of(each) for each in (_Project, _Account, _Key, _Models))
-
 _ELSEWHERE = ("external_key_id", "geography", "residency")
 """The fields of OpenAI's projects that mean nothing on one's own machines."""
 
@@ -208,7 +206,7 @@ def read_changed_project(body: bytes) -> ChangedProject:
 
 
 def _read_project(body: bytes) -> _Project:
-    sent = decode(body, _PROJECT)
+    sent = decode(body, _Project)
     for name in _ELSEWHERE:
         if getattr(sent, name) != ABSENT:
             raise unsupported(name, "…", "Leave it out: data is where this service runs.")
@@ -219,7 +217,7 @@ def _read_project(body: bytes) -> _Project:
 
 def read_models(body: bytes) -> ModelPermissions:
     """The list of models that a project is to have. Raises InvalidRequest."""
-    sent = decode(body, _MODELS)
+    sent = decode(body, _Models)
     if sent.mode is None:
         raise missing("mode", "Give 'allow_list' or 'deny_list'.")
     if sent.model_ids is None:
@@ -229,7 +227,7 @@ def read_models(body: bytes) -> ModelPermissions:
 
 def read_account(body: bytes) -> tuple[str, Wish | None]:
     """The name of a service account to be made, and its first key, if it is to have one. Raises InvalidRequest."""
-    sent = decode(body, _ACCOUNT)
+    sent = decode(body, _Account)
     name, seconds = _name(sent.name), _seconds(sent.expires_in_seconds)
     if sent.role is not None:
         raise unsupported("role", sent.role, "A new service account is a member. Leave it out.")
@@ -243,7 +241,7 @@ def read_account(body: bytes) -> tuple[str, Wish | None]:
 
 def read_renamed_account(body: bytes) -> str:
     """The new name of a service account. Raises InvalidRequest."""
-    sent = decode(body, _ACCOUNT)
+    sent = decode(body, _Account)
     if sent.role not in (None, "member"):
         raise unsupported("role", sent.role, "Service accounts are members: keys administer only as admin keys.")
     return _name(sent.name)
@@ -251,7 +249,7 @@ def read_renamed_account(body: bytes) -> str:
 
 def read_key(body: bytes) -> Wish:
     """The requested properties of a new key. Raises InvalidRequest."""
-    sent = decode(body or b"{}", _KEY)
+    sent = decode(body or b"{}", _Key)
     scopes = _scopes(sent.scopes) or ()
     limit = _limit(sent.limits)
     return Wish(_name(sent.name or "Secret Key"), scopes, _seconds(sent.expires_in_seconds), limit or None)
@@ -259,7 +257,7 @@ def read_key(body: bytes) -> Wish:
 
 def read_changed_key(body: bytes) -> ChangedKey:
     """The requested changes of a key. Raises InvalidRequest."""
-    sent = decode(body, _KEY)
+    sent = decode(body, _Key)
     if sent.name is not None:
         raise unsupported("name", sent.name, "A key keeps its name. Leave it out.")
     return ChangedKey(_scopes(sent.scopes), _seconds(sent.expires_in_seconds), _limit(sent.limits))
@@ -267,7 +265,7 @@ def read_changed_key(body: bytes) -> ChangedKey:
 
 def read_admin_key(body: bytes) -> Wish:
     """The requested properties of a new administrator's key. Raises InvalidRequest."""
-    sent = decode(body, _KEY)
+    sent = decode(body, _Key)
     if sent.scopes is not None:
         raise unsupported("scopes", sent.scopes, "An administrator's key administers all. Leave it out.")
     if sent.limits is not UNSET:
@@ -326,7 +324,6 @@ class _SentLimits(msgspec.Struct, forbid_unknown_fields=True):
     max_images_per_1_minute: Raw = ABSENT
 
 
-_SENT_LIMITS = decoder_of(_SentLimits)
 _LIMITED_ELSEWHERE = (
     "max_requests_per_1_day",
     "batch_1_day_max_input_tokens",
@@ -338,7 +335,7 @@ _LIMITED_ELSEWHERE = (
 
 def read_limits(body: bytes | Raw, where: str = "") -> dict[str, int | None]:
     """The limits that are sent, by their names. Raises InvalidRequest."""
-    sent, prefix = decode(body, _SENT_LIMITS, where), f"{where}." if where else ""
+    sent, prefix = decode(body, _SentLimits, where), f"{where}." if where else ""
     for name in _LIMITED_ELSEWHERE:
         if getattr(sent, name) != ABSENT:
             raise unsupported(prefix + name, "…", "There is no such limit here. Leave it out.")

@@ -42,7 +42,6 @@ class Excerpt(msgspec.Struct, frozen=True):
     output: str
 
 
-_RESPONSE = msgspec.json.Decoder(_Response)
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -50,7 +49,7 @@ def excerpt_of(response: bytes, items: bytes) -> Excerpt:
     """The excerpt of a turn with this response and these input items, both JSON. Raises msgspec's errors for JSON that
     is no response.
     """
-    found = _RESPONSE.decode(response)
+    found = msgspec.json.decode(response, type=_Response)
     return Excerpt(
         model=found.model,
         usage=found.usage or Usage(),

@@ -96,9 +96,6 @@ class Page(NamedTuple):
     length: int
 
 
-_RESPONSE = msgspec.json.Decoder(_Response)
-
-
 class TokensQuery(Query):
     """The query for a page of tokens."""
 
@@ -111,7 +108,9 @@ async def list_tokens(request: Request, query: TokensQuery, id: str) -> HttpResp
     """The tokens of a turn that no longer changes, those behind the first `after` ones."""
     async with ended_turn(request, id, deleted=False) as (name, _, turn):
         page = page_of(turn.messages, query.after, query.limit)
-        usage = (None if turn.response is None else _RESPONSE.decode(turn.response).usage) or _Usage()
+        usage = (
+            None if turn.response is None else msgspec.json.decode(turn.response, type=_Response).usage
+        ) or _Usage()
     end = query.after + query.limit
     more = end < page.length
     answer = TurnTokens(

@@ -51,8 +51,6 @@ PIECE_BYTES = PIECE_CHARS // 4 * 3
 
 T = TypeVar("T")
 
-_saved = msgspec.msgpack.Decoder(Saved)
-
 
 class Portable(msgspec.Struct, frozen=True):
     """A turn to bring back. `seal` is None where `turn` is sealed itself."""
@@ -99,7 +97,7 @@ def _read(sealer: Sealer, given: Portable) -> Saved:
     packed = _sealed(sealer, given.turn) if given.seal is None else _checked(sealer, given.turn, given.seal)
     if packed[:1] != _VERSION:
         raise invalid_value("turn", packed[:1].hex(), "A later release exported it. Import it there.")
-    return _saved.decode(codec.unsqueeze(packed[1:]))
+    return msgspec.msgpack.decode(codec.unsqueeze(packed[1:]), type=Saved)
 
 
 def _sealed(sealer: Sealer, turn: str) -> bytes:
@@ -195,9 +193,6 @@ class Imported(msgspec.Struct):
     object: str = "console.turn.imported"
 
 
-_BROUGHT = msgspec.json.Decoder(Portable)
-
-
 @router.route("GET", "/console/api/turns/{id}")
 async def retrieve_turn(request: Request, id: str) -> HttpResponse:
     """A turn of a tree, or a conversation, that no longer changes."""
@@ -227,7 +222,7 @@ async def import_turn(request: Request) -> HttpResponse:
     service, tenant = service_of(request), exchange_of(request).tenant
     body = await body_of(request, times=BODIES)
     async with preparing(request, len(body)):
-        turn = await read_portable(await service.seals.of(tenant), decode(body, _BROUGHT))
+        turn = await read_portable(await service.seals.of(tenant), decode(body, Portable))
         name = name_of(digits_of(turn.id))
         try:
             became = await bring_back(service.store, tenant, turn)

@@ -265,7 +265,7 @@ MEMBERS: dict[str, tuple[tuple[str, ...], Json]] = {
 def input_item(kind: str) -> Any:
     """An item of a kind, as its reader takes it."""
     required, members = MEMBERS.get(kind, ((), {}))
-    struct = readers.READERS[kind].decoder.type
+    struct = readers.READERS[kind].sent
     if kind in items.FOREIGN:
         members = dict.fromkeys(items.FOREIGN[kind].members, Any)
     replayed = {name: kind for name, kind in REPLAYED.items() if name not in struct.__struct_fields__}
