@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from service import spans
-from service.api.actions import ToolSearchCallItem
 from service.api.approval import Answers
 from service.api.ids import response_of
 from service.api.items import (
@@ -26,6 +25,7 @@ from service.api.items import (
     ForeignItem,
     InputItem,
     McpApprovalRequestItem,
+    ToolSearchCallItem,
 )
 from service.api.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest

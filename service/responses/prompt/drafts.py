@@ -9,12 +9,13 @@ from collections.abc import Generator, Sequence
 import msgspec
 
 from service.api import configuration, ids
-from service.api.actions import ActionCallItem, ActionOutputItem, ToolSearchCallItem, ToolSearchOutputItem
 from service.api.approval import Answer, Answers, ApprovalRequest
 from service.api.approval import answered as approval_answered
 from service.api.history import Earlier, unknown_call
 from service.api.items import (
     CALL_NAME,
+    ActionCallItem,
+    ActionOutputItem,
     CodeInterpreterCallItem,
     CompactionItem,
     ConfigurationUpdateItem,
@@ -27,6 +28,8 @@ from service.api.items import (
     McpCallItem,
     MessageItem,
     ReasoningItem,
+    ToolSearchCallItem,
+    ToolSearchOutputItem,
 )
 from service.api.tools.callee import FUNCTIONS, PLAIN
 from service.api.tools.client import recipient_of
