@@ -15,7 +15,7 @@ from service.api.content import text_of
 from service.api.request import Effort
 from service.api.tools.callee import FILE_SEARCH, FUNCTIONS, MSEARCH
 from service.api.tools.client import ClientKind, content_of
-from service.decoding import Json
+from service.decoding import ABSENT, Json
 from service.errors import invalid_value
 
 CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -318,6 +318,31 @@ class ConfigurationUpdateItem(InputItem, tag="configuration_update"):
 
     reasoning: dict[str, Any] | None = None
     text: dict[str, Raw] | None = None
+
+
+CONFIGURATION = "configuration"
+"""The role of a note of such an item."""
+
+
+class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Settings in effect; None and ABSENT where nothing was set. In a conversation an update stays in effect until
+    another replaces that setting, so it is noted beside the messages of its turn: a reader of a chain finds it there
+    without reading any items.
+    """
+
+    effort: Effort | None = None
+    format: Raw = ABSENT
+
+    def then(self, later: "Configuration") -> "Configuration":
+        """The settings in effect behind a later configuration."""
+        return Configuration(later.effort or self.effort, self.format if later.format == ABSENT else later.format)
+
+
+def configuration_note(item: ConfigurationUpdateItem) -> str:
+    """The text of an item's note: the settings that it makes."""
+    effort = None if item.reasoning is None else item.reasoning["effort"]
+    form = ABSENT if item.text is None else item.text["format"]
+    return msgspec.json.encode(Configuration(effort, form)).decode()
 
 
 class ItemReference(InputItem, tag="item_reference"):

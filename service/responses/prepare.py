@@ -17,6 +17,7 @@ import msgspec
 
 from service import spans
 from service.api.approval import Answers
+from service.api.containers import wanted
 from service.api.ids import response_of
 from service.api.items import (
     AdditionalToolsItem,
@@ -32,7 +33,6 @@ from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
 from service.api.tools.callee import Callee
-from service.api.tools.container import wanted
 from service.api.tools.mcp import declarations, declared_types
 from service.browser.displays import DISPLAY, displays_of
 from service.engine.engines import salt_of

@@ -6,13 +6,15 @@ secrets, and named to the client. Never echo or log a client's credentials for s
 """
 
 import re
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
 
 from service.errors import InvalidRequest
 from service.harmony.typescript import SchemaTooLarge, check_size
+
+T = TypeVar("T")
 
 HOSTED = frozenset(
     {
@@ -52,12 +54,17 @@ def echo_of_hosted(tool: dict[str, Any], where: str) -> dict[str, Any]:
 
     Raises InvalidRequest for one that is nested too deep or too large, naming `where` it stands.
     """
+    _redact(sized(tool, where))
+    return tool
+
+
+def sized(declared: T, where: str) -> T:
+    """A schema or another declaration at `where`, unless it is nested too deep or too large. Raises InvalidRequest."""
     try:
-        check_size(tool)
+        check_size(declared)
     except SchemaTooLarge as error:
         raise InvalidRequest(f"Invalid value for '{where}': {error}.", code="invalid_value", param=where) from None
-    _redact(tool)
-    return tool
+    return declared
 
 
 def is_secretive(name: str) -> bool:

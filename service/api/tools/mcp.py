@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Meta
 
 from service.api.tools.builtin import Reader
-from service.api.tools.callee import FUNCTIONS, Callee, Hosted, HostedKind
+from service.api.tools.callee import FUNCTIONS, Callee, Callers, Hosted, HostedKind, check_callers
 from service.decoding import Kind, decode, decode_list
-from service.errors import InvalidRequest, invalid_value, unsupported
+from service.errors import InvalidRequest, invalid_value
 from service.harmony.typescript import Function, SchemaTooLarge, check_size
 
 MAX_SERVERS = 16
@@ -69,7 +69,7 @@ class _McpTool(msgspec.Struct, forbid_unknown_fields=True):
     allowed_tools: _NAMES | ToolFilter | None = None
     require_approval: Literal["always", "never"] | _Approvals | None = None
     defer_loading: bool | None = None
-    allowed_callers: list[Literal["direct", "programmatic"]] | None = None
+    allowed_callers: Callers = None
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -191,8 +191,7 @@ def _declaration(sent: _McpTool, where: str) -> Declaration:
         )
     if sum(each is not None for each in (sent.server_url, sent.connector_id, sent.tunnel_id)) > 1:
         raise invalid_value(where, label, "Give one of server_url, connector_id and tunnel_id.")
-    if sent.allowed_callers is not None and "direct" not in sent.allowed_callers:
-        raise unsupported(f"{where}.allowed_callers", sent.allowed_callers, "Leave it out, or add 'direct'.")
+    check_callers(sent.allowed_callers, where)
     return Declaration(
         label=label,
         where=where,

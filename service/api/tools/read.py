@@ -11,24 +11,31 @@ there is no more room.
 Tools repeat from request to request, so lists that were read once are cached, within named bounds.
 """
 
-import re
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from service.api.tools import builtin
 from service.api.tools.builtin import DECLARED_BY, Builtin
 from service.api.tools.callee import FUNCTIONS, Callee, HostedKind
-from service.api.tools.client import CLIENT, read_client, recipient_of, searches
-from service.api.tools.custom import DESCRIPTION, CustomTool, Declared, arguments, read_custom
+from service.api.tools.client import (
+    ANY_PARAMETERS,
+    CLIENT,
+    DESCRIPTION,
+    Declared,
+    check_name,
+    read_own,
+    recipient_of,
+    searches,
+)
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.mcp import Offer, Routed, callees
 from service.decoding import Json, Kind, decode, decode_list
-from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.errors import InvalidRequest, invalid_value, missing
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
-from service.harmony.typescript import Function, SchemaTooLarge, check_size, declaration, namespace
+from service.harmony.typescript import Function, declaration, namespace
 from service.steps import cached_steps
 
 TOOL_LISTS_CACHED = 64
@@ -38,15 +45,6 @@ CACHED_LIST_BYTES = 65_536
 MAX_GRAMMARS = 16
 """The most tools under a grammar or a regex: reading one takes some 15 ms, in steps."""
 
-TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""The legal names of a tool, or of a namespace."""
-
-NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
-"""The schema of the arguments of a function that takes none."""
-
-ANY_PARAMETERS: dict[str, Any] = {"type": "object"}
-"""The schema of a function's arguments, where an empty one says nothing of them."""
-
 MAX_LOADED = 1024
 """The most tools that one search may load, and in any case no more than there may be of all."""
 
@@ -55,20 +53,6 @@ LOADED_EARLIER = "previous_response_id"
 
 _SERVED = "Give 'function', 'custom', 'namespace', or one of OpenAI's other types of tools."
 _INSIDE = "A namespace holds tools of type 'function' and 'custom'."
-
-
-class FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
-    """A function that the caller runs, as sent."""
-
-    type: str
-    name: str
-    description: DESCRIPTION | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-    output_schema: Any = None
-    defer_loading: bool | None = None
-    async_: bool | None = msgspec.field(default=None, name="async")
-    allowed_callers: list[Literal["direct", "programmatic"]] | None = None
 
 
 class NamespaceTool(msgspec.Struct, forbid_unknown_fields=True):
@@ -289,7 +273,7 @@ class _Reading:
                 yield _Sent(raw, kind, at, namespace, echo)
                 continue
             group = decode(raw, NamespaceTool, at)
-            _check_name(group.name, at, "namespace")
+            check_name(group.name, at, "namespace")
             self._about[group.name] = self._about.get(group.name) or group.description or ""
             inside: list[dict[str, Any]] = []
             echo.append({"type": kind, "name": group.name, "description": group.description, "tools": inside})
@@ -346,20 +330,13 @@ class _Reading:
     def declared(self, tool: _Sent) -> Declared | None:
         """A tool that the caller runs, None for a hosted one. A namespace called `functions` is like none."""
         inside = None if tool.namespace == FUNCTIONS else tool.namespace
-        if tool.kind == "function":
-            return _function(decode(tool.raw, FunctionTool, tool.where), tool.where, inside)
-        if tool.kind == "custom":
-            custom = decode(tool.raw, CustomTool, tool.where)
-            _check(custom, tool.where)
-            declared = read_custom(custom, tool.where, inside)
-            self._grammars += not declared.callee.wrapped
+        if tool.kind in ("function", "custom") or (tool.namespace is None and tool.kind in CLIENT):
+            declared = read_own(tool.raw, tool.kind, tool.where, inside)
+            self._grammars += declared is not None and declared.callee.kind == "custom" and not declared.callee.wrapped
             if self._grammars > MAX_GRAMMARS:
                 raise invalid_value(f"{tool.where}.format", "a grammar", f"At most {MAX_GRAMMARS} tools may have one.")
-            return declared._replace(echo=declared.echo | _given(custom))
-        if tool.namespace is None and tool.kind in CLIENT:
-            known = read_client(tool.raw, tool.kind, tool.where)
-            if known is not None:
-                return known
+            if declared is not None:
+                return declared
         if tool.namespace is not None or tool.kind not in HOSTED:
             raise invalid_value(f"{tool.where}.type", tool.kind, _SERVED if tool.namespace is None else _INSIDE)
         self._note_hosted(tool)
@@ -476,52 +453,3 @@ class _Reading:
                 code="invalid_value",
                 param="tools",
             )
-
-
-def _function(tool: FunctionTool, where: str, namespace: str | None) -> Declared:
-    _check(tool, where)
-    try:
-        check_size(tool.parameters)
-    except SchemaTooLarge as error:
-        param = f"{where}.parameters"
-        raise InvalidRequest(f"Invalid value for '{param}': {error}.", code="invalid_value", param=param) from None
-    echo: dict[str, Any] = {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-        "strict": tool.strict,
-    }
-    shown = Function(tool.name, tool.description or "", tool.parameters)
-    return Declared(Callee(tool.name, "function", namespace), shown, echo | _given(tool), _arguments(tool, where))
-
-
-def _arguments(tool: FunctionTool, where: str) -> Generator[None, None, str | None]:
-    """The format of a call's arguments. A schema that can't be enforced is refused only where `strict` asks for it. A
-    function that doesn't mention `strict` is enforced as far as possible.
-    """
-    schema = NO_PARAMETERS if tool.parameters is None else tool.parameters or ANY_PARAMETERS
-    free = tool.strict is False
-    return arguments(None if free else schema, f"{where}.parameters", free=None, strict=bool(tool.strict))
-
-
-def _check(tool: FunctionTool | CustomTool, where: str) -> None:
-    _check_name(tool.name, where, "tool")
-    if tool.async_:
-        raise unsupported(f"{where}.async", "true", "Leave it out.")
-    if tool.allowed_callers is not None and "direct" not in tool.allowed_callers:
-        raise unsupported(f"{where}.allowed_callers", tool.allowed_callers, "Leave it out, or add 'direct'.")
-
-
-def _check_name(name: str, where: str, what: str) -> None:
-    if not TOOL_NAME.fullmatch(name):
-        expected = f"A {what}'s name has 1 to 64 of the characters A-Z, a-z, 0-9, _ and -."
-        raise invalid_value(f"{where}.name", name, expected)
-
-
-def _given(tool: FunctionTool | CustomTool) -> dict[str, Any]:
-    """Those members that an echo has only where they were given."""
-    given = {"defer_loading": tool.defer_loading, "async": tool.async_, "allowed_callers": tool.allowed_callers}
-    if isinstance(tool, FunctionTool):
-        given["output_schema"] = tool.output_schema
-    return {name: value for name, value in given.items() if value is not None}

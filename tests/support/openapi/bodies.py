@@ -15,11 +15,11 @@ from msgspec import Meta, Struct
 from service.api import content, conversation, history, items, passed, request, steer, traces
 from service.api import read as inputs
 from service.api.request import CreateBody, TextParam
-from service.api.tools import choice, client, custom, read
+from service.api.tools import choice, client
 from service.api.tools import format as formats
-from service.api.tools.custom import CustomTool
+from service.api.tools.client import CustomTool, FunctionTool
 from service.api.tools.hosted import HOSTED
-from service.api.tools.read import FunctionTool, NamespaceTool
+from service.api.tools.read import NamespaceTool
 from service.grammar.grammars import MAX_GRAMMAR_CHARS
 from service.harmony.header import CHANNELS
 from service.responses.prompt.compaction import CompactBody
@@ -145,13 +145,13 @@ Answered = str | some(InputText | PlainText | AnswerText | Refusal, content.MAX_
 
 # --- tools, the choice among them, and the form of an answer ---
 
-Name = named(read.TOOL_NAME.pattern)
+Name = named(client.TOOL_NAME.pattern)
 
 NEVER = Annotated[Any, Meta(extra_json_schema={"type": "boolean", "const": False})]
 Function = shown(FunctionTool, "FunctionTool", "name", tag="function", name=Name, async_=NEVER)
-AnyInput = shown(custom._Text, "CustomToolText", tag="text")
+AnyInput = shown(client._Text, "CustomToolText", tag="text")
 Grammar = shown(
-    custom._Grammar, "CustomToolGrammar", "definition", tag="grammar", definition=short(MAX_GRAMMAR_CHARS, least=1)
+    client._Grammar, "CustomToolGrammar", "definition", tag="grammar", definition=short(MAX_GRAMMAR_CHARS, least=1)
 )
 Custom = shown(CustomTool, "CustomTool", "name", tag="custom", name=Name, format=AnyInput | Grammar, async_=NEVER)
 Namespace = shown(NamespaceTool, "NamespaceTool", "name", tag="namespace", name=Name, tools=list[Function | Custom])
