@@ -130,7 +130,7 @@ class Directory:
         place = RecordKey(PROJECTS, project.id, self._most.projects)
         wished = {"name": name} if weight is None else {"name": name, "weight": weight}
         happened = AuditEvent("project.created", project.id, project, wished)
-        await self._change(actor, happened, put(project), place)
+        await self._change(actor, [happened], [put(project)], [place])
         return project
 
     async def projects(self, *, after: str | None, limit: int, archived: bool) -> RecordPage[Project]:
@@ -216,6 +216,7 @@ class Directory:
         type, about = "rate_limit.deleted" if wished is None else "rate_limit.updated", f"rl-{WHOLE_PROJECT}"
         return await self.change_project(actor, id, change, dict(wished or {}) or None, type=type, about=about)
 
+    @repeated
     async def change_project(
         self,
         actor: Actor,
@@ -229,54 +230,37 @@ class Directory:
         """The project as `change` returns it. The audit log gets an event of this type, `about` a part of the project
         or the project itself, with the wish (`wished`). Raises ApiError, also for an archived project.
         """
-
-        async def again() -> Project:
-            before, record = await self._recorded(id)
-            _refuse_archived(before)
-            after = change(before)
-            happened = AuditEvent(type, about or id, after, wished)
-            await self._change(actor, happened, put(after, record), tell=id)
-            return after
-
-        return await repeated(again)
+        before, record = await self._recorded(id)
+        _refuse_archived(before)
+        after = change(before)
+        happened = AuditEvent(type, about or id, after, wished)
+        await self._change(actor, [happened], [put(after, record)], tell=id)
+        return after
 
     # service accounts
 
-    async def create_account(self, actor: Actor, project_id: str, name: str) -> Account:
-        """A new service account, without a key. Raises ApiError."""
-        return (await self._create_account(actor, project_id, name, None))[0]
-
-    async def create_account_with_key(
-        self, actor: Actor, project_id: str, name: str, wish: Wish
-    ) -> tuple[Account, Made]:
-        """A new service account and its first key, both or neither. Raises ApiError."""
-        account, made = await self._create_account(actor, project_id, name, wish)
-        assert made is not None
-        return account, made
-
-    async def _create_account(
+    @repeated
+    async def create_account(
         self, actor: Actor, project_id: str, name: str, wish: Wish | None
     ) -> tuple[Account, Made | None]:
-        async def create() -> tuple[Account, Made | None]:
-            project = await self._active(project_id)
-            account = Account(
-                id=f"svc_acct_{secrets.token_hex(ID_BYTES)}",
-                project=project_id,
-                name=name,
-                created_at=int(self._clock()),
-            )
-            events = [AuditEvent("service_account.created", account.id, project, {"role": "member"})]
-            changes, places = [put(account)], [RecordKey(project.accounts, account.id, self._most.accounts)]
-            made = None
-            if wish is not None:
-                made = self._new_key(wish, PREFIX, project=project_id, account=account.id)
-                events.append(_created(made.key, project))
-                changes.append(put(made.key))
-                places += self._places(project, account, made.key)
-            await self._change_all(actor, events, [_standing(project), *changes], places)
-            return account, made
-
-        return await repeated(create)
+        """A new service account, and its first key where there is a wish for one: both or neither. Raises ApiError."""
+        project = await self._active(project_id)
+        account = Account(
+            id=f"svc_acct_{secrets.token_hex(ID_BYTES)}",
+            project=project_id,
+            name=name,
+            created_at=int(self._clock()),
+        )
+        events = [AuditEvent("service_account.created", account.id, project, {"role": "member"})]
+        changes, places = [put(account)], [RecordKey(project.accounts, account.id, self._most.accounts)]
+        made = None
+        if wish is not None:
+            made = self._new_key(wish, PREFIX, project=project_id, account=account.id)
+            events.append(_created(made.key, project))
+            changes.append(put(made.key))
+            places += self._places(project, account, made.key)
+        await self._change(actor, events, [_standing(project), *changes], places)
+        return account, made
 
     async def accounts(self, project_id: str, *, after: str | None, limit: int) -> RecordPage[Account]:
         """The service accounts of a project. Raises ApiError."""
@@ -290,32 +274,30 @@ class Directory:
             raise not_found("service account", id)
         return found
 
+    @repeated
     async def rename_account(self, actor: Actor, project_id: str, id: str, name: str) -> Account:
         """The service account under another name. Raises ApiError."""
-
-        async def rename() -> Account:
-            project, before = await self._active(project_id), await self.account(project_id, id)
-            after = msgspec.structs.replace(before, name=name)
-            happened = AuditEvent("service_account.updated", id, project)
-            await self._change(actor, happened, put(after, msgspec.json.encode(before)))
-            return after
-
-        return await repeated(rename)
+        project, before = await self._active(project_id), await self.account(project_id, id)
+        after = msgspec.structs.replace(before, name=name)
+        happened = AuditEvent("service_account.updated", id, project)
+        await self._change(actor, [happened], [put(after, msgspec.json.encode(before))])
+        return after
 
     async def delete_account(self, actor: Actor, project_id: str, id: str) -> None:
         """End a service account, and all of its keys. Raises ApiError."""
+        project, account = await self._delete_account(actor, project_id, id)
+        await self._drop_keys(actor, project, account)  # keys made until it was gone
 
-        async def delete() -> tuple[Project, Account]:
-            project, account = await self.project(project_id), await self.account(project_id, id)
-            await self._drop_keys(actor, project, account)
-            happened = AuditEvent("service_account.deleted", id, project)
-            gone = Change(account.place, msgspec.json.encode(account), b"")
-            await self._change(actor, happened, gone, RecordKey(project.accounts, id, 0), tell=project_id)
-            return project, account
+    @repeated
+    async def _delete_account(self, actor: Actor, project_id: str, id: str) -> tuple[Project, Account]:
+        project, account = await self.project(project_id), await self.account(project_id, id)
+        await self._drop_keys(actor, project, account)
+        happened = AuditEvent("service_account.deleted", id, project)
+        gone = Change(account.place, msgspec.json.encode(account), b"")
+        await self._change(actor, [happened], [gone], [RecordKey(project.accounts, id, 0)], tell=project_id)
+        return project, account
 
-        project, account = await repeated(delete)
-        await repeated(lambda: self._drop_keys(actor, project, account))  # keys made until it was gone
-
+    @repeated
     async def _drop_keys(self, actor: Actor, project: Project, account: Account) -> None:
         while keys := (await self._page(account.keys, Key, place_of_key, None, MOST_A_PAGE)).records:
             for key in keys:
@@ -323,17 +305,14 @@ class Directory:
 
     # keys
 
+    @repeated
     async def create_key(self, actor: Actor, project_id: str, account_id: str, wish: Wish) -> Made:
         """A new key of a service account. Raises ApiError."""
-
-        async def create() -> Made:
-            project, account = await self._active(project_id), await self.account(project_id, account_id)
-            made = self._new_key(wish, PREFIX, project=project_id, account=account_id)
-            changes, places = [_standing(account), put(made.key)], self._places(project, account, made.key)
-            await self._change_all(actor, [_created(made.key, project)], changes, places)
-            return made
-
-        return await repeated(create)
+        project, account = await self._active(project_id), await self.account(project_id, account_id)
+        made = self._new_key(wish, PREFIX, project=project_id, account=account_id)
+        changes, places = [_standing(account), put(made.key)], self._places(project, account, made.key)
+        await self._change(actor, [_created(made.key, project)], changes, places)
+        return made
 
     async def keys(self, project_id: str, *, after: str | None, limit: int) -> RecordPage[Key]:
         """The keys of a project. Raises ApiError."""
@@ -352,37 +331,30 @@ class Directory:
         found = await self._read(place_of_key(id), Key)
         return found if found is not None and found.project and found.project == project_id else None
 
+    @repeated
     async def change_key(self, actor: Actor, project_id: str, id: str, wished: ChangedKey) -> Key:
         """A key with other scopes or limits, or that expires so many seconds from now. Raises ApiError, also for one
         that has expired.
         """
-        scopes, seconds, limit = wished
+        project, before = await self._active(project_id), await self.key(project_id, id)
+        if not before.valid(self._clock()):
+            raise InvalidRequest(f"The API key '{shown(id)}' has expired. Make another one.", code="invalid_value")
+        after, asked = before, dict[str, object]()
+        if wished.scopes is not None:
+            after, asked["scopes"] = msgspec.structs.replace(after, scopes=wished.scopes), list(wished.scopes)
+        if wished.seconds is not None:
+            after = msgspec.structs.replace(after, expires_at=int(self._clock()) + wished.seconds)
+            asked["expires_in_seconds"] = wished.seconds
+        if wished.limit is not UNSET:
+            after, asked["limits"] = msgspec.structs.replace(after, limit=wished.limit), wished.limit
+        happened = AuditEvent("api_key.updated", id, project, asked)
+        await self._change(actor, [happened], [put(after, msgspec.json.encode(before))], tell=project_id)
+        return after
 
-        async def change() -> Key:
-            project, before = await self._active(project_id), await self.key(project_id, id)
-            if not before.valid(self._clock()):
-                raise InvalidRequest(f"The API key '{shown(id)}' has expired. Make another one.", code="invalid_value")
-            after, asked = before, dict[str, object]()
-            if scopes is not None:
-                after, asked["scopes"] = msgspec.structs.replace(after, scopes=scopes), list(scopes)
-            if seconds is not None:
-                after = msgspec.structs.replace(after, expires_at=int(self._clock()) + seconds)
-                asked["expires_in_seconds"] = seconds
-            if limit is not UNSET:
-                after, asked["limits"] = msgspec.structs.replace(after, limit=limit), limit
-            happened = AuditEvent("api_key.updated", id, project, asked)
-            await self._change(actor, happened, put(after, msgspec.json.encode(before)), tell=project_id)
-            return after
-
-        return await repeated(change)
-
+    @repeated
     async def delete_key(self, actor: Actor, project_id: str, id: str) -> None:
         """End a key. Raises ApiError."""
-
-        async def delete() -> None:
-            await self._drop_key(actor, await self.project(project_id), await self.key(project_id, id))
-
-        await repeated(delete)
+        await self._drop_key(actor, await self.project(project_id), await self.key(project_id, id))
 
     async def owners(self, keys: Sequence[Key]) -> Sequence[Account | None]:
         """The accounts of these keys, in their order."""
@@ -398,7 +370,7 @@ class Directory:
         """A new key of an administrator. Raises ApiError."""
         made = self._new_key(wish, ADMIN_PREFIX)
         place = RecordKey(ADMIN_KEYS, made.key.id, self._most.projects)
-        await self._change(actor, AuditEvent("api_key.created", made.key.id), put(made.key), place)
+        await self._change(actor, [AuditEvent("api_key.created", made.key.id)], [put(made.key)], [place])
         return made
 
     async def admin_keys(self, *, after: str | None, limit: int, ascending: bool) -> RecordPage[Key]:
@@ -412,13 +384,10 @@ class Directory:
             raise not_found("admin API key", id)
         return found
 
+    @repeated
     async def delete_admin_key(self, actor: Actor, id: str) -> None:
         """End a key of an administrator. Raises ApiError."""
-
-        async def delete() -> None:
-            await self._drop_key(actor, None, await self.admin_key(id))
-
-        await repeated(delete)
+        await self._drop_key(actor, None, await self.admin_key(id))
 
     def _new_key(self, wish: Wish, prefix: str, *, project: str = "", account: str = "") -> Made:
         value, now = new_value(prefix), int(self._clock())
@@ -442,7 +411,7 @@ class Directory:
         places = [RecordKey(name, key.id, 0) for name in names]
         gone = Change(key.place, msgspec.json.encode(key), b"")
         happened = AuditEvent("api_key.deleted", key.id, project)
-        await self._change(actor, happened, gone, *places, tell=key.project or ADMIN)
+        await self._change(actor, [happened], [gone], places, tell=key.project or ADMIN)
 
     async def _active(self, id: str) -> Project:
         """A project that may have accounts and keys. Raises ApiError."""
@@ -460,17 +429,11 @@ class Directory:
         return [RecordKey(name, key.id, self._most.keys) for name in (project.keys, account.keys)]
 
     async def _change(
-        self, actor: Actor, happened: AuditEvent, change: Change, *places: RecordKey, tell: str = ""
-    ) -> None:
-        """Change a record and lists."""
-        await self._change_all(actor, [happened], [change], places, tell=tell)
-
-    async def _change_all(
         self,
         actor: Actor,
         happened: Sequence[AuditEvent],
         changes: Sequence[Change],
-        places: Sequence[RecordKey],
+        places: Sequence[RecordKey] = (),
         *,
         tell: str = "",
     ) -> None:

@@ -89,7 +89,7 @@ async def room(settings: Settings) -> AsyncIterator[Room]:
     listening, registry, times = Listening(client), CountedRegistry(history), Times()
     directory = Directory(registry, times, Most(10, 10, 10))
     project = await directory.create_project(OPS, "Chat")
-    account = await directory.create_account(OPS, project.id, "web")
+    account, _ = await directory.create_account(OPS, project.id, "web", None)
     made = await directory.create_key(OPS, project.id, account.id, Wish("key"))
     ring = KeyRing(registry, listening, times, times)
     registry.reads = 0

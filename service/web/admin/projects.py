@@ -145,9 +145,7 @@ async def create_account(request: Request, project_id: str) -> HttpResponse:
     """A service account, and its first key, whose value is shown here and nowhere else."""
     directory, actor = directory_of(request), actor_of(request)
     name, wish = read_account(await body_of(request))
-    if wish is None:
-        return JsonResponse(account_shown(await directory.create_account(actor, project_id, name), None))
-    return JsonResponse(account_shown(*await directory.create_account_with_key(actor, project_id, name, wish)))
+    return JsonResponse(account_shown(*await directory.create_account(actor, project_id, name, wish)))
 
 
 @router.route("GET", f"{_ACCOUNTS}/{{account_id}}")
