@@ -35,7 +35,7 @@ from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
 from service.tenants.audit import FailedLogins
 from service.tenants.keyring import KeyRing
-from service.web.admin import limits, organization, projects, usage
+from service.web.admin import routes as admin
 from service.web.admission.slots import Admission
 from service.web.auth import Entrance
 from service.web.console import health as holdings
@@ -140,7 +140,7 @@ def _routers(*, passes_on: bool, administers: bool) -> list[tuple[str, APIRouter
     """
     ours: list[APIRouter | PlainRouter] = [conversations.router, containers.router, traces.router]
     if administers:
-        ours += [projects.router, limits.router, organization.router, usage.router]
+        ours.append(admin.router)
     if passes_on:
         ours.append(proxy.router)
     bare = [holdings.router] if administers else []

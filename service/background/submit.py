@@ -21,7 +21,7 @@ from service.responses.prepare import Prepared
 from service.responses.run import machine_of, unconfirmed
 from service.responses.traced import planned
 from service.spans import Headers, Kind
-from service.tenants.limiter import Reservation
+from service.tenants.limits import Reservation
 from store.errors import NotFound, QueueFull, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs

@@ -12,7 +12,7 @@ from service.settings.settings import Settings
 from service.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, Wanted, page_of_entries
 from service.tenants.directory import Directory, RecordPage, Wish
 from service.tenants.limits import Limit
-from service.tenants.models import ALL
+from service.tenants.permissions import ALL
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, UsageScope, usage_of
 from store.history.history import ConversationHistoryStore

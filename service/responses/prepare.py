@@ -67,7 +67,7 @@ from service.responses.traced import planned
 from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
-from service.tenants.scopes import check_scope
+from service.tenants.permissions import check_scope
 from service.tools.toolbox import ToolCatalog, encode_connections
 from store.codec import THREAD_FROM_BYTES
 from store.history.approvals import Use

@@ -35,8 +35,8 @@ from service.responses.sampler import BeginCall, Sampler, Step, UseUp, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.responses.traced import Calling, Generate, Generating, ended, planned
-from service.tenants.limiter import spent_in
-from service.tenants.tally import Tally
+from service.tenants.limits import spent_in
+from service.tenants.usage import Tally
 from service.tools.port import Runner
 from service.tools.toolbox import ToolRun, decode_connections
 from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnavailable, StoreUnconfirmed

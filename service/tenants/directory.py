@@ -15,23 +15,25 @@ from service.errors import ApiError, InvalidRequest, shown
 from service.settings.settings import variable
 from service.tenants.audit import Actor, AuditEvent
 from service.tenants.limits import WHOLE_PROJECT, Limit
-from service.tenants.models import ALL, ModelPermissions
+from service.tenants.permissions import ALL, ModelPermissions
 from service.tenants.records import (
     ADMIN_KEYS,
+    ADMIN_PREFIX,
+    PREFIX,
     PROJECT_PREFIX,
     PROJECTS,
     Account,
     Key,
     Project,
-    account_place,
     decoded,
+    digest_of,
     key_id,
-    place_of_key,
-    project_place,
+    new_value,
+    place_of,
     put,
+    redacted,
     static_project,
 )
-from service.tenants.values import ADMIN_PREFIX, PREFIX, digest_of, new_value, redacted
 from store.errors import RegistryFull
 from store.registry.registry import MOST_A_PAGE, Change, RecordKey, Registry, repeated
 
@@ -147,7 +149,7 @@ class Directory:
         if len(static) > limit:
             return RecordPage(static[:limit], True, static[limit - 1].id)
         behind = None if after in names else after
-        made = await self._page(PROJECTS, Project, project_place, behind, limit - len(static), wanted)
+        made = await self._page(PROJECTS, Project, behind, limit - len(static), wanted)
         last = made.last or (static[-1].id if static else after)
         return RecordPage([*static, *made.records], made.more, last)
 
@@ -162,7 +164,7 @@ class Directory:
 
     async def _recorded(self, id: str) -> tuple[Project, bytes]:
         """A project, and its record as it was written; empty where a static one has none. Raises ApiError 404."""
-        found, static = await self._read(project_place(id), Project), id in self._static
+        found, static = await self._read(Project, id), id in self._static
         if found is None and static:
             return static_project(id), b""
         if found is None or found.static != static:  # its keys were taken out of the settings
@@ -265,11 +267,11 @@ class Directory:
     async def accounts(self, project_id: str, *, after: str | None, limit: int) -> RecordPage[Account]:
         """The service accounts of a project. Raises ApiError."""
         project = await self.project(project_id)
-        return await self._page(project.accounts, Account, account_place, after, limit)
+        return await self._page(project.accounts, Account, after, limit)
 
     async def account(self, project_id: str, id: str) -> Account:
         """A service account of a project. Raises ApiError 404."""
-        found = await self._read(account_place(id), Account)
+        found = await self._read(Account, id)
         if found is None or found.project != project_id:
             raise not_found("service account", id)
         return found
@@ -299,7 +301,7 @@ class Directory:
 
     @repeated
     async def _drop_keys(self, actor: Actor, project: Project, account: Account) -> None:
-        while keys := (await self._page(account.keys, Key, place_of_key, None, MOST_A_PAGE)).records:
+        while keys := (await self._page(account.keys, Key, None, MOST_A_PAGE)).records:
             for key in keys:
                 await self._drop_key(actor, project, key)
 
@@ -317,7 +319,7 @@ class Directory:
     async def keys(self, project_id: str, *, after: str | None, limit: int) -> RecordPage[Key]:
         """The keys of a project. Raises ApiError."""
         project = await self.project(project_id)
-        return await self._page(project.keys, Key, place_of_key, after, limit)
+        return await self._page(project.keys, Key, after, limit)
 
     async def key(self, project_id: str, id: str) -> Key:
         """A key of a project. Raises ApiError 404."""
@@ -328,7 +330,7 @@ class Directory:
 
     async def find_key(self, project_id: str, id: str) -> Key | None:
         """A key of a project; None where that has none of this id."""
-        found = await self._read(place_of_key(id), Key)
+        found = await self._read(Key, id)
         return found if found is not None and found.project and found.project == project_id else None
 
     @repeated
@@ -358,7 +360,7 @@ class Directory:
 
     async def owners(self, keys: Sequence[Key]) -> Sequence[Account | None]:
         """The accounts of these keys, in their order."""
-        return await self._records([each.account for each in keys], Account, account_place)
+        return await self._records([each.account for each in keys], Account)
 
     async def last_used(self, keys: Sequence[Key]) -> list[int | None]:
         """When these keys were last used, in seconds, to the minute."""
@@ -375,11 +377,11 @@ class Directory:
 
     async def admin_keys(self, *, after: str | None, limit: int, ascending: bool) -> RecordPage[Key]:
         """The keys of administrators. Raises ApiError."""
-        return await self._page(ADMIN_KEYS, Key, place_of_key, after, limit, ascending=ascending)
+        return await self._page(ADMIN_KEYS, Key, after, limit, ascending=ascending)
 
     async def admin_key(self, id: str) -> Key:
         """A key of an administrator. Raises ApiError 404."""
-        found = await self._read(place_of_key(id), Key)
+        found = await self._read(Key, id)
         if found is None or found.project:
             raise not_found("admin API key", id)
         return found
@@ -420,8 +422,8 @@ class Directory:
         _refuse_static(project)
         return project
 
-    async def _read(self, place: str, kind: type[T]) -> T | None:
-        (record,) = await self.registry.read(place)
+    async def _read(self, kind: type[T], id: str) -> T | None:
+        (record,) = await self.registry.read(place_of(kind, id))
         return decoded(record, kind)
 
     def _places(self, project: Project, account: Account, key: Key) -> list[RecordKey]:
@@ -450,7 +452,6 @@ class Directory:
         self,
         name: str,
         kind: type[T],
-        place: Callable[[str], str],
         after: str | None,
         limit: int,
         wanted: Callable[[T], bool] = lambda record: True,
@@ -464,7 +465,7 @@ class Directory:
             ids = await self.registry.page(name, after=last, limit=size, ascending=ascending)
             if ids is None:
                 raise _no_cursor(str(last))
-            for id, record in zip(ids, await self._records(ids, kind, place), strict=True):
+            for id, record in zip(ids, await self._records(ids, kind), strict=True):
                 if record is not None and wanted(record):
                     if len(found) == limit:
                         return RecordPage(found, True, last)
@@ -475,8 +476,8 @@ class Directory:
                 return RecordPage(found, False, last)
         return RecordPage(found, True, last)
 
-    async def _records(self, ids: Sequence[str], kind: type[T], place: Callable[[str], str]) -> Sequence[T | None]:
-        records = await self.registry.read(*map(place, ids)) if ids else ()
+    async def _records(self, ids: Sequence[str], kind: type[T]) -> Sequence[T | None]:
+        records = await self.registry.read(*(place_of(kind, id) for id in ids)) if ids else ()
         return [decoded(each, kind) for each in records]
 
 

@@ -13,8 +13,8 @@ from service.settings.settings import Settings
 from service.tenants.audit import Actor
 from service.tenants.directory import ChangedProject, Directory, Most, Wish
 from service.tenants.keyring import LOOKED_UP_AT_ONCE, MEMORY_SECONDS, KeyRing
-from service.tenants.models import ModelPermissions
-from service.tenants.values import new_value
+from service.tenants.permissions import ModelPermissions
+from service.tenants.records import new_value
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.listening import Listening

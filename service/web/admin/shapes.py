@@ -10,9 +10,8 @@ from service.errors import InvalidRequest, invalid_value, missing, unsupported
 from service.settings.core import LIMITS, MAX_LIMIT
 from service.tenants.directory import ChangedKey, ChangedProject, Made, Wish
 from service.tenants.limits import WHOLE_PROJECT, Limit
-from service.tenants.models import ALL, ListMode, ModelPermissions, read_permissions
+from service.tenants.permissions import ALL, MAX_SCOPES, ListMode, ModelPermissions, read_permissions, read_scopes
 from service.tenants.records import Account, Key, Project, checked_name, checked_weight
-from service.tenants.scopes import MAX_SCOPES, read_scopes
 
 T = TypeVar("T")
 
@@ -312,18 +311,6 @@ class LimitShown(Limit, frozen=True, kw_only=True, omit_defaults=False):
     object: Literal["project.rate_limit"] = "project.rate_limit"
 
 
-class _SentLimits(msgspec.Struct, forbid_unknown_fields=True):
-    max_requests_per_1_minute: int | UnsetType | None = UNSET
-    max_tokens_per_1_minute: int | UnsetType | None = UNSET
-    max_requests_per_1_month: int | UnsetType | None = UNSET
-    max_tokens_per_1_month: int | UnsetType | None = UNSET
-    max_parallel_responses: int | UnsetType | None = UNSET
-    max_requests_per_1_day: Raw = ABSENT
-    batch_1_day_max_input_tokens: Raw = ABSENT
-    max_audio_megabytes_per_1_minute: Raw = ABSENT
-    max_images_per_1_minute: Raw = ABSENT
-
-
 _LIMITED_ELSEWHERE = (
     "max_requests_per_1_day",
     "batch_1_day_max_input_tokens",
@@ -331,6 +318,15 @@ _LIMITED_ELSEWHERE = (
     "max_images_per_1_minute",
 )
 """OpenAI's limits that aren't there here."""
+
+_SentLimits: Any = msgspec.defstruct(
+    "SentLimits",
+    [
+        *((name, int | UnsetType | None, UNSET) for name in LIMITS),
+        *((name, Raw, ABSENT) for name in _LIMITED_ELSEWHERE),
+    ],
+    forbid_unknown_fields=True,
+)
 
 
 def read_limits(body: bytes | Raw, where: str = "") -> dict[str, int | None]:
