@@ -81,28 +81,25 @@ MEMBERS: dict[Endpoint, frozenset[str]] = {
 """The members that may go on to each endpoint."""
 
 FURTHER = {
-    **dict.fromkeys(
-        ("kv_transfer_params", "ec_transfer_params", "disaggregated_params", "bootstrap_host", "bootstrap_port"),
-        "It would have the server fetch another one's memory.",
-    ),
-    **dict.fromkeys(
-        ("id_slot", "session_params", "session_id", "rid", "extra_key"), "It is about what others use, too."
-    ),
-    **dict.fromkeys(
-        ("prompt_embeds", "logits_processors", "custom_logit_processor", "vllm_xargs", "mm_processor_kwargs"),
-        "It would have the server run or load what the request brings.",
-    ),
-    **dict.fromkeys(("lora", "lora_path", "lora_request"), "Which model is served is the operator's to say."),
-    **dict.fromkeys(("chat_template", "documents"), "The server has its own; send 'chat_template_kwargs'."),
-    **dict.fromkeys(
-        (
+    name: why
+    for why, names in {
+        "It would have the server fetch another one's memory.": (
+            *("kv_transfer_params", "ec_transfer_params", "disaggregated_params", "bootstrap_host", "bootstrap_port"),
+        ),
+        "It is about what others use, too.": ("id_slot", "session_params", "session_id", "rid", "extra_key"),
+        "It would have the server run or load what the request brings.": (
+            *("prompt_embeds", "logits_processors", "custom_logit_processor", "vllm_xargs", "mm_processor_kwargs"),
+        ),
+        "Which model is served is the operator's to say.": ("lora", "lora_path", "lora_request"),
+        "The server has its own; send 'chat_template_kwargs'.": ("chat_template", "documents"),
+        "Send 'response_format', or a grammar to POST /v1/responses, where it is checked.": (
             *("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "regex", "ebnf"),
             *("grammar", "json_schema", "structural_tag"),
         ),
-        "Send 'response_format', or a grammar to POST /v1/responses, where it is checked.",
-    ),
-    "web_search_options": "Nothing here would search; POST /v1/responses may.",
-    "use_beam_search": "Send 'n'.",
+        "Nothing here would search; POST /v1/responses may.": ("web_search_options",),
+        "Send 'n'.": ("use_beam_search",),
+    }.items()
+    for name in names
 }
 """The reasons why some members are refused."""
 
@@ -214,7 +211,9 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
         raise missing("model", "GET /v1/models lists what there is.")
     if ours.store:
         raise invalid_value("store", "true", "Nothing is stored of what is passed on; POST /v1/responses stores.")
-    _check_template(ours)
+    for name in ours.chat_template_kwargs or {}:
+        if name in TEMPLATES_OWN:
+            raise invalid_value("chat_template_kwargs", name, "It is no variable of a template.")
     yield
     beginning, prompts = bytearray(), 1
     if endpoint is Endpoint.CHAT:
@@ -259,24 +258,15 @@ def _wanted(members: dict[str, msgspec.Raw], name: str) -> msgspec.Raw:
     return members[name]
 
 
-def _check_template(ours: _Ours) -> None:
-    """Raise InvalidRequest for an argument that isn't the template's."""
-    for name in ours.chat_template_kwargs or {}:
-        if name in TEMPLATES_OWN:
-            raise invalid_value("chat_template_kwargs", name, "It is no variable of a template.")
-
-
 def _check_tools(members: dict[str, msgspec.Raw], limits: PassedLimits) -> None:
     """Raise InvalidRequest for too many tools, or too large ones."""
-    for name in ("tools", "functions"):
+    for name in ("tools", "functions", "response_format"):
         raw = members.get(name, ABSENT)
         if len(memoryview(raw)) > limits.tools_bytes:
             size = f"{len(memoryview(raw))} bytes"
             raise invalid_value(name, size, f"At most {limits.tools_bytes} bytes are taken.")
-        decode_list(raw, limits.tools, name)
-    schema = len(memoryview(members.get("response_format", ABSENT)))
-    if schema > limits.tools_bytes:
-        raise invalid_value("response_format", f"{schema} bytes", f"At most {limits.tools_bytes} bytes are taken.")
+        if name != "response_format":
+            decode_list(raw, limits.tools, name)
 
 
 def _beginning(raw: msgspec.Raw, most: int) -> Iterator[bytes]:
@@ -315,13 +305,9 @@ def _count(raw: msgspec.Raw, where: str, most: int) -> int:
         return 1
     each = decode_list(raw, most, where)
     for place, prompt in enumerate(each):
-        if not _is_prompt(prompt):
+        if bytes(memoryview(prompt)[:1]) != b'"' and not _is_ids(prompt):
             raise invalid_value(f"{where}[{place}]", shown_raw(prompt), "Send texts, or lists of token ids.")
     return max(1, len(each))
-
-
-def _is_prompt(raw: msgspec.Raw) -> bool:
-    return bytes(memoryview(raw)[:1]) == b'"' or _is_ids(raw)
 
 
 def _is_ids(raw: msgspec.Raw) -> bool:

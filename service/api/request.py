@@ -283,6 +283,14 @@ class CreateRequest(msgspec.Struct, frozen=True):
         return "message.output_text.logprobs" in self.include
 
 
+_AS_SENT = (
+    *("input", "instructions", "previous_response_id", "previous_input_messages", "prompt", "tools", "tool_choice"),
+    *("max_output_tokens", "max_tool_calls", "temperature", "top_p", "cache_salt", "priority", "request_id"),
+    *("safety_identifier", "prompt_cache_key", "user", "session_id"),
+)
+"""The members of a body that a request has as they were sent."""
+
+
 class SamplingParams(msgspec.Struct, frozen=True):
     """Parameters of sampling besides temperature and top_p; None is the model's own."""
 
@@ -337,17 +345,10 @@ def _checked(
         sent, store=store, keeps=stored or unstored_background, remembers=remembers, warms=warms
     )
     return CreateRequest(
+        **{name: getattr(sent, name) for name in _AS_SENT},
         model=sent.model or "",
-        input=sent.input,
-        instructions=sent.instructions,
-        previous_response_id=sent.previous_response_id,
         conversation=sent.conversation.id if isinstance(sent.conversation, ConversationParam) else sent.conversation,
-        tools=sent.tools,
         parallel_tool_calls=sent.parallel_tool_calls is not False,
-        max_output_tokens=sent.max_output_tokens,
-        max_tool_calls=sent.max_tool_calls,
-        temperature=sent.temperature,
-        top_p=sent.top_p,
         effort=(sent.reasoning and sent.reasoning.effort) or "medium",
         metadata=read_metadata(sent.metadata),
         store=stored,
@@ -355,18 +356,12 @@ def _checked(
         tier=TIERS[sent.service_tier or "auto"],
         stream=bool(sent.stream),
         obfuscate=sent.stream_options is None or sent.stream_options.include_obfuscation is not False,
-        safety_identifier=sent.safety_identifier,
-        user=sent.user,
-        prompt_cache_key=sent.prompt_cache_key,
-        session_id=sent.session_id,
-        tool_choice=sent.tool_choice,
         summary=sent.reasoning and (sent.reasoning.summary or sent.reasoning.generate_summary),
         thoughts="all_turns" if sent.reasoning and sent.reasoning.context == "all_turns" else "current_turn",
         format=text.format,
         verbosity=text.verbosity or "medium",
         include=frozenset(sent.include or ()),
         truncation=sent.truncation or "disabled",
-        prompt=sent.prompt,
         sampling=SamplingParams(
             presence_penalty=sent.presence_penalty or 0.0,
             frequency_penalty=sent.frequency_penalty or 0.0,
@@ -377,11 +372,7 @@ def _checked(
         ),
         stop=_stop(sent.stop),
         top_logprobs=sent.top_logprobs or 0,
-        cache_salt=sent.cache_salt,
-        priority=sent.priority,
-        request_id=sent.request_id,
         response_messages=bool(sent.enable_response_messages),
-        previous_input_messages=sent.previous_input_messages,
         managing=next(iter(sent.context_management or ()), None),
     )
 

@@ -13,9 +13,8 @@ from service.api.items import Gathered, Images, InputItem
 from service.api.read import led_by, message_of, read_input
 from service.api.request import CreateRequest
 from service.api.response import (
-    ActionCall,
-    CustomToolCall,
     FunctionCall,
+    OwnCall,
     Response,
     ResponseStatus,
     SteerCode,
@@ -184,14 +183,10 @@ def required_input(response: Response) -> list[dict[str, Any]]:
     """The outputs that a client owes a response: one for each of its calls."""
     required: list[dict[str, Any]] = []
     for item in response.output:
-        if isinstance(item, FunctionCall) and item.status == "completed":
-            required.append({"type": "function_call_output", "call_id": item.call_id, "name": item.name})
-        elif isinstance(item, CustomToolCall) and item.status == "completed":
-            required.append({"type": "custom_tool_call_output", "call_id": item.call_id})
-        elif isinstance(item, ToolSearchCall) and item.status == "completed":
-            required.append({"type": "tool_search_output", "call_id": item.call_id})
-        elif isinstance(item, ActionCall) and item.status == "completed":
-            required.append({"type": f"{item.__struct_config__.tag}_output", "call_id": item.call_id})
+        if isinstance(item, OwnCall) and item.status == "completed":
+            kind = "tool_search" if isinstance(item, ToolSearchCall) else item.__struct_config__.tag
+            named = {"name": item.name} if isinstance(item, FunctionCall) else {}
+            required.append({"type": f"{kind}_output", "call_id": item.call_id, **named})
     return required
 
 

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -274,14 +274,17 @@ class Reservation:
 
 
 class _Known(NamedTuple):
-    """All limits of a key, the headers about them, and the limits that they were made of."""
+    """All limits of a key, and the headers about them."""
 
     checks: list[Check]
     shown: Shown
     parallel: bool
     """Whether some are of how many there are at once."""
-    own: Limit | None
-    of_key: Limit | None
+
+
+def _known(default: Limit, allowance: Allowance) -> _Known:
+    checks = allowance.checks(default)
+    return _Known(checks, Shown(checks), any(check.what == "parallel" for check in checks))
 
 
 class Limiter:
@@ -301,8 +304,7 @@ class Limiter:
         self._loans = loans
         self._clock = clock
         self._settle_seconds = settle_seconds
-        self._known: dict[tuple[str, str], _Known] = {}
-        """By tenant and key."""
+        self._known_of = lru_cache(MOST_REMEMBERED)(partial(_known, default))
         self._held: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By tenant, the ids of the work under way by the tokens of their reservations."""
         self._over: defaultdict[str, list[Over]] = defaultdict(list)
@@ -317,14 +319,14 @@ class Limiter:
         where it has no limits. A response that `succeeds` another takes the place of that one, which ends as it begins.
         Raises ApiError 429, StoreUnavailable.
         """
-        checks, shown, parallel, *_ = self._known_of(allowance)
+        checks, shown, parallel = self._known_of(allowance)
         if not checks:
             yield None
             return
         if succeeds:
             checks = [each.with_one_more() for each in checks]
         tenant, never_began = allowance.tenant, Over(id, Unspent.NEVER_BEGAN, self.limits.history.token())
-        settled = self._take_over(tenant)
+        settled = self._over.pop(tenant, [])
         try:
             found = await self.limits.admit(
                 tenant, id, checks, reads=reads, writes=writes, token=never_began.token, over=settled
@@ -340,19 +342,6 @@ class Limiter:
             yield reservation
         finally:
             reservation.settle()
-
-    def _known_of(self, allowance: Allowance) -> _Known:
-        """All limits of a key, remembered as long as the limits that they are made of stay."""
-        tenant, own, key, of_key = allowance
-        known = self._known.get((tenant, key))
-        if known is not None and known.own is own and known.of_key is of_key:
-            return known
-        checks = allowance.checks(self.default)
-        if len(self._known) >= MOST_REMEMBERED:
-            self._known.clear()
-        parallel = any(check.what == "parallel" for check in checks)
-        known = self._known[tenant, key] = _Known(checks, Shown(checks), parallel, own, of_key)
-        return known
 
     def settle(self, tenant: str, over: Over, *, at_once: bool = True) -> None:
         """Count the tokens of some work, soon. Never blocks."""
@@ -386,12 +375,8 @@ class Limiter:
         del self._timers[tenant]
         self._settle_now(tenant)
 
-    def _take_over(self, tenant: str) -> list[Over]:
-        """The work that is over, less than MOST_SETTLED, for the caller to settle now."""
-        return self._over.pop(tenant, [])
-
     def _settle_now(self, tenant: str) -> None:
-        if over := self._take_over(tenant):
+        if over := self._over.pop(tenant, []):
             self._give_back(tenant, over)
 
     def _give_back(self, tenant: str, over: list[Over], *, doubtful: bool = False) -> None:

@@ -23,7 +23,6 @@ from service.api.tools.client import (
     ANY_PARAMETERS,
     CLIENT,
     DESCRIPTION,
-    Declared,
     check_name,
     read_own,
     recipient_of,
@@ -69,6 +68,12 @@ class _Labelled(msgspec.Struct):
     name: Any = None
     defer_loading: Any = None
     format: Any = None
+
+    @property
+    def has_grammar(self) -> bool:
+        """Whether its format is a grammar."""
+        form: object = self.format
+        return isinstance(form, dict) and cast(Json, form).get("type") == "grammar"
 
 
 class Tools(msgspec.Struct, frozen=True):
@@ -171,25 +176,20 @@ def _read(
     for place, (where, sent) in enumerate(lists):
         for tool in reading.sent(sent, where, [] if place else echo):
             yield
-            declared = reading.declared(tool)
-            if declared is not None:
-                reading.add(tool, declared, (yield from declared.content))
+            yield from reading.take(tool)
     for tool in reading.loaded(loaded):
         yield
-        declared = reading.declared(tool)
-        if declared is not None:
-            reading.add(tool, declared, (yield from declared.content), loaded=True)
+        yield from reading.take(tool, loaded=True)
     for where, callee, shown in reading.offered():
-        schema = shown.parameters or ANY_PARAMETERS
-        enforced = yield from enforced_schema(schema, where, strict=False)
-        reading.offer(callee, shown, None if enforced is None else schema_content(enforced))
+        enforced = yield from enforced_schema(shown.parameters or ANY_PARAMETERS, where, strict=False)
+        reading.add(callee, shown, None if enforced is None else schema_content(enforced))
     sections: list[str] = []
-    for name, about, functions in reading.namespaces:
+    for name in sorted(reading.namespaces):  # as openai-harmony sorts them
         members: list[str] = []
-        for function in functions:
+        for _, function in reading.namespaces[name].values():
             members.append(declaration(function))
             yield
-        sections.append(namespace(name, members, about))
+        sections.append(namespace(name, members, reading.about.get(name) or None))
     return reading.tools(sections, echo)
 
 
@@ -217,6 +217,15 @@ class _Sent(NamedTuple):
     echo: list[dict[str, Any]]
 
 
+def _name(tool: _Sent, named: _Labelled) -> str:
+    """The recipient of a tool, or the name in its place: its kind, and for a server its label."""
+    if tool.kind in ("function", "custom"):
+        return f"{tool.namespace or FUNCTIONS}.{named.name}"
+    if tool.kind in CLIENT:
+        return recipient_of(tool.kind)
+    return str(named.server_label) if tool.kind == "mcp" else tool.kind
+
+
 class _Reading:
     """The tools that have been read so far, by namespace and name."""
 
@@ -242,8 +251,8 @@ class _Reading:
         """The declared types that a server stands for: each with its place, its callee, and its form in the prompt."""
         self._servers: dict[str, str] = {}
         """The place at which each offered server was declared, by its label."""
-        self._namespaces: dict[str, dict[str, tuple[Callee, Function]]] = {}
-        self._about: dict[str, str] = {}
+        self.namespaces: dict[str, dict[str, tuple[Callee, Function]]] = {}
+        self.about: dict[str, str] = {}
         self._left_out: dict[str, None] = {}
         self._read = 0
         self._grammars = 0
@@ -274,7 +283,7 @@ class _Reading:
                 continue
             group = decode(raw, NamespaceTool, at)
             check_name(group.name, at, "namespace")
-            self._about[group.name] = self._about.get(group.name) or group.description or ""
+            self.about[group.name] = self.about.get(group.name) or group.description or ""
             inside: list[dict[str, Any]] = []
             echo.append({"type": kind, "name": group.name, "description": group.description, "tools": inside})
             yield from self.sent(group.tools, f"{at}.tools", inside, group.name, counts=counts)
@@ -290,14 +299,16 @@ class _Reading:
         for age, (where, sent) in enumerate(reversed(lists)):
             strict = age == 0 and where != LOADED_EARLIER
             for tool in reversed(list(self.sent(sent, where, [], counts=False))):
-                name = self._name(tool)
+                named = decode(tool.raw, _Labelled, tool.where)
+                name = _name(tool, named)
                 if name in known or (where == LOADED_EARLIER and self._shows(name)):
                     continue
                 known.add(name)
-                grammars += self._has_grammar(tool)
-                if grammars > MAX_GRAMMARS and where == LOADED_EARLIER and self._has_grammar(tool):
+                has_grammar = tool.kind == "custom" and named.has_grammar
+                grammars += has_grammar
+                if grammars > MAX_GRAMMARS and where == LOADED_EARLIER and has_grammar:
                     continue
-                if not self._knows(name):
+                if name not in self._deferred and name not in self._servers and not self._shows(name):
                     if self._read == self._max_tools and not strict:
                         break
                     self._count()
@@ -305,53 +316,61 @@ class _Reading:
         self._here = set()
         return kept[::-1]
 
-    def _name(self, tool: _Sent) -> str:
-        """The recipient of a tool, or the name in its place: its kind, and for a server its label."""
-        named = decode(tool.raw, _Labelled, tool.where)
-        if tool.kind in ("function", "custom"):
-            return f"{tool.namespace or FUNCTIONS}.{named.name}"
-        if tool.kind in CLIENT:
-            return recipient_of(tool.kind)
-        return str(named.server_label) if tool.kind == "mcp" else tool.kind
-
-    def _has_grammar(self, tool: _Sent) -> bool:
-        form = decode(tool.raw, _Labelled, tool.where).format if tool.kind == "custom" else None
-        return isinstance(form, dict) and cast(dict[str, Any], form).get("type") == "grammar"
-
-    def _knows(self, name: str) -> bool:
-        """Whether a tool of this name was read already, and is counted."""
-        return name in self._deferred or name in self._servers or self._shows(name)
-
     def _shows(self, name: str) -> bool:
         """Whether a tool with this recipient is declared for all to see."""
         namespace, _, member = name.partition(".")
-        return member in self._namespaces.get(namespace, ())
+        return member in self.namespaces.get(namespace, ())
 
-    def declared(self, tool: _Sent) -> Declared | None:
-        """A tool that the caller runs, None for a hosted one. A namespace called `functions` is like none."""
-        inside = None if tool.namespace == FUNCTIONS else tool.namespace
+    def take(self, tool: _Sent, *, loaded: bool = False) -> Generator[None, None, None]:
+        """Read a tool and add it. One that is deferred isn't shown before it is `loaded`. A namespace called
+        `functions` is like none. Raises InvalidRequest.
+        """
+        declared = None
         if tool.kind in ("function", "custom") or (tool.namespace is None and tool.kind in CLIENT):
+            inside = None if tool.namespace == FUNCTIONS else tool.namespace
             declared = read_own(tool.raw, tool.kind, tool.where, inside)
-            self._grammars += declared is not None and declared.callee.kind == "custom" and not declared.callee.wrapped
-            if self._grammars > MAX_GRAMMARS:
-                raise invalid_value(f"{tool.where}.format", "a grammar", f"At most {MAX_GRAMMARS} tools may have one.")
-            if declared is not None:
-                return declared
-        if tool.namespace is not None or tool.kind not in HOSTED:
-            raise invalid_value(f"{tool.where}.type", tool.kind, _SERVED if tool.namespace is None else _INSIDE)
-        self._note_hosted(tool)
-        tool.echo.append(echo_of_hosted(decode(tool.raw, Json, tool.where), tool.where))
-        return None
+        if declared is None:
+            if tool.namespace is not None or tool.kind not in HOSTED:
+                raise invalid_value(f"{tool.where}.type", tool.kind, _SERVED if tool.namespace is None else _INSIDE)
+            self._note_hosted(tool)
+            tool.echo.append(echo_of_hosted(decode(tool.raw, Json, tool.where), tool.where))
+            return
+        self._grammars += declared.callee.kind == "custom" and not declared.callee.wrapped
+        if self._grammars > MAX_GRAMMARS:
+            raise invalid_value(f"{tool.where}.format", "a grammar", f"At most {MAX_GRAMMARS} tools may have one.")
+        content = yield from declared.content
+        callee = declared.callee
+        if callee.recipient in self._here:
+            raise invalid_value(
+                f"{tool.where}.name", callee.name, "Two tools have the same name. Give each one a name of its own."
+            )
+        self._here.add(callee.recipient)
+        if callee.kind == "function":
+            declared.echo["strict"] = content is not None
+        tool.echo.append(declared.echo)
+        if self._defers and not loaded and declared.echo.get("defer_loading") is True:
+            self._deferred[callee.recipient] = None
+            return
+        self._deferred.pop(callee.recipient, None)
+        self.add(callee, declared.shown, content)
+
+    def add(self, callee: Callee, shown: Function, content: str | None) -> None:
+        """Add a tool that is shown and whose calls must match a content."""
+        known = msgspec.structs.replace(callee, content=content)
+        self.namespaces.setdefault(callee.namespace or FUNCTIONS, {})[callee.name] = (known, shown)
 
     def _note_hosted(self, tool: _Sent) -> None:
         """Leave a hosted tool out, unless it is a server with an offer, a trained tool that runs here, or a type that a
-        server stands for.
+        server stands for. Raises InvalidRequest.
         """
         if (kind := DECLARED_BY.get(tool.kind)) in self._builtins:
-            self._declare(kind, tool)
+            self._once(kind, tool)
+            self._trained[kind] = self._builtins[kind], self._builtins[kind].read(tool.raw, tool.where)
             return
         if tool.kind in self._routed and tool.where.startswith("tools"):
-            self._route(self._routed[tool.kind], tool)
+            known = self._routed[tool.kind]
+            self._once(known.type, tool)
+            self._standing[known.type] = tool.where, known.callee(known.read(tool.raw, tool.where)), known.shown
             return
         sent = decode(tool.raw, _Labelled, tool.where)
         label = sent.server_label if tool.kind == "mcp" and isinstance(sent.server_label, str) else None
@@ -363,17 +382,6 @@ class _Reading:
             del self._deferred[label]
         else:
             self._left_out[tool.kind] = None
-
-    def _declare(self, kind: HostedKind, tool: _Sent) -> None:
-        """Add a tool that the model was trained with. Raises InvalidRequest."""
-        self._once(kind, tool)
-        known = self._builtins[kind]
-        self._trained[kind] = known, known.read(tool.raw, tool.where)
-
-    def _route(self, known: Routed, tool: _Sent) -> None:
-        """Add a tool that a server stands for. Raises InvalidRequest."""
-        self._once(known.type, tool)
-        self._standing[known.type] = tool.where, known.callee(known.read(tool.raw, tool.where)), known.shown
 
     def _once(self, kind: HostedKind, tool: _Sent) -> None:
         if kind in self._here:
@@ -388,61 +396,33 @@ class _Reading:
             if label in self._deferred:
                 continue
             offer = self._offers[label]
-            if label in self._namespaces or label in self._about:
+            if label in self.namespaces or label in self.about:
                 raise invalid_value(f"{where}.server_label", label, "A namespace has the same name. Take another one.")
-            self._about[label] = offer.description
+            self.about[label] = offer.description
             for callee, shown in callees(offer):
                 self._count()
                 yield where, callee, shown
         for type, (where, callee, shown) in self._standing.items():
-            if type in self._namespaces or type in self._about:
+            if type in self.namespaces or type in self.about:
                 raise invalid_value(f"{where}.type", type, "A namespace has the same name. Take another one for it.")
             yield where, callee, shown
 
-    def offer(self, callee: Callee, shown: Function, content: str | None) -> None:
-        """Add a tool of a server whose calls must match a content."""
-        known = msgspec.structs.replace(callee, content=content)
-        self._namespaces.setdefault(callee.namespace or FUNCTIONS, {})[callee.name] = (known, shown)
-
-    def add(self, tool: _Sent, declared: Declared, content: str | None, *, loaded: bool = False) -> None:
-        """Add a tool whose calls must match a content. One that is deferred isn't shown before it is `loaded`."""
-        callee = msgspec.structs.replace(declared.callee, content=content)
-        if callee.recipient in self._here:
-            raise invalid_value(
-                f"{tool.where}.name", callee.name, "Two tools have the same name. Give each one a name of its own."
-            )
-        self._here.add(callee.recipient)
-        if callee.kind == "function":
-            declared.echo["strict"] = content is not None
-        tool.echo.append(declared.echo)
-        if self._defers and not loaded and declared.echo.get("defer_loading") is True:
-            self._deferred[callee.recipient] = None
-            return
-        self._deferred.pop(callee.recipient, None)
-        self._namespaces.setdefault(callee.namespace or FUNCTIONS, {})[callee.name] = (callee, declared.shown)
-
-    @property
-    def namespaces(self) -> Iterator[tuple[str, str | None, list[Function]]]:
-        """The name of each namespace, its description, and its functions; sorted as openai-harmony sorts them."""
-        for name in sorted(self._namespaces):
-            yield name, self._about.get(name) or None, [shown for _, shown in self._namespaces[name].values()]
-
     def tools(self, sections: Sequence[str], echo: Sequence[dict[str, Any]]) -> Tools:
         """All that was read."""
-        order = sorted(self._namespaces)
+        order = sorted(self.namespaces)
         trained = [callee for kind, (_, options) in self._trained.items() for callee in builtin.callees(kind, options)]
-        own = {callee.recipient for named in self._namespaces.values() for callee, _ in named.values()}
+        own = {callee.recipient for named in self.namespaces.values() for callee, _ in named.values()}
         if taken := own & {each.recipient for each in trained}:
             raise invalid_value("tools", min(taken), "The model knows another tool by this name. Take another one.")
         return Tools(
             section="\n\n".join(sections),
             echo=tuple(echo),
-            callees=(*(callee for name in order for callee, _ in self._namespaces[name].values()), *trained),
+            callees=(*(callee for name in order for callee, _ in self.namespaces[name].values()), *trained),
             left_out=tuple(self._left_out),
             namespaces=tuple(order),
             trained=builtin.section(known for known, _ in self._trained.values()),
             deferred=frozenset(self._deferred),
-            declared=tuple(each for name in order for each in self._namespaces[name].values()),
+            declared=tuple(each for name in order for each in self.namespaces[name].values()),
         )
 
     def _count(self) -> None:

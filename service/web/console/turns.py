@@ -101,14 +101,13 @@ def _portable(sealer: Sealer, turn: Saved) -> Portable:
 
 
 def _read(sealer: Sealer, given: Portable) -> Saved:
-    packed = _sealed(sealer, given.turn) if given.seal is None else _checked(sealer, given.turn, given.seal)
+    if given.seal is None:
+        packed = _opened(sealer, "turn", given.turn, TURN)
+    else:
+        packed = _checked(sealer, given.turn, given.seal)
     if packed[:1] != _VERSION:
         raise invalid_value("turn", packed[:1].hex(), "A later release exported it. Import it there.")
     return msgspec.msgpack.decode(codec.unsqueeze(packed[1:]), type=Saved)
-
-
-def _sealed(sealer: Sealer, turn: str) -> bytes:
-    return _opened(sealer, "turn", turn, TURN)
 
 
 def _checked(sealer: Sealer, turn: str, seal: str) -> bytes:
