@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from service.decoding import decode, decode_list
-from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.errors import invalid_value, missing, not_allowed, unsupported
 
 IMAGE = "[An image was here. You can only read text and can't see it; say so if it matters.]"
 MAX_FILE_NAME_CHARS = 256
@@ -87,14 +87,10 @@ def _decoded(data: str, where: str) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise _no_text(where) from None
+        text = "\0"
     if "\0" in text or content.startswith(_PDF):
-        raise _no_text(where)
+        raise not_allowed(f"'{where}' is no text in UTF-8. {_ADVICE}", where)
     return text
-
-
-def _no_text(where: str) -> InvalidRequest:
-    return InvalidRequest(f"'{where}' is no text in UTF-8. {_ADVICE}", code="invalid_value", param=where)
 
 
 MAX_PARTS = 1024

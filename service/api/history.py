@@ -13,7 +13,7 @@ from service.api.content import text_of, text_or_parts
 from service.api.items import BYTES_A_STEP, CALL_NAME, checked_call_id, checked_name
 from service.api.tools.callee import FUNCTIONS
 from service.decoding import ABSENT, decode, decode_list
-from service.errors import InvalidRequest, invalid_value, missing
+from service.errors import InvalidRequest, invalid_value, missing, not_allowed
 from service.harmony.header import CHANNELS, JSON_TYPE
 
 PARAM = "previous_input_messages"
@@ -183,8 +183,7 @@ def _call_id(call_id: str | None, where: str) -> str | None:
 def unknown_call(earlier: Earlier) -> InvalidRequest:
     """The refusal of a tool's answer to a call that nobody made."""
     named = f"the call '{earlier.call_id}'" if earlier.call_id else "a call"
-    return InvalidRequest(
+    return not_allowed(
         f"The tool's message at {earlier.where} answers {named} that no message before it makes. Send the call too.",
-        code="invalid_value",
-        param=earlier.where,
+        earlier.where,
     )

@@ -58,7 +58,7 @@ from service.api.request import ReasoningParam, TextParam
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.read import MAX_LOADED, check_bytes
 from service.decoding import ABSENT, Json, Kind, decode, decode_list
-from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.errors import InvalidRequest, invalid_value, missing, not_allowed, unsupported
 
 ITEMS_A_STEP = 128
 """The number of items that are read before others get a turn."""
@@ -371,10 +371,8 @@ def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) ->
     tools = decode_list(sent.tools, MAX_ADDED_TOOLS, at)
     gathered.added_tools += len(tools)
     if gathered.added_tools > MAX_ADDED_TOOLS:
-        raise InvalidRequest(
-            f"Too many tools in 'additional_tools': {gathered.added_tools}, at most {MAX_ADDED_TOOLS} are allowed.",
-            code="invalid_value",
-            param=at,
+        raise not_allowed(
+            f"Too many tools in 'additional_tools': {gathered.added_tools}, at most {MAX_ADDED_TOOLS} are allowed.", at
         )
     listed = _listed_tools(tools, at)
     gathered.added.append((at, sent.tools))
@@ -554,10 +552,8 @@ def _counted(parts: int, item: InputItem, max_items: int) -> int:
     """The count of content parts with the item's own added. Raises InvalidRequest for too many."""
     parts += item.parts
     if parts > max_items * PARTS_AN_ITEM:
-        raise InvalidRequest(
-            f"Too many content parts in 'input': more than {max_items * PARTS_AN_ITEM}. Join their texts.",
-            code="invalid_value",
-            param="input",
+        raise not_allowed(
+            f"Too many content parts in 'input': more than {max_items * PARTS_AN_ITEM}. Join their texts.", "input"
         )
     return parts
 

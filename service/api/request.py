@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from service.decoding import ABSENT, decode, shown_raw
-from service.errors import InvalidRequest, invalid_value, missing, shown, unsupported
+from service.errors import InvalidRequest, invalid_value, missing, not_allowed, shown, unsupported
 
 MAX_INSTRUCTIONS_CHARS = 10_485_760
 MIN_OUTPUT_TOKENS = 16
@@ -443,10 +443,8 @@ def read_metadata(raw: msgspec.Raw) -> dict[str, str]:
         raise invalid_value("metadata", shown_raw(raw), f"It has at most {MAX_METADATA_PAIRS} short pairs.")
     sent: dict[str, msgspec.Raw] = decode(raw, dict[str, msgspec.Raw] | None, "metadata") or {}
     if len(sent) > MAX_METADATA_PAIRS:
-        raise InvalidRequest(
-            f"Too many pairs in 'metadata': {len(sent)}, at most {MAX_METADATA_PAIRS} are allowed.",
-            code="invalid_value",
-            param="metadata",
+        raise not_allowed(
+            f"Too many pairs in 'metadata': {len(sent)}, at most {MAX_METADATA_PAIRS} are allowed.", "metadata"
         )
     found: dict[str, str] = {}
     for key, value in sent.items():

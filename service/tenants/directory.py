@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from service.errors import ApiError, InvalidRequest, shown
+from service.errors import ApiError, InvalidRequest, not_allowed, shown
 from service.settings.settings import variable
 from service.tenants.audit import Actor, AuditEvent
 from service.tenants.limits import WHOLE_PROJECT, Limit
@@ -517,8 +517,6 @@ def not_found(what: str, id: str) -> ApiError:
 
 
 def _no_cursor(after: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"Nothing with id '{shown(after)}' in this list. Give 'after' the last_id of the page before.",
-        code="invalid_value",
-        param="after",
+    return not_allowed(
+        f"Nothing with id '{shown(after)}' in this list. Give 'after' the last_id of the page before.", "after"
     )

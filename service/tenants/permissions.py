@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from service.errors import ApiError, InvalidRequest, invalid_value, shown
+from service.errors import ApiError, invalid_value, not_allowed, shown
 
 # --- models ---
 
@@ -53,11 +53,10 @@ def read_permissions(mode: str, ids: Sequence[str]) -> ModelPermissions:
         raise invalid_value("model_ids", len(ids), f"A list may have {MAX_LISTED} models.")
     for each in ids:
         if not 0 < len(each) <= MAX_MODEL_CHARS or not each.isprintable():
-            raise InvalidRequest(
+            raise not_allowed(
                 f"Invalid value for 'model_ids': '{shown(each)}'. It should have the names of models, as "
                 f"GET /v1/models shows them, of 1 to {MAX_MODEL_CHARS} characters.",
-                code="invalid_value",
-                param="model_ids",
+                "model_ids",
             )
     return ModelPermissions(mode, tuple(dict.fromkeys(ids)))
 
@@ -94,10 +93,9 @@ def read_scopes(wanted: Iterable[str]) -> tuple[str, ...]:
     made = tuple(dict.fromkeys(wanted))
     for each in made:
         if each not in SCOPES:
-            raise InvalidRequest(
+            raise not_allowed(
                 f"Invalid value for 'scopes': '{shown(each)}'. It may have {', '.join(SCOPES)}; none is all of them.",
-                code="invalid_value",
-                param="scopes",
+                "scopes",
             )
     return made
 

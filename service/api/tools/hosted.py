@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, cast
 import msgspec
 from msgspec import Meta
 
-from service.errors import InvalidRequest
+from service.errors import not_allowed
 from service.harmony.typescript import SchemaTooLarge, check_size
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ def sized(declared: T, where: str) -> T:
     try:
         check_size(declared)
     except SchemaTooLarge as error:
-        raise InvalidRequest(f"Invalid value for '{where}': {error}.", code="invalid_value", param=where) from None
+        raise not_allowed(f"Invalid value for '{where}': {error}.", where) from None
     return declared
 
 

@@ -31,7 +31,7 @@ from service.api.tools.client import (
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.mcp import Offer, Routed, callees
 from service.decoding import Json, Kind, decode, decode_list
-from service.errors import InvalidRequest, invalid_value, missing
+from service.errors import invalid_value, missing, not_allowed
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
 from service.harmony.typescript import Function, declaration, namespace
@@ -154,10 +154,8 @@ def _newest(loaded: Sequence[tuple[str, msgspec.Raw]], room: int) -> tuple[tuple
 def check_bytes(size: int, max_bytes: int) -> None:
     """Raise InvalidRequest if the tools of a request have too many bytes."""
     if size > max_bytes:
-        raise InvalidRequest(
-            f"'tools' has {size} bytes, at most {max_bytes} are allowed. Declare fewer or simpler functions.",
-            code="invalid_value",
-            param="tools",
+        raise not_allowed(
+            f"'tools' has {size} bytes, at most {max_bytes} are allowed. Declare fewer or simpler functions.", "tools"
         )
 
 
@@ -428,8 +426,6 @@ class _Reading:
     def _count(self) -> None:
         self._read += 1
         if self._read > self._max_tools:
-            raise InvalidRequest(
-                f"Too many tools: at most {self._max_tools} are allowed, those in namespaces included.",
-                code="invalid_value",
-                param="tools",
+            raise not_allowed(
+                f"Too many tools: at most {self._max_tools} are allowed, those in namespaces included.", "tools"
             )

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from service.decoding import ABSENT, decode
-from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.errors import invalid_value, missing, not_allowed, unsupported
 from service.settings.core import LIMITS, MAX_LIMIT
 from service.tenants.directory import ChangedKey, ChangedProject, Made, Wish
 from service.tenants.limits import WHOLE_PROJECT, Limit
@@ -233,7 +233,7 @@ def read_account(body: bytes) -> tuple[str, Wish | None]:
     if sent.create_service_account_only:
         if seconds is not None:
             message = "Without a key nothing expires: leave 'expires_in_seconds' out, or make a key."
-            raise InvalidRequest(message, code="invalid_value", param="expires_in_seconds")
+            raise not_allowed(message, "expires_in_seconds")
         return name, None
     return name, Wish("Secret Key", seconds=seconds)
 

@@ -25,7 +25,7 @@ from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service.decoding import decode
-from service.errors import ApiError, InvalidRequest, invalid_value
+from service.errors import ApiError, InvalidRequest, invalid_value, not_allowed
 from service.harmony.tokens import BYTES_A_TOKEN, LAST_LEGAL, byte_table, mark_of, unpack
 from service.responses.output.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
 from service.responses.seal import Sealer
@@ -92,11 +92,10 @@ def _portable(sealer: Sealer, turn: Saved) -> Portable:
     try:
         return Portable(sealer.seal(TURN, packed))
     except TooLong:
-        raise InvalidRequest(
+        raise not_allowed(
             f"The turn '{turn.id}' was deleted, and what later turns know of it is too large to be sealed: it has "
             f"{len(packed)} bytes, at most {MAX_PAYLOAD_BYTES} can be. 'harmonium backup' has it.",
-            code="invalid_value",
-            param="id",
+            "id",
         ) from None
 
 
