@@ -35,11 +35,11 @@ from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
 from service.tenants.audit import FailedLogins
 from service.tenants.keyring import KeyRing
-from service.web.admin import limits, organization, projects, usage
+from service.web.admin import routes as admin
 from service.web.admission.slots import Admission
 from service.web.auth import Entrance
 from service.web.console import health as holdings
-from service.web.console import page, trees, turn_tokens, turns
+from service.web.console import page, trees, turns
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
 from service.web.middleware import GONE, METHODS, Gate
@@ -140,11 +140,11 @@ def _routers(*, passes_on: bool, administers: bool) -> list[tuple[str, APIRouter
     """
     ours: list[APIRouter | PlainRouter] = [conversations.router, containers.router, traces.router]
     if administers:
-        ours += [projects.router, limits.router, organization.router, usage.router]
+        ours.append(admin.router)
     if passes_on:
         ours.append(proxy.router)
     bare = [holdings.router] if administers else []
-    bare += [page.router, trees.router, turns.router, turn_tokens.router]
+    bare += [page.router, trees.router, turns.router]
     return [
         *((each.prefix, router) for each in DIALECTS for router in (create.router, stored.router, models.router)),
         *((OPENAI.prefix, router) for router in ours),

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import msgspec
 from msgspec import inspect
@@ -19,6 +19,9 @@ from msgspec import inspect
 from service.errors import InvalidRequest, shown
 
 T = TypeVar("T")
+
+Json = dict[str, Any]
+"""An object."""
 
 SHOWN_BYTES = 400
 SHORT_LIST_BYTES = 65_536
@@ -77,12 +80,20 @@ _NAME_CHARS = 64
 """How long a name may be for which another is looked."""
 
 
-def decode(raw: bytes | msgspec.Raw, decoder: "msgspec.json.Decoder[T]", where: str = "") -> T:
-    """Decode `raw`, which stands at the parameter `where` ("" for the body). Raises InvalidRequest."""
+@overload
+def decode(raw: bytes | msgspec.Raw, kind: type[T], where: str = "") -> T: ...
+
+
+@overload
+def decode(raw: bytes | msgspec.Raw, kind: Any, where: str = "") -> Any: ...
+
+
+def decode(raw: bytes | msgspec.Raw, kind: Any, where: str = "") -> Any:
+    """The value of a type in `raw`, which stands at the parameter `where` ("" for the body). Raises InvalidRequest."""
     try:
-        return decoder.decode(raw)
+        return _decoder_of(kind).decode(raw)
     except msgspec.ValidationError as error:
-        raise _refusal(str(error), raw, where, decoder.type) from None
+        raise _refusal(str(error), raw, where, kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(error, bytes(raw), where) from None
 
@@ -93,7 +104,7 @@ def decode_list(raw: bytes | msgspec.Raw, limit: int, where: str) -> list[msgspe
     A long list is not read beyond its limit: 8 MB of `1,` would be four million objects and a fifth of a second.
     """
     if len(memoryview(raw)) <= SHORT_LIST_BYTES:
-        elements: list[msgspec.Raw] = decode(raw, _LIST, where) or []
+        elements: list[msgspec.Raw] = decode(raw, list[msgspec.Raw] | None, where) or []
         if len(elements) > limit:
             raise _too_many(where, str(len(elements)), limit)
         return elements
@@ -115,7 +126,7 @@ def bounded_list(limit: int) -> "msgspec.json.Decoder[Any]":
     Making one takes 2 ms for each thousand: make those with settings' limits at start.
     """
     fields = [(f"element_{place}", msgspec.Raw, None) for place in range(limit)]
-    return decoder_of(msgspec.defstruct("Elements", fields, array_like=True, forbid_unknown_fields=True))
+    return msgspec.json.Decoder(msgspec.defstruct("Elements", fields, array_like=True, forbid_unknown_fields=True))
 
 
 def _too_many(where: str, count: str, limit: int) -> InvalidRequest:
@@ -256,20 +267,14 @@ def _member(name: str) -> Any:
     return msgspec.defstruct("Member", [("value", msgspec.Raw, msgspec.field(name=name))])
 
 
-def decoder_of(kind: Any) -> "msgspec.json.Decoder[Any]":
-    """A reusable decoder; build them once, at import."""
-    return msgspec.json.Decoder(kind)
+_decoder_of = lru_cache(maxsize=None)(msgspec.json.Decoder)
+"""The decoder of a type, made when it is first needed: the types are those of the code, and no request's."""
 
 
 class Kind(msgspec.Struct):
     """The kind of an object; the rest is read once that is known."""
 
     type: str | None = None
-
-
-KIND = decoder_of(Kind)
-ANY_OBJECT = decoder_of(dict[str, Any])
-_LIST = decoder_of(list[msgspec.Raw] | None)
 
 
 def advice(name: str, known: Iterable[str]) -> str:

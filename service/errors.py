@@ -65,7 +65,12 @@ def shown(value: object) -> str:
 
 def invalid_value(param: str, value: object, expected: str) -> InvalidRequest:
     """A value of the right type that isn't allowed."""
-    return InvalidRequest(f"Invalid value for '{param}': {shown(value)}. {expected}", code="invalid_value", param=param)
+    return not_allowed(f"Invalid value for '{param}': {shown(value)}. {expected}", param)
+
+
+def not_allowed(message: str, param: str) -> InvalidRequest:
+    """A value that isn't allowed, in words of its own."""
+    return InvalidRequest(message, code="invalid_value", param=param)
 
 
 def missing(param: str, advice: str) -> InvalidRequest:

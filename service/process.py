@@ -30,9 +30,8 @@ from service.spans import Tracer
 from service.ssrf import outside_of
 from service.tenants.directory import Directory, Most
 from service.tenants.keyring import KeyRing
-from service.tenants.limiter import Limiter
-from service.tenants.limits import Limit
-from service.tenants.tally import Tally
+from service.tenants.limits import Limit, Limiter
+from service.tenants.usage import Tally
 from service.tools.containers import Containers
 from service.tools.port import BackEnd, ToolLimits
 from service.tools.python import CodeInterpreter

@@ -76,9 +76,6 @@ class Answers(msgspec.Struct, frozen=True):
     behind: Messages = ()
 
 
-_decoder = msgspec.json.Decoder(ApprovalRequest)
-
-
 def answered(request_id: str) -> StoredMessage:
     """The note that a conversation has gone on from a request."""
     return StoredMessage(ANSWERED, b"", name=request_id)
@@ -91,4 +88,4 @@ def waiting(notes: Notes) -> list[ApprovalRequest]:
 
 
 def _asked(notes: Iterable[StoredMessage]) -> Iterable[ApprovalRequest]:
-    return (_decoder.decode(note.name) for note in notes if note.name is not None)
+    return (msgspec.json.decode(note.name, type=ApprovalRequest) for note in notes if note.name is not None)

@@ -1,4 +1,4 @@
-"""Containers on the wire: sessions in which code runs, with an id and files.
+"""Containers on the wire: sessions in which code runs, with an id and files; and the one that a tool names.
 
 Source of the keys: openai 3.51's `types/container_*_response.py` and `types/containers/`.
 """
@@ -8,12 +8,25 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from service.api.tools.container import MemoryLimit, Policy, check_files, check_policy
-from service.decoding import decode, decoder_of
+from service.api.tools.callee import Callers, check_callers
+from service.decoding import decode
+from service.errors import missing, unsupported
 
 MAX_NAME_CHARS = 256
 MAX_MINUTES = 20
 """The longest time for which a container may be idle, in minutes."""
+
+
+MEMORY = {"1g": 1 << 30, "4g": 4 << 30, "16g": 16 << 30, "64g": 64 << 30}
+"""The memory limits that a request may ask for, in bytes. A sandbox gives no more than its own limit."""
+
+MemoryLimit = Literal["1g", "4g", "16g", "64g"]
+
+
+class Policy(msgspec.Struct):
+    """The network that code may reach; only `disabled` is served, so nothing else is read."""
+
+    type: str
 
 
 class ExpiresAfter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,13 +95,70 @@ class NewContainer(msgspec.Struct, forbid_unknown_fields=True):
     skills: Any = None
 
 
-_NEW = decoder_of(NewContainer)
-
-
 def read_new(body: bytes) -> NewContainer:
     """The container that a request asks for. Raises InvalidRequest."""
-    sent = decode(body, _NEW)
+    sent = decode(body, NewContainer)
     check_files(sent.file_ids, "file_ids")
     check_files(sent.skills, "skills")
     check_policy(sent.network_policy, "network_policy")
     return sent
+
+
+# --- the container of a `code_interpreter`, in which its code runs ---
+
+
+class _Auto(msgspec.Struct, forbid_unknown_fields=True):
+    type: Literal["auto"]
+    file_ids: list[str] | None = None
+    memory_limit: MemoryLimit | None = None
+    network_policy: Policy | None = None
+
+
+class _CodeInterpreter(msgspec.Struct, forbid_unknown_fields=True):
+    """The tool as sent."""
+
+    type: str
+    container: str | _Auto | None = None
+    allowed_callers: Callers = None
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """The container that a request wants: the one with an `id`, or one that may be new."""
+
+    id: str | None = None
+    memory_limit: MemoryLimit | None = None
+
+    def encoded(self) -> str:
+        """The container as the options of a tool."""
+        return msgspec.json.encode(self).decode()
+
+
+def read_container(sent: msgspec.Raw, where: str) -> str:
+    """The options of a `code_interpreter`, as Wanted. Raises InvalidRequest."""
+    tool = decode(sent, _CodeInterpreter, where)
+    container = tool.container
+    if container is None:
+        raise missing(f"{where}.container", "Give the id of a container, or {'type': 'auto'}.")
+    check_callers(tool.allowed_callers, where)
+    if isinstance(container, str):
+        return Wanted(container).encoded()
+    check_files(container.file_ids, f"{where}.container.file_ids")
+    check_policy(container.network_policy, f"{where}.container.network_policy")
+    return Wanted(None, container.memory_limit).encoded()
+
+
+def check_policy(policy: Policy | None, where: str) -> None:
+    """Raise InvalidRequest where code is to have a network."""
+    if policy is not None and policy.type != "disabled":
+        raise unsupported(f"{where}.type", policy.type, "Code has no network here. Give 'disabled', or leave it out.")
+
+
+def check_files(ids: Any, where: str) -> None:
+    """Raise InvalidRequest for files that are stored elsewhere."""
+    if ids:
+        raise unsupported(where, ids, "Upload files to a container: POST /v1/containers/{container_id}/files.")
+
+
+def wanted(options: str) -> Wanted:
+    """The container of some options."""
+    return msgspec.json.decode(options, type=Wanted)

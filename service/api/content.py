@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from service.decoding import decode, decode_list, decoder_of
-from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.decoding import decode, decode_list
+from service.errors import invalid_value, missing, not_allowed, unsupported
 
 IMAGE = "[An image was here. You can only read text and can't see it; say so if it matters.]"
 MAX_FILE_NAME_CHARS = 256
@@ -87,14 +87,10 @@ def _decoded(data: str, where: str) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise _no_text(where) from None
+        text = "\0"
     if "\0" in text or content.startswith(_PDF):
-        raise _no_text(where)
+        raise not_allowed(f"'{where}' is no text in UTF-8. {_ADVICE}", where)
     return text
-
-
-def _no_text(where: str) -> InvalidRequest:
-    return InvalidRequest(f"'{where}' is no text in UTF-8. {_ADVICE}", code="invalid_value", param=where)
 
 
 MAX_PARTS = 1024
@@ -118,17 +114,13 @@ class Part(msgspec.Struct):
     filename: str | None = None
 
 
-_PART = decoder_of(Part)
-_TEXT_OR_PARTS = decoder_of(str | list[Part])
-
-
 def text_or_parts(raw: msgspec.Raw, kind: str, where: str, *, images: bool) -> str | list[dict[str, Any]]:
     """A text, or the listed form of a list's parts, texts among them being of type `kind`. Raises InvalidRequest.
 
     With `images` an image is taken, though the model is only told of it.
     """
     if bytes(memoryview(raw)[:1]) != b"[":
-        return decode(raw, _TEXT_OR_PARTS, where)
+        return decode(raw, str | list[Part], where)
     sent = read_parts(raw, where)
     return [_listed(part, kind, f"{where}[{place}]", images) for place, part in enumerate(sent)]
 
@@ -136,7 +128,7 @@ def text_or_parts(raw: msgspec.Raw, kind: str, where: str, *, images: bool) -> s
 def read_parts(raw: msgspec.Raw, where: str) -> list[Part]:
     """The parts of a list, none for null. Raises InvalidRequest, for too many of them too."""
     sent = decode_list(raw, MAX_PARTS, where)
-    return [decode(part, _PART, f"{where}[{place}]") for place, part in enumerate(sent)]
+    return [decode(part, Part, f"{where}[{place}]") for place, part in enumerate(sent)]
 
 
 def text_part(kind: str, text: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from service.api.request import read_metadata
-from service.decoding import ABSENT, decode, decoder_of
+from service.decoding import ABSENT, decode
 from service.errors import missing
 
 MAX_ITEMS = 20
@@ -67,22 +67,16 @@ class New(NamedTuple):
     fork_of: str | None
 
 
-_NEW, _CHANGED, _ADDED = decoder_of(_New), decoder_of(_Changed), decoder_of(_Added)
-_EXTENSIONS = decoder_of(_Extensions | None)
-_omitted = msgspec.json.Decoder(Omitted)
-_conversation = msgspec.json.Decoder(Conversation)
-
-
 def read_new(body: bytes) -> New:
     """The conversation that a request asks for. Raises InvalidRequest."""
-    sent = decode(body, _NEW)
-    extensions = decode(sent.harmonium, _EXTENSIONS, "harmonium") or _Extensions()
+    sent = decode(body, _New)
+    extensions = decode(sent.harmonium, _Extensions | None, "harmonium") or _Extensions()
     return New(sent.items, read_metadata(sent.metadata), extensions.fork_of)
 
 
 def read_changed(body: bytes) -> dict[str, str]:
     """The metadata that a conversation has from now on. Raises InvalidRequest."""
-    sent = decode(body, _CHANGED).metadata
+    sent = decode(body, _Changed).metadata
     if isinstance(sent, msgspec.UnsetType):
         raise missing("metadata", "Give all of it, as it takes the place of what there is; null is none.")
     return read_metadata(sent)
@@ -90,7 +84,7 @@ def read_changed(body: bytes) -> dict[str, str]:
 
 def read_added(body: bytes) -> Raw:
     """The items, still JSON, that are added to a conversation. Raises InvalidRequest."""
-    sent = decode(body, _ADDED)
+    sent = decode(body, _Added)
     if sent.items == ABSENT:
         raise missing("items", f"Give 1 to {MAX_ITEMS} of them.")
     return sent.items
@@ -98,9 +92,9 @@ def read_added(body: bytes) -> Raw:
 
 def decode_conversation(json: bytes) -> Conversation:
     """The conversation of the store's `json`. It is ours, so a fault is msgspec.DecodeError, and no request's."""
-    return _conversation.decode(json)
+    return msgspec.json.decode(json, type=Conversation)
 
 
 def decode_omitted(json: bytes) -> str:
     """The id of the item that a turn of the store leaves out. The `json` is ours, as in `decode_conversation`."""
-    return _omitted.decode(json).omits
+    return msgspec.json.decode(json, type=Omitted).omits

@@ -12,8 +12,8 @@ import msgspec
 from service.api.content import text_of, text_or_parts
 from service.api.items import BYTES_A_STEP, CALL_NAME, checked_call_id, checked_name
 from service.api.tools.callee import FUNCTIONS
-from service.decoding import ABSENT, decode, decode_list, decoder_of
-from service.errors import InvalidRequest, invalid_value, missing
+from service.decoding import ABSENT, decode, decode_list
+from service.errors import InvalidRequest, invalid_value, missing, not_allowed
 from service.harmony.header import CHANNELS, JSON_TYPE
 
 PARAM = "previous_input_messages"
@@ -69,9 +69,6 @@ class _Sent(msgspec.Struct):
     tool_call_id: str | None = None
 
 
-_SENT = decoder_of(_Sent)
-_TOOL_CALL = decoder_of(_ToolCall)
-
 _LEFT_OUT = ("system", "developer")
 
 
@@ -81,7 +78,7 @@ def read_previous(raw: msgspec.Raw, *, max_messages: int) -> Generator[None, Non
     read = 0
     for place, message in enumerate(decode_list(raw, max_messages, PARAM), 1):
         where = f"{PARAM}[{place - 1}]"
-        sent = decode(message, _SENT, where)
+        sent = decode(message, _Sent, where)
         earlier += _messages(sent, where)
         read += len(memoryview(message))
         if place % MESSAGES_A_STEP == 0 or read > BYTES_A_STEP:
@@ -142,7 +139,7 @@ def _chat(sent: _Sent, where: str) -> list[Earlier]:
         out.append(Earlier("assistant", text, where, channel="commentary" if calls else "final"))
     for place, raw in enumerate(calls):
         at = f"{where}.tool_calls[{place}]"
-        call = decode(raw, _TOOL_CALL, at)
+        call = decode(raw, _ToolCall, at)
         out.append(
             Earlier(
                 "assistant",
@@ -186,8 +183,7 @@ def _call_id(call_id: str | None, where: str) -> str | None:
 def unknown_call(earlier: Earlier) -> InvalidRequest:
     """The refusal of a tool's answer to a call that nobody made."""
     named = f"the call '{earlier.call_id}'" if earlier.call_id else "a call"
-    return InvalidRequest(
+    return not_allowed(
         f"The tool's message at {earlier.where} answers {named} that no message before it makes. Send the call too.",
-        code="invalid_value",
-        param=earlier.where,
+        earlier.where,
     )

@@ -1,20 +1,30 @@
-"""Input items that have been checked, in the form in which they are listed again; made by readers.py alone."""
+"""Input items that have been checked, in the form in which they are listed again; made by read.py alone.
+
+A search for tools that the server did is listed as it came and tells the model nothing; but the tools that it found
+are loaded all the same.
+"""
 
 import re
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from service.api.content import text_of
 from service.api.request import Effort
-from service.api.tools.callee import FILE_SEARCH, MSEARCH
+from service.api.tools.callee import FILE_SEARCH, FUNCTIONS, MSEARCH
+from service.api.tools.client import ClientKind, content_of
+from service.decoding import ABSENT, Json
 from service.errors import invalid_value
 
 CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """The legal names of a called function, from a client or the model; a declared one has less to choose from."""
 
 MAX_CALL_ID_CHARS = 256
+
+Status = Literal["in_progress", "completed", "incomplete"]
+Execution = Literal["server", "client"]
 
 
 def checked_name(name: str, where: str) -> str:
@@ -127,6 +137,165 @@ class ReasoningItem(InputItem, tag="reasoning"):
         return "\n".join(part["text"] for part in self.content)
 
 
+# --- calls of the client's tools that have items of their own, and their outputs ---
+
+
+class ActionCallItem(InputItem, kw_only=True):
+    """A call of a tool of the client's; one that is incomplete was not carried out, and needs no output."""
+
+    tool: ClassVar[ClientKind]
+    member: ClassVar[str] = "action"
+    call_id: str
+    status: Status = "completed"
+
+    @property
+    def content(self) -> str:
+        """The call as the model writes it."""
+        return content_of(self.tool, getattr(self, self.member))
+
+
+class ShellCallItem(ActionCallItem, tag="shell_call", kw_only=True):
+    """Commands for the client's shell."""
+
+    tool: ClassVar[ClientKind] = "shell"
+    action: Json
+    environment: Json | UnsetType = UNSET
+
+
+class LocalShellCallItem(ActionCallItem, tag="local_shell_call", kw_only=True):
+    """A command for the client's machine."""
+
+    tool: ClassVar[ClientKind] = "local_shell"
+    action: Json
+
+
+class ApplyPatchCallItem(ActionCallItem, tag="apply_patch_call", kw_only=True):
+    """A change of one of the client's files."""
+
+    tool: ClassVar[ClientKind] = "apply_patch"
+    member: ClassVar[str] = "operation"
+    operation: Json
+
+
+class ToolSearchCallItem(InputItem, tag="tool_search_call"):
+    """A search for tools. Only one that the client does is a call that the model is shown."""
+
+    tool: ClassVar[ClientKind] = "tool_search"
+    call_id: str | None
+    arguments: Raw
+    execution: Execution
+    status: Status = "completed"
+
+    @property
+    def content(self) -> str:
+        """The call as the model writes it."""
+        return bytes(self.arguments).decode()
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it adds anything to a prompt."""
+        return self.execution == "client"
+
+
+class ActionOutputItem(InputItem):
+    """The output of such a call."""
+
+    call_id: str
+
+    @property
+    def text(self) -> str:
+        """The text that the model is told."""
+        raise NotImplementedError
+
+
+class ShellCallOutputItem(ActionOutputItem, tag="shell_call_output", kw_only=True):
+    """The output of commands, and how they ended."""
+
+    output: list[Json]
+    status: str = "completed"
+    max_output_length: int | UnsetType | None = UNSET
+
+    @property
+    def text(self) -> str:
+        """The text that the model is told."""
+        return "\n".join(map(_printed, self.output))
+
+
+class LocalShellCallOutputItem(ActionOutputItem, tag="local_shell_call_output", kw_only=True):
+    """The output of a command."""
+
+    output: str
+    status: str = "completed"
+
+    @property
+    def text(self) -> str:
+        """The text that the model is told."""
+        return self.output
+
+
+class ApplyPatchCallOutputItem(ActionOutputItem, tag="apply_patch_call_output", kw_only=True):
+    """Whether a file was changed."""
+
+    status: Literal["completed", "failed"]
+    output: str | UnsetType | None = UNSET
+
+    @property
+    def text(self) -> str:
+        """The text that the model is told."""
+        said = self.output or ""
+        if self.status == "failed":
+            return f"The patch failed: {said}" if said else "The patch failed."
+        return said or "Done."
+
+
+class ToolSearchOutputItem(InputItem, tag="tool_search_output"):
+    """Tools that a search found, as they are echoed: the model may call them from here on."""
+
+    call_id: str | None
+    tools: list[Any]
+    execution: Execution
+    status: str = "completed"
+
+    @property
+    def text(self) -> str:
+        """The text that the model is told: the names of the tools. Their declarations stand with those of all tools."""
+        names = [name for tool in self.tools for name in _names(tool, FUNCTIONS)]
+        return f"Loaded: {', '.join(names)}." if names else "No tools were found."
+
+
+def _printed(output: Json) -> str:
+    """The output of a command, and its end: a failure, a timeout, or an exit without any output."""
+    said = [text.removesuffix("\n") for text in (output["stdout"], output["stderr"]) if text]
+    outcome: Json = output.get("outcome") or {"type": "exit", "exit_code": 0}
+    if outcome["type"] == "timeout":
+        said.append("[It was stopped: it took too long.]")
+    elif outcome["exit_code"] or not said:
+        said.append(f"[Exit code {outcome['exit_code']}.]")
+    return "\n".join(said)
+
+
+class _Named(msgspec.Struct):
+    type: str = ""
+    name: str = ""
+    server_label: Any = None
+    tools: list[Raw] | None = None
+
+
+def _names(tool: object, namespace: str) -> Iterator[str]:
+    """The names by which the model may call a tool, as it is listed."""
+    named = msgspec.json.decode(tool if isinstance(tool, Raw) else msgspec.json.encode(tool), type=_Named)
+    if named.type == "namespace":
+        for inside in named.tools or ():
+            yield from _names(inside, named.name)
+    elif named.type in ("function", "custom"):
+        yield f"{namespace}.{named.name}"
+    else:
+        yield named.server_label if isinstance(named.server_label, str) and named.server_label else named.type
+
+
+# --- what changes the request, and what ran elsewhere ---
+
+
 class CompactionItem(InputItem, tag="compaction"):
     """A conversation in short; nothing before it is in the prompt."""
 
@@ -149,6 +318,31 @@ class ConfigurationUpdateItem(InputItem, tag="configuration_update"):
 
     reasoning: dict[str, Any] | None = None
     text: dict[str, Raw] | None = None
+
+
+CONFIGURATION = "configuration"
+"""The role of a note of such an item."""
+
+
+class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Settings in effect; None and ABSENT where nothing was set. In a conversation an update stays in effect until
+    another replaces that setting, so it is noted beside the messages of its turn: a reader of a chain finds it there
+    without reading any items.
+    """
+
+    effort: Effort | None = None
+    format: Raw = ABSENT
+
+    def then(self, later: "Configuration") -> "Configuration":
+        """The settings in effect behind a later configuration."""
+        return Configuration(later.effort or self.effort, self.format if later.format == ABSENT else later.format)
+
+
+def configuration_note(item: ConfigurationUpdateItem) -> str:
+    """The text of an item's note: the settings that it makes."""
+    effort = None if item.reasoning is None else item.reasoning["effort"]
+    form = ABSENT if item.text is None else item.text["format"]
+    return msgspec.json.encode(Configuration(effort, form)).decode()
 
 
 class ItemReference(InputItem, tag="item_reference"):

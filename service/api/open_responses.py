@@ -24,8 +24,8 @@ from service.api import events
 from service.api.events import Event
 from service.api.response import SummaryText
 from service.api.tools.client import CLIENT, is_run_by_the_client
+from service.decoding import Json
 
-Json = dict[str, Any]
 E = TypeVar("E", bound=Event)
 
 RESPONSE_KEYS = (

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.content import MAX_PARTS
-from service.decoding import ABSENT, advice, decode, decode_list, decoder_of, shown_raw
+from service.decoding import ABSENT, advice, decode, decode_list, shown_raw
 from service.errors import InvalidRequest, invalid_value, missing, shown
 
 MAX_ANSWERS = 64
@@ -81,28 +81,25 @@ MEMBERS: dict[Endpoint, frozenset[str]] = {
 """The members that may go on to each endpoint."""
 
 FURTHER = {
-    **dict.fromkeys(
-        ("kv_transfer_params", "ec_transfer_params", "disaggregated_params", "bootstrap_host", "bootstrap_port"),
-        "It would have the server fetch another one's memory.",
-    ),
-    **dict.fromkeys(
-        ("id_slot", "session_params", "session_id", "rid", "extra_key"), "It is about what others use, too."
-    ),
-    **dict.fromkeys(
-        ("prompt_embeds", "logits_processors", "custom_logit_processor", "vllm_xargs", "mm_processor_kwargs"),
-        "It would have the server run or load what the request brings.",
-    ),
-    **dict.fromkeys(("lora", "lora_path", "lora_request"), "Which model is served is the operator's to say."),
-    **dict.fromkeys(("chat_template", "documents"), "The server has its own; send 'chat_template_kwargs'."),
-    **dict.fromkeys(
-        (
+    name: why
+    for why, names in {
+        "It would have the server fetch another one's memory.": (
+            *("kv_transfer_params", "ec_transfer_params", "disaggregated_params", "bootstrap_host", "bootstrap_port"),
+        ),
+        "It is about what others use, too.": ("id_slot", "session_params", "session_id", "rid", "extra_key"),
+        "It would have the server run or load what the request brings.": (
+            *("prompt_embeds", "logits_processors", "custom_logit_processor", "vllm_xargs", "mm_processor_kwargs"),
+        ),
+        "Which model is served is the operator's to say.": ("lora", "lora_path", "lora_request"),
+        "The server has its own; send 'chat_template_kwargs'.": ("chat_template", "documents"),
+        "Send 'response_format', or a grammar to POST /v1/responses, where it is checked.": (
             *("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "regex", "ebnf"),
             *("grammar", "json_schema", "structural_tag"),
         ),
-        "Send 'response_format', or a grammar to POST /v1/responses, where it is checked.",
-    ),
-    "web_search_options": "Nothing here would search; POST /v1/responses may.",
-    "use_beam_search": "Send 'n'.",
+        "Nothing here would search; POST /v1/responses may.": ("web_search_options",),
+        "Send 'n'.": ("use_beam_search",),
+    }.items()
+    for name in names
 }
 """The reasons why some members are refused."""
 
@@ -144,7 +141,7 @@ class Read(msgspec.Struct, frozen=True):
         """
         tokens = min(context, most or context)
         raw = msgspec.Raw(b"%d" % tokens)
-        named = {name: decode(self.members[name], _NUMBER, name) for name in _LIMITS if name in self.members}
+        named = {name: decode(self.members[name], int | None, name) for name in _LIMITS if name in self.members}
         over = {name: raw for name, limit in named.items() if limit is not None and limit > tokens}
         free = most > 0 and self.endpoint is not Endpoint.EMBEDDINGS
         if free and all(limit is None or limit < 0 for limit in named.values()):
@@ -199,28 +196,24 @@ class _Part(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
-_NUMBER = decoder_of(int | None)
-_BODY = decoder_of(dict[str, msgspec.Raw])
-_OURS = decoder_of(_Ours)
-_MESSAGE = decoder_of(_Message)
-_PART = decoder_of(_Part)
-_TEXT = decoder_of(str)
 _ID_LIST = b"0123456789, \t\r\n"
 
 
 def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Generator[None, None, Read]:
     """Read a body, in steps. Raises InvalidRequest."""
-    members: dict[str, msgspec.Raw] = decode(body, _BODY)
+    members: dict[str, msgspec.Raw] = decode(body, dict[str, msgspec.Raw])
     known = MEMBERS[endpoint]
     for name in members:
         if name not in known and name not in OURS:
             raise _unknown(name, known)
-    ours: _Ours = decode(body, _OURS)
+    ours = decode(body, _Ours)
     if ours.model is None:
         raise missing("model", "GET /v1/models lists what there is.")
     if ours.store:
         raise invalid_value("store", "true", "Nothing is stored of what is passed on; POST /v1/responses stores.")
-    _check_template(ours)
+    for name in ours.chat_template_kwargs or {}:
+        if name in TEMPLATES_OWN:
+            raise invalid_value("chat_template_kwargs", name, "It is no variable of a template.")
     yield
     beginning, prompts = bytearray(), 1
     if endpoint is Endpoint.CHAT:
@@ -265,24 +258,15 @@ def _wanted(members: dict[str, msgspec.Raw], name: str) -> msgspec.Raw:
     return members[name]
 
 
-def _check_template(ours: _Ours) -> None:
-    """Raise InvalidRequest for an argument that isn't the template's."""
-    for name in ours.chat_template_kwargs or {}:
-        if name in TEMPLATES_OWN:
-            raise invalid_value("chat_template_kwargs", name, "It is no variable of a template.")
-
-
 def _check_tools(members: dict[str, msgspec.Raw], limits: PassedLimits) -> None:
     """Raise InvalidRequest for too many tools, or too large ones."""
-    for name in ("tools", "functions"):
+    for name in ("tools", "functions", "response_format"):
         raw = members.get(name, ABSENT)
         if len(memoryview(raw)) > limits.tools_bytes:
             size = f"{len(memoryview(raw))} bytes"
             raise invalid_value(name, size, f"At most {limits.tools_bytes} bytes are taken.")
-        decode_list(raw, limits.tools, name)
-    schema = len(memoryview(members.get("response_format", ABSENT)))
-    if schema > limits.tools_bytes:
-        raise invalid_value("response_format", f"{schema} bytes", f"At most {limits.tools_bytes} bytes are taken.")
+        if name != "response_format":
+            decode_list(raw, limits.tools, name)
 
 
 def _beginning(raw: msgspec.Raw, most: int) -> Iterator[bytes]:
@@ -293,7 +277,7 @@ def _beginning(raw: msgspec.Raw, most: int) -> Iterator[bytes]:
     spoken = False
     for place, each in enumerate(decode_list(raw, most, "messages")):
         where = f"messages[{place}]"
-        message: _Message = decode(each, _MESSAGE, where)
+        message = decode(each, _Message, where)
         yield b"" if spoken else bytes(each)
         spoken = spoken or message.role == "user"
         first = bytes(memoryview(message.content)[:1])
@@ -301,7 +285,7 @@ def _beginning(raw: msgspec.Raw, most: int) -> Iterator[bytes]:
             raise invalid_value(f"{where}.content", shown_raw(message.content), "Send a text, or a list of parts.")
         if first == b"[":
             for number, part in enumerate(decode_list(message.content, MAX_PARTS, f"{where}.content")):
-                _check_part(decode(part, _PART, f"{where}.content[{number}]"), f"{where}.content[{number}]")
+                _check_part(decode(part, _Part, f"{where}.content[{number}]"), f"{where}.content[{number}]")
                 yield b""
 
 
@@ -315,19 +299,15 @@ def _check_part(part: _Part, where: str) -> None:
 def _count(raw: msgspec.Raw, where: str, most: int) -> int:
     """The number of prompts in a text, token ids, or a list of either. Raises InvalidRequest."""
     if bytes(memoryview(raw)[:1]) != b"[":
-        decode(raw, _TEXT, where)
+        decode(raw, str, where)
         return 1
     if _is_ids(raw):
         return 1
     each = decode_list(raw, most, where)
     for place, prompt in enumerate(each):
-        if not _is_prompt(prompt):
+        if bytes(memoryview(prompt)[:1]) != b'"' and not _is_ids(prompt):
             raise invalid_value(f"{where}[{place}]", shown_raw(prompt), "Send texts, or lists of token ids.")
     return max(1, len(each))
-
-
-def _is_prompt(raw: msgspec.Raw) -> bool:
-    return bytes(memoryview(raw)[:1]) == b'"' or _is_ids(raw)
 
 
 def _is_ids(raw: msgspec.Raw) -> bool:

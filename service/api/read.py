@@ -1,30 +1,64 @@
 """Input items: from the JSON of `input` to checked items, in the form in which they are listed again.
 
-readers.py checks the items of each type, and responses/prompt/drafts.py puts them into the prompt. The caller's ids are
-dropped. Ours are derived from the response's (ids.py), and `identify` gives them once that is known.
+Clients replay what they were given, so members that an item may carry are accepted and dropped where we have no use
+for them. A member that the prompt would need and that isn't served is a 400 that names it. An item is decoded into a
+struct, and a plain function checks that; most are listed as they were sent. The items' effects on the request as a
+whole go into `Gathered`, and responses/prompt/drafts.py puts the items into the prompt.
+
+The caller's ids are dropped. Ours are derived from the response's (ids.py): `identify` gives them once that is known.
 """
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from msgspec import Raw
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from service.api import ids
-from service.api.actions import ToolSearchOutputItem
+from service.api.content import read_parts, text_or_parts, text_part
 from service.api.items import (
     BYTES_A_STEP,
+    FOREIGN,
     MAX_REFERENCED_BYTES,
     AdditionalToolsItem,
+    ApplyPatchCallItem,
+    ApplyPatchCallOutputItem,
+    CodeInterpreterCallItem,
+    CompactionItem,
     CompactionTriggerItem,
     ConfigurationUpdateItem,
+    CustomToolCallItem,
+    CustomToolCallOutputItem,
+    Execution,
+    ForeignItem,
+    FunctionCallItem,
+    FunctionCallOutputItem,
     Gathered,
     InputItem,
     ItemReference,
+    LocalShellCallItem,
+    LocalShellCallOutputItem,
+    McpApprovalRequestItem,
+    McpApprovalResponseItem,
+    McpCallItem,
     MessageItem,
+    ReasoningItem,
+    ShellCallItem,
+    ShellCallOutputItem,
+    Status,
+    ToolSearchCallItem,
+    ToolSearchOutputItem,
+    checked_call_id,
+    checked_name,
+    foreign_kind,
 )
-from service.api.readers import reader_of
-from service.decoding import decode, decode_list, decoder_of
-from service.errors import InvalidRequest, invalid_value
+from service.api.request import ReasoningParam, TextParam
+from service.api.tools.hosted import HOSTED, echo_of_hosted
+from service.api.tools.read import MAX_LOADED, check_bytes
+from service.decoding import ABSENT, Json, Kind, decode, decode_list
+from service.errors import InvalidRequest, invalid_value, missing, not_allowed, unsupported
 
 ITEMS_A_STEP = 128
 """The number of items that are read before others get a turn."""
@@ -32,21 +66,414 @@ ITEMS_A_STEP = 128
 PARTS_AN_ITEM = 4
 """A request may have so many content parts for each item that it may have."""
 
+MAX_ITEM_ID_CHARS = 256
+MAX_CODE_OUTPUTS = 1024
+
+MAX_REASON_CHARS = 4096
+"""The most characters of the reason for an approval: the model is told the reason as it is."""
+
+MAX_ADDED_TOOLS = 1024
+"""The most tools that items may add; tools/read.py has a limit for these and those of the request together."""
+
+MAX_COMMANDS = 1024
+"""The most commands of a call, and the most outputs of one."""
+
+MAX_ACTION_BYTES = 1_048_576
+"""The most bytes of JSON in a call's action: some 20 ms at worst."""
+
+MAX_ENV = 1024
+"""The most environment variables of a command."""
+
 OF_ONE_REQUEST = (AdditionalToolsItem, ConfigurationUpdateItem, CompactionTriggerItem)
 """Items that say how one request is served, and nothing that another could refer to."""
 
 SENT_WHOLE = (*OF_ONE_REQUEST, ToolSearchOutputItem)
 """Items that nothing can refer to: their tools are read before anything is fetched."""
 
-_TEXT = decoder_of(str)
+Path = Annotated[str, Meta(pattern=r"^[^\r\n]*\Z")]
+"""A path, which stands on a line of a patch."""
+
 _NOTHING_MORE = re.compile(rb"[ \t\r\n]*\]")
+
+
+class Reader(NamedTuple):
+    """The struct into which an item of one type is decoded, and the function that makes the listed item of that."""
+
+    sent: type[msgspec.Struct]
+    read: Callable[[Any, str, Gathered], InputItem]
+
+
+Check = Callable[[Any, str], Any]
+"""The listed form of a member, by its value as sent and its place. Raises InvalidRequest."""
+
+
+def _as_sent(item: type[InputItem], checks: Mapping[str, Check] | None = None, **kinds: Any) -> Reader:
+    """The reader of an item that is listed as it is sent, after these checks in their order. A member that may be left
+    out may also be null. Some `kinds` of members differ from the item's: Raw is read by a check, and None by nobody.
+    """
+    fields: list[Any] = []
+    for field in msgspec.structs.fields(item):
+        kind = kinds.get(field.name, None if field.name == "id" else field.type)
+        if kind is None:
+            continue
+        if field.required and type(None) not in get_args(kind):
+            fields.append((field.name, kind))
+        elif kind is Raw:
+            fields.append((field.name, kind, ABSENT))
+        elif UnsetType in get_args(kind):
+            fields.append((field.name, kind, UNSET))
+        else:
+            fields.append((field.name, kind | None, None))
+    sent_type = msgspec.defstruct(f"Sent{item.__name__}", fields, kw_only=True)
+    defaults = [(field.name, field.default) for field in msgspec.structs.fields(sent_type)]
+
+    def read(sent: Any, where: str, gathered: Gathered) -> InputItem:
+        given = {name: value for name, default in defaults if (value := getattr(sent, name)) != default}
+        for name, check in (checks or {}).items():
+            if name in given:
+                given[name] = check(given[name], f"{where}.{name}")
+        return item(**given)
+
+    return Reader(sent_type, read)
+
+
+# --- messages and reasoning ---
+
+
+class _Message(msgspec.Struct):
+    role: Literal["user", "assistant", "system", "developer"]
+    content: Raw
+    phase: Literal["commentary", "final_answer"] | None = None
+
+
+class _Reasoning(msgspec.Struct):
+    content: Raw = ABSENT
+    summary: Raw = ABSENT
+    encrypted_content: str | None = None
+
+
+def _message(sent: _Message, where: str, gathered: Gathered) -> MessageItem:
+    kind = "output_text" if sent.role == "assistant" else "input_text"
+    content = text_or_parts(sent.content, kind, f"{where}.content", images=gathered.images == "placeholder")
+    if isinstance(content, str):
+        content = [text_part(kind, content)]
+    return MessageItem(sent.role, content, phase=sent.phase or UNSET)
+
+
+def _reasoning(sent: _Reasoning, where: str, gathered: Gathered) -> ReasoningItem:
+    content = read_parts(sent.content, f"{where}.content")
+    summary = read_parts(sent.summary, f"{where}.summary")
+    return ReasoningItem(
+        content=[{"type": "reasoning_text", "text": part.text or ""} for part in content],
+        summary=[{"type": "summary_text", "text": part.text or ""} for part in summary],
+        encrypted_content=UNSET if sent.encrypted_content is None else sent.encrypted_content,
+    )
+
+
+# --- calls and their outputs ---
+
+
+class _CallOutput(msgspec.Struct):
+    call_id: str
+    output: Raw
+
+
+class _CodeOutput(msgspec.Struct):
+    type: str
+    logs: str | None = None
+    url: str | None = None
+
+
+class ShellAction(msgspec.Struct):
+    """Lines of shell, and their bounds."""
+
+    commands: Annotated[list[str], Meta(max_length=MAX_COMMANDS)]
+    timeout_ms: int | None = None
+    max_output_length: int | None = None
+
+
+class ExecAction(msgspec.Struct):
+    """A program and how it runs."""
+
+    command: Annotated[list[str], Meta(max_length=MAX_COMMANDS)]
+    type: Literal["exec"] = "exec"
+    env: Annotated[dict[str, str], Meta(max_length=MAX_ENV)] | None = None
+    timeout_ms: int | UnsetType | None = UNSET
+    user: str | UnsetType | None = UNSET
+    working_directory: str | UnsetType | None = UNSET
+
+
+class CreateFile(msgspec.Struct, tag="create_file"):
+    """A file that comes."""
+
+    path: Path
+    diff: str
+
+
+class UpdateFile(msgspec.Struct, tag="update_file"):
+    """A file that is changed."""
+
+    path: Path
+    diff: str
+
+
+class DeleteFile(msgspec.Struct, tag="delete_file"):
+    """A file that goes."""
+
+    path: Path
+
+
+class Exited(msgspec.Struct, tag="exit"):
+    """A command that ended by itself."""
+
+    exit_code: int
+
+
+class TimedOut(msgspec.Struct, tag="timeout"):
+    """A command that was stopped."""
+
+
+class _ShellOutput(msgspec.Struct):
+    stdout: str = ""
+    stderr: str = ""
+    outcome: Exited | TimedOut | None = None
+
+
+def _call_output(item: type[FunctionCallOutputItem]) -> Reader:
+    def read(sent: _CallOutput, where: str, gathered: Gathered) -> InputItem:
+        call_id = checked_call_id(sent.call_id, f"{where}.call_id")
+        images = gathered.images == "placeholder"
+        return item(call_id, text_or_parts(sent.output, "input_text", f"{where}.output", images=images))
+
+    return Reader(_CallOutput, read)
+
+
+def _code_outputs(raw: Raw, where: str) -> list[Json]:
+    outputs: list[Json] = []
+    for place, output in enumerate(decode_list(raw, MAX_CODE_OUTPUTS, where)):
+        read = decode(output, _CodeOutput, f"{where}[{place}]")
+        said = {"logs": read.logs or ""} if read.type == "logs" else {"url": read.url}
+        outputs.append({"type": read.type, **said})
+    return outputs
+
+
+def _shell_outputs(raw: Raw, where: str) -> list[Json]:
+    sent = enumerate(decode_list(raw, MAX_COMMANDS, where))
+    return [msgspec.to_builtins(decode(each, _ShellOutput, f"{where}[{place}]")) for place, each in sent]
+
+
+def _bounded(kind: Any, raw: Raw, where: str) -> Json:
+    """The object, unless its JSON is longer than a call may be. Raises InvalidRequest."""
+    size = len(memoryview(raw))
+    if size > MAX_ACTION_BYTES:
+        raise invalid_value(where, f"{size} bytes", f"At most {MAX_ACTION_BYTES} are allowed.")
+    return msgspec.to_builtins(decode(raw, kind, where))
+
+
+def _built(operation: msgspec.Struct, where: str) -> Json:
+    return msgspec.to_builtins(operation)
+
+
+def _exec_action(raw: Raw, where: str) -> Json:
+    action = _bounded(ExecAction, raw, where)
+    return action | {"env": action["env"] or {}}
+
+
+def _local_shell_output(sent: Any, where: str, gathered: Gathered) -> LocalShellCallOutputItem:
+    """The output of a local shell's call. OpenAI's has the id of the call as its own `id`."""
+    given = {"call_id": sent.call_id, "id": sent.id}
+    ids = [checked_call_id(id, f"{where}.{member}") for member, id in given.items() if id is not None]
+    if not ids:
+        raise missing(f"{where}.id", "It is the call_id of the call.")
+    return LocalShellCallOutputItem(call_id=ids[0], output=sent.output, status=sent.status or "completed")
+
+
+def _search(sent: Any, where: str, gathered: Gathered) -> ToolSearchCallItem:
+    execution = _execution(sent, where)
+    _bounded(Json, sent.arguments, f"{where}.arguments")
+    return ToolSearchCallItem(sent.call_id, sent.arguments, execution, sent.status or "completed")
+
+
+def _found_tools(sent: Any, where: str, gathered: Gathered) -> ToolSearchOutputItem:
+    at = f"{where}.tools"
+    execution = _execution(sent, where)
+    listed = _listed_tools(decode_list(sent.tools, MAX_LOADED, at), at)
+    gathered.loaded.append((at, sent.tools))
+    return ToolSearchOutputItem(sent.call_id, listed, execution, sent.status or "completed")
+
+
+def _execution(sent: Any, where: str) -> Execution:
+    """The side that searched: by default the client where there is a call to answer. Raises InvalidRequest."""
+    if sent.call_id is not None:
+        checked_call_id(sent.call_id, f"{where}.call_id")
+    elif sent.execution == "client":
+        raise missing(f"{where}.call_id", "A search that the client does has one.")
+    return sent.execution or ("server" if sent.call_id is None else "client")
+
+
+def _listed_tools(tools: list[Raw], where: str) -> list[Any]:
+    """Tools in the form in which their item is listed. Hosted ones are listed as they are echoed, so no key of
+    somebody's server is kept. Raises InvalidRequest.
+    """
+    listed: list[Any] = []
+    for place, tool in enumerate(tools):
+        at = f"{where}[{place}]"
+        hosted = decode(tool, Kind, at).type in HOSTED
+        listed.append(echo_of_hosted(decode(tool, Json, at), at) if hosted else tool)
+    return listed
+
+
+def _checked_reason(reason: str, where: str) -> str:
+    if len(reason) > MAX_REASON_CHARS:
+        raise invalid_value(where, f"{len(reason)} characters", f"It has at most {MAX_REASON_CHARS} characters.")
+    return reason
+
+
+def _foreign(sent: ForeignItem, where: str, gathered: Gathered) -> ForeignItem:
+    for member in sent.foreign.told:
+        raw: Raw | UnsetType = getattr(sent, member)
+        if not isinstance(raw, UnsetType) and bytes(memoryview(raw)[:1]) == b'"':
+            decode(raw, str, f"{where}.{member}")
+    return sent
+
+
+# --- items that change the request ---
+
+
+class _Trigger(msgspec.Struct):
+    pass
+
+
+class _AdditionalTools(msgspec.Struct):
+    tools: Raw
+    role: Literal["developer"] = "developer"
+
+
+class _ConfigurationUpdate(msgspec.Struct):
+    reasoning: ReasoningParam | None = None
+    text: TextParam | None = None
+
+
+class _Reference(msgspec.Struct):
+    id: str
+
+
+def _compaction_trigger(sent: _Trigger, where: str, gathered: Gathered) -> CompactionTriggerItem:
+    gathered.trigger = gathered.trigger or where
+    return CompactionTriggerItem()
+
+
+def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) -> AdditionalToolsItem:
+    """The item. Its hosted tools are listed as they are echoed: a key of somebody's server isn't kept."""
+    at = f"{where}.tools"
+    gathered.added_bytes += len(memoryview(sent.tools))
+    check_bytes(gathered.added_bytes, gathered.tools_bytes)
+    tools = decode_list(sent.tools, MAX_ADDED_TOOLS, at)
+    gathered.added_tools += len(tools)
+    if gathered.added_tools > MAX_ADDED_TOOLS:
+        raise not_allowed(
+            f"Too many tools in 'additional_tools': {gathered.added_tools}, at most {MAX_ADDED_TOOLS} are allowed.", at
+        )
+    listed = _listed_tools(tools, at)
+    gathered.added.append((at, sent.tools))
+    return AdditionalToolsItem(listed)
+
+
+def _configuration_update(sent: _ConfigurationUpdate, where: str, gathered: Gathered) -> ConfigurationUpdateItem:
+    item = ConfigurationUpdateItem()
+    if sent.reasoning is not None and sent.reasoning.effort is not None:
+        gathered.effort = sent.reasoning.effort
+        item.reasoning = {"effort": sent.reasoning.effort}
+    if sent.text is not None and sent.text.format != ABSENT:
+        gathered.format = (sent.text.format, f"{where}.text.format")
+        item.text = {"format": sent.text.format}
+    return item
+
+
+def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> ItemReference:
+    if not 1 <= len(sent.id) <= MAX_ITEM_ID_CHARS:
+        raise invalid_value(f"{where}.id", sent.id, f"It has 1 to {MAX_ITEM_ID_CHARS} characters.")
+    if sent.id in gathered.references:
+        raise invalid_value(f"{where}.id", sent.id, "This item is in the input already; refer to each item once.")
+    gathered.references[sent.id] = None
+    return ItemReference(reference=sent.id)
+
+
+_CALL_ID: dict[str, Check] = {"call_id": checked_call_id}
+_CALLED: dict[str, Check] = {"name": checked_name, "namespace": checked_name} | _CALL_ID
+
+READERS: dict[str, Reader] = {
+    "message": Reader(_Message, _message),
+    "function_call": _as_sent(FunctionCallItem, _CALLED, namespace=str | None, status=None),
+    "function_call_output": _call_output(FunctionCallOutputItem),
+    "custom_tool_call": _as_sent(CustomToolCallItem, _CALLED, namespace=str | None, status=None),
+    "custom_tool_call_output": _call_output(CustomToolCallOutputItem),
+    "reasoning": Reader(_Reasoning, _reasoning),
+    "item_reference": Reader(_Reference, _item_reference),
+    "compaction": _as_sent(CompactionItem),
+    "compaction_trigger": Reader(_Trigger, _compaction_trigger),
+    "additional_tools": Reader(_AdditionalTools, _additional_tools),
+    "configuration_update": Reader(_ConfigurationUpdate, _configuration_update),
+    "code_interpreter_call": _as_sent(CodeInterpreterCallItem, {"outputs": _code_outputs}, outputs=Raw),
+    "mcp_call": _as_sent(McpCallItem),
+    "mcp_approval_request": _as_sent(McpApprovalRequestItem, id=str),
+    "mcp_approval_response": _as_sent(McpApprovalResponseItem, {"reason": _checked_reason}),
+    "shell_call": _as_sent(
+        ShellCallItem,
+        _CALL_ID | {"action": partial(_bounded, ShellAction), "environment": partial(_bounded, Json)},
+        action=Raw,
+        environment=Raw,
+    ),
+    "shell_call_output": _as_sent(
+        ShellCallOutputItem, {"output": _shell_outputs} | _CALL_ID, output=Raw, status=Status
+    ),
+    "local_shell_call": _as_sent(LocalShellCallItem, {"action": _exec_action} | _CALL_ID, action=Raw),
+    "local_shell_call_output": Reader(
+        _as_sent(LocalShellCallOutputItem, id=str, call_id=str | None, status=Status).sent, _local_shell_output
+    ),
+    "apply_patch_call": _as_sent(
+        ApplyPatchCallItem,
+        _CALL_ID | {"operation": _built},
+        operation=CreateFile | UpdateFile | DeleteFile,
+    ),
+    "apply_patch_call_output": _as_sent(ApplyPatchCallOutputItem, _CALL_ID),
+    "tool_search_call": Reader(_as_sent(ToolSearchCallItem, execution=Execution | None).sent, _search),
+    "tool_search_output": Reader(
+        _as_sent(ToolSearchOutputItem, tools=Raw, execution=Execution | None, status=Status).sent, _found_tools
+    ),
+    **{kind: Reader(foreign_kind(kind), _foreign) for kind in FOREIGN},
+}
+"""The types of items that are read, and their readers."""
+
+_SHOWN = ("message", "reasoning", "function_call", "custom_tool_call", "their outputs", "item_reference", "compaction")
+"""The types that a refusal names."""
+
+
+class _Kind(msgspec.Struct):
+    type: str | None = None
+    role: Raw = ABSENT
+    id: Raw = ABSENT
+
+
+def _reader_of(raw: Raw, where: str) -> Reader:
+    """The reader of the item at `where`. Raises InvalidRequest for a type that has none."""
+    kind = decode(raw, _Kind, where)
+    name = kind.type or ("message" if kind.role != ABSENT else "item_reference" if kind.id != ABSENT else None)
+    if name is None:
+        raise missing(f"{where}.type", "A message needs at least 'role' and 'content'.")
+    if name not in READERS:
+        raise unsupported(f"{where}.type", name, f"Items that the model reads are: {', '.join(_SHOWN)}.")
+    return READERS[name]
+
+
+# --- the whole input ---
 
 
 def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[None, None, list[InputItem]]:
     """Read `input`, a text or a list of items, yielding now and then. Raises InvalidRequest, naming the item."""
     first = bytes(memoryview(raw)[:1])
     if first == b'"':
-        return [MessageItem("user", [{"type": "input_text", "text": decode(raw, _TEXT, "input")}])]
+        return [MessageItem("user", [{"type": "input_text", "text": decode(raw, str, "input")}])]
     if bytes(raw) == b"null":
         return []
     if first != b"[":
@@ -75,10 +502,10 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
 def _read_item(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None, InputItem]:
     """Read the item at `where`, yielding between the scans of a long one: each of 8 MB takes up to 16 ms."""
     long = len(memoryview(raw)) > BYTES_A_STEP
-    reader = reader_of(raw, where)
+    reader = _reader_of(raw, where)
     if long:
         yield
-    sent = decode(raw, reader.decoder, where)
+    sent = decode(raw, reader.sent, where)
     if long:
         yield
     return reader.read(sent, where, gathered)
@@ -125,10 +552,8 @@ def _counted(parts: int, item: InputItem, max_items: int) -> int:
     """The count of content parts with the item's own added. Raises InvalidRequest for too many."""
     parts += item.parts
     if parts > max_items * PARTS_AN_ITEM:
-        raise InvalidRequest(
-            f"Too many content parts in 'input': more than {max_items * PARTS_AN_ITEM}. Join their texts.",
-            code="invalid_value",
-            param="input",
+        raise not_allowed(
+            f"Too many content parts in 'input': more than {max_items * PARTS_AN_ITEM}. Join their texts.", "input"
         )
     return parts
 

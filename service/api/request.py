@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from service.decoding import ABSENT, decode, decoder_of, shown_raw
-from service.errors import InvalidRequest, invalid_value, missing, shown, unsupported
+from service.decoding import ABSENT, decode, shown_raw
+from service.errors import InvalidRequest, invalid_value, missing, not_allowed, shown, unsupported
 
 MAX_INSTRUCTIONS_CHARS = 10_485_760
 MIN_OUTPUT_TOKENS = 16
@@ -223,11 +223,6 @@ TIERS: dict[str, str] = {
 }
 """Service tiers and their echoes. A tier decides which background responses start first; flex waits for all others."""
 
-_BODY = decoder_of(CreateBody)
-_FRAME = decoder_of(CreateFrame)
-_METADATA = decoder_of(dict[str, msgspec.Raw] | None)
-_TEXT = decoder_of(str)
-
 
 class CreateRequest(msgspec.Struct, frozen=True):
     """A create request that has been checked, its defaults filled in; those of sampling are the model's.
@@ -288,6 +283,14 @@ class CreateRequest(msgspec.Struct, frozen=True):
         return "message.output_text.logprobs" in self.include
 
 
+_AS_SENT = (
+    *("input", "instructions", "previous_response_id", "previous_input_messages", "prompt", "tools", "tool_choice"),
+    *("max_output_tokens", "max_tool_calls", "temperature", "top_p", "cache_salt", "priority", "request_id"),
+    *("safety_identifier", "prompt_cache_key", "user", "session_id"),
+)
+"""The members of a body that a request has as they were sent."""
+
+
 class SamplingParams(msgspec.Struct, frozen=True):
     """Parameters of sampling besides temperature and top_p; None is the model's own."""
 
@@ -303,12 +306,12 @@ def read_create(body: bytes, *, store: bool, unstored_background: bool = False) 
     """The checked request of a create body. `store`: this service stores. `unstored_background`: a background response
     needn't be stored. Raises ApiError; decodes no more than it must.
     """
-    return _checked(decode(body, _BODY), store=store, unstored_background=unstored_background)
+    return _checked(decode(body, CreateBody), store=store, unstored_background=unstored_background)
 
 
 def read_frame(frame: bytes, *, store: bool) -> CreateRequest:
     """As read_create, for a frame: it is streamed, runs in the foreground, and may continue an unstored response."""
-    sent = decode(frame, _FRAME)
+    sent = decode(frame, CreateFrame)
     if sent.background:
         raise unsupported("background", "true", "A WebSocket has no background responses; POST it.")
     if sent.stream is False:
@@ -342,17 +345,10 @@ def _checked(
         sent, store=store, keeps=stored or unstored_background, remembers=remembers, warms=warms
     )
     return CreateRequest(
+        **{name: getattr(sent, name) for name in _AS_SENT},
         model=sent.model or "",
-        input=sent.input,
-        instructions=sent.instructions,
-        previous_response_id=sent.previous_response_id,
         conversation=sent.conversation.id if isinstance(sent.conversation, ConversationParam) else sent.conversation,
-        tools=sent.tools,
         parallel_tool_calls=sent.parallel_tool_calls is not False,
-        max_output_tokens=sent.max_output_tokens,
-        max_tool_calls=sent.max_tool_calls,
-        temperature=sent.temperature,
-        top_p=sent.top_p,
         effort=(sent.reasoning and sent.reasoning.effort) or "medium",
         metadata=read_metadata(sent.metadata),
         store=stored,
@@ -360,18 +356,12 @@ def _checked(
         tier=TIERS[sent.service_tier or "auto"],
         stream=bool(sent.stream),
         obfuscate=sent.stream_options is None or sent.stream_options.include_obfuscation is not False,
-        safety_identifier=sent.safety_identifier,
-        user=sent.user,
-        prompt_cache_key=sent.prompt_cache_key,
-        session_id=sent.session_id,
-        tool_choice=sent.tool_choice,
         summary=sent.reasoning and (sent.reasoning.summary or sent.reasoning.generate_summary),
         thoughts="all_turns" if sent.reasoning and sent.reasoning.context == "all_turns" else "current_turn",
         format=text.format,
         verbosity=text.verbosity or "medium",
         include=frozenset(sent.include or ()),
         truncation=sent.truncation or "disabled",
-        prompt=sent.prompt,
         sampling=SamplingParams(
             presence_penalty=sent.presence_penalty or 0.0,
             frequency_penalty=sent.frequency_penalty or 0.0,
@@ -382,11 +372,7 @@ def _checked(
         ),
         stop=_stop(sent.stop),
         top_logprobs=sent.top_logprobs or 0,
-        cache_salt=sent.cache_salt,
-        priority=sent.priority,
-        request_id=sent.request_id,
         response_messages=bool(sent.enable_response_messages),
-        previous_input_messages=sent.previous_input_messages,
         managing=next(iter(sent.context_management or ()), None),
     )
 
@@ -455,16 +441,14 @@ def read_metadata(raw: msgspec.Raw) -> dict[str, str]:
     """The metadata: at most 16 pairs, keys to 64 and values to 512 characters. Raises InvalidRequest."""
     if len(memoryview(raw)) > MAX_METADATA_BYTES:
         raise invalid_value("metadata", shown_raw(raw), f"It has at most {MAX_METADATA_PAIRS} short pairs.")
-    sent: dict[str, msgspec.Raw] = decode(raw, _METADATA, "metadata") or {}
+    sent: dict[str, msgspec.Raw] = decode(raw, dict[str, msgspec.Raw] | None, "metadata") or {}
     if len(sent) > MAX_METADATA_PAIRS:
-        raise InvalidRequest(
-            f"Too many pairs in 'metadata': {len(sent)}, at most {MAX_METADATA_PAIRS} are allowed.",
-            code="invalid_value",
-            param="metadata",
+        raise not_allowed(
+            f"Too many pairs in 'metadata': {len(sent)}, at most {MAX_METADATA_PAIRS} are allowed.", "metadata"
         )
     found: dict[str, str] = {}
     for key, value in sent.items():
-        found[key] = decode(value, _TEXT, f"metadata.{shown(key)}")
+        found[key] = decode(value, str, f"metadata.{shown(key)}")
         check_pair(key, found[key])
     return found
 
@@ -482,5 +466,5 @@ def read_count(body: bytes, *, store: bool) -> CreateRequest:
 
     Nothing will be stored, so the body's own `store` and `background` are of no account. Raises ApiError.
     """
-    checked = _checked(decode(body, _BODY), store=store, unstored_background=True, counts=True)
+    checked = _checked(decode(body, CreateBody), store=store, unstored_background=True, counts=True)
     return msgspec.structs.replace(checked, store=False)

@@ -376,9 +376,6 @@ class Response(msgspec.Struct, tag="response", tag_field="object"):
     harmonium: Extensions | msgspec.UnsetType = msgspec.UNSET
 
 
-_decoder = msgspec.json.Decoder(Response)
-
-
 def decode_response(json: bytes | msgspec.Raw) -> Response:
     """The response that `json` was encoded from. It is ours, so a fault is msgspec.DecodeError, and no request's."""
-    return _decoder.decode(json)
+    return msgspec.json.decode(json, type=Response)

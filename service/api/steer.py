@@ -13,15 +13,14 @@ from service.api.items import Gathered, Images, InputItem
 from service.api.read import led_by, message_of, read_input
 from service.api.request import CreateRequest
 from service.api.response import (
-    ActionCall,
-    CustomToolCall,
     FunctionCall,
+    OwnCall,
     Response,
     ResponseStatus,
     SteerCode,
     ToolSearchCall,
 )
-from service.decoding import ABSENT, decode, decode_list, decoder_of
+from service.decoding import ABSENT, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing
 
 MAX_STEER_MESSAGES = 64
@@ -78,21 +77,14 @@ class _UserMessage(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["message"] = "message"
 
 
-_SENT = decoder_of(_Sent)
-_ID = decoder_of(str | None)
-_STEER = decoder_of(_Steer)
-_POSTED = decoder_of(_Posted)
-_MESSAGE = decoder_of(_UserMessage)
-
-
 def read_sent(frame: bytes) -> SentSteer:
     """The steer of a frame: its response and its input. Raises InvalidRequest where it names none, or is too long."""
     _refuse_long(frame)
-    sent: _Sent = decode(frame, _SENT)
+    sent = decode(frame, _Sent)
     size = len(memoryview(sent.previous_response_id))
     if size > MAX_ID_BYTES:
         raise invalid_value("previous_response_id", f"{size} bytes", f"At most {MAX_ID_BYTES} are read.")
-    id = decode(sent.previous_response_id, _ID, "previous_response_id")
+    id = decode(sent.previous_response_id, str | None, "previous_response_id")
     if not id:
         raise missing("previous_response_id", "Give the id of the response that is to be steered.")
     return SentSteer(id, sent.input)
@@ -113,7 +105,7 @@ def read_posted(body: bytes, response_id: str) -> msgspec.Raw:
     Raises InvalidRequest; `read_in_steps` looks into them.
     """
     _refuse_long(body)
-    posted: _Posted = decode(body, _POSTED)
+    posted = decode(body, _Posted)
     if posted.previous_response_id not in (None, response_id):
         raise invalid_value(
             "previous_response_id", posted.previous_response_id, "Leave it out, or give the id that is in the path."
@@ -124,7 +116,7 @@ def read_posted(body: bytes, response_id: str) -> msgspec.Raw:
 
 def read_steer(frame: bytes) -> tuple[msgspec.Raw, list[bytes]]:
     """The input of a steer, and its messages, each as JSON. Raises InvalidRequest; `read_in_steps` looks into them."""
-    raw = decode(frame, _STEER).input
+    raw = decode(frame, _Steer).input
     return raw, messages_in(raw)
 
 
@@ -135,7 +127,7 @@ def messages_in(raw: msgspec.Raw) -> list[bytes]:
     if not messages and (sent[:1] == b"[" or sent in (b'""', b"null")):
         raise InvalidRequest("Nothing is said in 'input': give a text, or messages of the user's.", param="input")
     for place, message in enumerate(messages):
-        decode(message, _MESSAGE, f"input[{place}]")
+        decode(message, _UserMessage, f"input[{place}]")
     return list(map(bytes, messages)) or [message_of(sent)]
 
 
@@ -191,18 +183,13 @@ def required_input(response: Response) -> list[dict[str, Any]]:
     """The outputs that a client owes a response: one for each of its calls."""
     required: list[dict[str, Any]] = []
     for item in response.output:
-        if isinstance(item, FunctionCall) and item.status == "completed":
-            required.append({"type": "function_call_output", "call_id": item.call_id, "name": item.name})
-        elif isinstance(item, CustomToolCall) and item.status == "completed":
-            required.append({"type": "custom_tool_call_output", "call_id": item.call_id})
-        elif isinstance(item, ToolSearchCall) and item.status == "completed":
-            required.append({"type": "tool_search_output", "call_id": item.call_id})
-        elif isinstance(item, ActionCall) and item.status == "completed":
-            required.append({"type": f"{item.__struct_config__.tag}_output", "call_id": item.call_id})
+        if isinstance(item, OwnCall) and item.status == "completed":
+            kind = "tool_search" if isinstance(item, ToolSearchCall) else item.__struct_config__.tag
+            named = {"name": item.name} if isinstance(item, FunctionCall) else {}
+            required.append({"type": f"{kind}_output", "call_id": item.call_id, **named})
     return required
 
 
-_request = msgspec.json.Decoder(CreateRequest)
 _listed = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -217,6 +204,6 @@ def settled(settings: bytes, response_id: str, said: Sequence[bytes]) -> CreateR
     """The request that goes on from a response with the messages that were `said` to it, made of the kept settings.
     Raises msgspec.DecodeError for settings of a release whose requests differ.
     """
-    request = _request.decode(settings)
+    request = msgspec.json.decode(settings, type=CreateRequest)
     standing = list(map(bytes, _listed.decode(request.input)))
     return succeeding(request, response_id, request.instructions, standing, said)

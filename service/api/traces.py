@@ -75,14 +75,10 @@ class _Body(msgspec.Struct):
     data: msgspec.Raw
 
 
-_BODY = msgspec.json.Decoder(_Body)
-_TOLD = msgspec.json.Decoder(ToldSpan | ToldTrace)
-
-
 def read_told(body: bytes) -> Sequence[ToldSpan | ToldTrace]:
     """The traces and spans in a body. Raises InvalidRequest."""
-    each = decode_list(decode(body, _BODY).data, MAX_TOLD, "data")
-    told = [decode(raw, _TOLD, f"data[{number}]") for number, raw in enumerate(each)]
+    each = decode_list(decode(body, _Body).data, MAX_TOLD, "data")
+    told = [decode(raw, ToldSpan | ToldTrace, f"data[{number}]") for number, raw in enumerate(each)]
     for number, one in enumerate(told):
         if isinstance(one, ToldSpan):
             _check_time(one.started_at, f"data[{number}].started_at")

@@ -11,7 +11,7 @@ import random
 from service.api.response import decode_response
 from service.logs import event
 from service.responses.service import Service
-from service.tenants.limiter import spent_in
+from service.tenants.limits import spent_in
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound, StoreError
 from store.limits.limits import MOST_DUE, Due, Unspent
 

@@ -28,8 +28,7 @@ from service.responses.refusals import refusal_of
 from service.responses.remembered import remembered
 from service.responses.service import Caller, Service
 from service.store_away import retry
-from service.tenants.limiter import Reservation
-from service.tenants.limits import Allowance
+from service.tenants.limits import Allowance, Reservation
 from store.errors import StoreError, StoreUnavailable
 from store.jobs.model import Steer, Successor
 from store.turn import Chain

@@ -17,9 +17,8 @@ from service.settings.core import parse_limits
 from service.settings.settings import Settings, SettingsError, load_settings
 from service.tenants.audit import Wanted, done_by
 from service.tenants.directory import ChangedProject, Directory, Wish
-from service.tenants.models import ListMode, read_permissions
+from service.tenants.permissions import ListMode, read_permissions, read_scopes
 from service.tenants.records import checked_name, checked_weight
-from service.tenants.scopes import read_scopes
 from store.errors import StoreError
 
 EXIT_FAILURE = 1

@@ -12,7 +12,7 @@ from service.settings.settings import Settings
 from service.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, Wanted, page_of_entries
 from service.tenants.directory import Directory, RecordPage, Wish
 from service.tenants.limits import Limit
-from service.tenants.models import ALL
+from service.tenants.permissions import ALL
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, UsageScope, usage_of
 from store.history.history import ConversationHistoryStore
@@ -79,9 +79,10 @@ async def keys(directory: Directory, project: str) -> list[Row]:
 
 async def create_key(directory: Directory, project: str, account: str, wish: Wish) -> Row:
     """A new service account and its key, with the value that is shown once."""
-    _, key = await directory.create_account_with_key(ACTOR, project, account, wish)
-    (row,) = await _keys(directory, [key.key])
-    return {**row, "value": key.value}
+    _, made = await directory.create_account(ACTOR, project, account, wish)
+    assert made is not None
+    (row,) = await _keys(directory, [made.key])
+    return {**row, "value": made.value}
 
 
 async def admin_keys(directory: Directory) -> list[Row]:

@@ -18,7 +18,7 @@ from service.api.items import ConfigurationUpdateItem, Gathered, InputItem
 from service.api.read import OF_ONE_REQUEST, identify, read_input, resolve
 from service.api.tools.format import read_format
 from service.api.tools.read import read_tools
-from service.decoding import decode, decode_list, decoder_of
+from service.decoding import decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing
 from service.harmony.calls import history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
@@ -51,9 +51,6 @@ async def _as_it_is(id: str) -> str:
 
 class _Id(msgspec.Struct):
     id: str | None = None
-
-
-_ID = decoder_of(_Id)
 
 
 async def begin(service: Service, tenant: str, new: New, named: Named = _as_it_is) -> Conversation:
@@ -170,7 +167,7 @@ def _refuse_items_of(turns: Sequence[str], sent: msgspec.Raw, omitted: Collectio
     for place, raw in enumerate(decode_list(sent, MAX_ITEMS, "items")):
         yield
         try:
-            item_id = decode(raw, _ID).id
+            item_id = decode(raw, _Id).id
         except InvalidRequest:
             continue  # its reader refuses it in better words
         if item_id is not None and item_id not in omitted and ids.response_of(item_id) in turns:

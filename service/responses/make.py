@@ -25,7 +25,7 @@ from service.responses.sampler import BeginCall, UseUp
 from service.responses.seal import seal_for
 from service.responses.service import Caller, Service
 from service.store_away import retry
-from service.tenants.limiter import Reservation
+from service.tenants.limits import Reservation
 from service.tools.toolbox import ToolRun, decode_connections
 from store.errors import NotFound
 from store.history.approvals import Use

@@ -5,8 +5,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 
+import msgspec
+
 from service.api.approval import waiting
-from service.api.configuration import ROLE, Configuration, read_note
+from service.api.items import CONFIGURATION, Configuration
 from service.harmony.calls import history_of
 from service.responses.plan import CONTAINER
 from service.responses.prompt.drafts import LOADED
@@ -135,6 +137,6 @@ class RememberedParent(Parent):
 def configuration_of(chain: Chain) -> Configuration:
     """The settings that a conversation with this chain has by now."""
     found = Configuration()
-    for note in chain.notes().get(ROLE, ()):
-        found = found.then(read_note(note.name or "{}"))
+    for note in chain.notes().get(CONFIGURATION, ()):
+        found = found.then(msgspec.json.decode(note.name or "{}", type=Configuration))
     return found

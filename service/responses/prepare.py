@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from service import spans
-from service.api.actions import ToolSearchCallItem
 from service.api.approval import Answers
+from service.api.containers import wanted
 from service.api.ids import response_of
 from service.api.items import (
     AdditionalToolsItem,
@@ -26,13 +26,13 @@ from service.api.items import (
     ForeignItem,
     InputItem,
     McpApprovalRequestItem,
+    ToolSearchCallItem,
 )
 from service.api.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
 from service.api.tools.callee import Callee
-from service.api.tools.container import wanted
 from service.api.tools.mcp import declarations, declared_types
 from service.browser.displays import DISPLAY, displays_of
 from service.engine.engines import salt_of
@@ -67,7 +67,7 @@ from service.responses.traced import planned
 from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
-from service.tenants.scopes import check_scope
+from service.tenants.permissions import check_scope
 from service.tools.toolbox import ToolCatalog, encode_connections
 from store.codec import THREAD_FROM_BYTES
 from store.history.approvals import Use

@@ -25,7 +25,7 @@ from service.responses.output.usage import Cached
 from service.responses.plan import Plan
 from service.responses.sampler import BeginCall, Sampler, Step, UseUp, error_of
 from service.responses.traced import Calling, Generate, Generating, ended, planned
-from service.tenants.limiter import spent_in
+from service.tenants.limits import spent_in
 from service.tools.port import Runner
 from store.limits.limits import Spent, Unspent
 

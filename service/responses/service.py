@@ -18,9 +18,9 @@ from service.settings.settings import Settings
 from service.spans import Tracer
 from service.tenants.directory import Directory
 from service.tenants.keyring import KeyRing
-from service.tenants.limiter import Limiter
+from service.tenants.limits import Limiter
 from service.tenants.records import Project
-from service.tenants.tally import Tally
+from service.tenants.usage import Tally
 from service.tools.containers import Containers
 from service.tools.toolbox import Toolbox
 from store.backup.archiving.store_archive import StoreArchive

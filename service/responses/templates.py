@@ -28,7 +28,7 @@ from msgspec import Meta
 
 from service.api.read import led_by
 from service.api.request import CreateRequest, PromptParam
-from service.decoding import decode, decoder_of
+from service.decoding import decode
 from service.errors import ApiError, InvalidRequest, invalid_value, missing, shown, unsupported
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,6 @@ class _File(msgspec.Struct, tag="input_file"):
     pass
 
 
-_VALUE = decoder_of(str | _Text | _Image | _File)
 _TEMPLATE = partial(msgspec.toml.decode, type=Template)
 
 
@@ -194,7 +193,7 @@ def _values(variables: Mapping[str, msgspec.Raw]) -> dict[str, str]:
     values: dict[str, str] = {}
     for name, raw in variables.items():
         where = f"prompt.variables.{shown(name)}"
-        value = decode(raw, _VALUE, where)
+        value = decode(raw, str | _Text | _Image | _File, where)
         if isinstance(value, (_Image, _File)):
             raise unsupported(where, value.__struct_config__.tag, "Give a string or an input_text.")
         values[name] = value if isinstance(value, str) else value.text

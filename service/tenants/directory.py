@@ -11,27 +11,29 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from service.errors import ApiError, InvalidRequest, shown
+from service.errors import ApiError, InvalidRequest, not_allowed, shown
 from service.settings.settings import variable
 from service.tenants.audit import Actor, AuditEvent
 from service.tenants.limits import WHOLE_PROJECT, Limit
-from service.tenants.models import ALL, ModelPermissions
+from service.tenants.permissions import ALL, ModelPermissions
 from service.tenants.records import (
     ADMIN_KEYS,
+    ADMIN_PREFIX,
+    PREFIX,
     PROJECT_PREFIX,
     PROJECTS,
     Account,
     Key,
     Project,
-    account_place,
     decoded,
+    digest_of,
     key_id,
-    place_of_key,
-    project_place,
+    new_value,
+    place_of,
     put,
+    redacted,
     static_project,
 )
-from service.tenants.values import ADMIN_PREFIX, PREFIX, digest_of, new_value, redacted
 from store.errors import RegistryFull
 from store.registry.registry import MOST_A_PAGE, Change, RecordKey, Registry, repeated
 
@@ -130,7 +132,7 @@ class Directory:
         place = RecordKey(PROJECTS, project.id, self._most.projects)
         wished = {"name": name} if weight is None else {"name": name, "weight": weight}
         happened = AuditEvent("project.created", project.id, project, wished)
-        await self._change(actor, happened, put(project), place)
+        await self._change(actor, [happened], [put(project)], [place])
         return project
 
     async def projects(self, *, after: str | None, limit: int, archived: bool) -> RecordPage[Project]:
@@ -147,7 +149,7 @@ class Directory:
         if len(static) > limit:
             return RecordPage(static[:limit], True, static[limit - 1].id)
         behind = None if after in names else after
-        made = await self._page(PROJECTS, Project, project_place, behind, limit - len(static), wanted)
+        made = await self._page(PROJECTS, Project, behind, limit - len(static), wanted)
         last = made.last or (static[-1].id if static else after)
         return RecordPage([*static, *made.records], made.more, last)
 
@@ -162,7 +164,7 @@ class Directory:
 
     async def _recorded(self, id: str) -> tuple[Project, bytes]:
         """A project, and its record as it was written; empty where a static one has none. Raises ApiError 404."""
-        found, static = await self._read(project_place(id), Project), id in self._static
+        found, static = await self._read(Project, id), id in self._static
         if found is None and static:
             return static_project(id), b""
         if found is None or found.static != static:  # its keys were taken out of the settings
@@ -216,6 +218,7 @@ class Directory:
         type, about = "rate_limit.deleted" if wished is None else "rate_limit.updated", f"rl-{WHOLE_PROJECT}"
         return await self.change_project(actor, id, change, dict(wished or {}) or None, type=type, about=about)
 
+    @repeated
     async def change_project(
         self,
         actor: Actor,
@@ -229,116 +232,94 @@ class Directory:
         """The project as `change` returns it. The audit log gets an event of this type, `about` a part of the project
         or the project itself, with the wish (`wished`). Raises ApiError, also for an archived project.
         """
-
-        async def again() -> Project:
-            before, record = await self._recorded(id)
-            _refuse_archived(before)
-            after = change(before)
-            happened = AuditEvent(type, about or id, after, wished)
-            await self._change(actor, happened, put(after, record), tell=id)
-            return after
-
-        return await repeated(again)
+        before, record = await self._recorded(id)
+        _refuse_archived(before)
+        after = change(before)
+        happened = AuditEvent(type, about or id, after, wished)
+        await self._change(actor, [happened], [put(after, record)], tell=id)
+        return after
 
     # service accounts
 
-    async def create_account(self, actor: Actor, project_id: str, name: str) -> Account:
-        """A new service account, without a key. Raises ApiError."""
-        return (await self._create_account(actor, project_id, name, None))[0]
-
-    async def create_account_with_key(
-        self, actor: Actor, project_id: str, name: str, wish: Wish
-    ) -> tuple[Account, Made]:
-        """A new service account and its first key, both or neither. Raises ApiError."""
-        account, made = await self._create_account(actor, project_id, name, wish)
-        assert made is not None
-        return account, made
-
-    async def _create_account(
+    @repeated
+    async def create_account(
         self, actor: Actor, project_id: str, name: str, wish: Wish | None
     ) -> tuple[Account, Made | None]:
-        async def create() -> tuple[Account, Made | None]:
-            project = await self._active(project_id)
-            account = Account(
-                id=f"svc_acct_{secrets.token_hex(ID_BYTES)}",
-                project=project_id,
-                name=name,
-                created_at=int(self._clock()),
-            )
-            events = [AuditEvent("service_account.created", account.id, project, {"role": "member"})]
-            changes, places = [put(account)], [RecordKey(project.accounts, account.id, self._most.accounts)]
-            made = None
-            if wish is not None:
-                made = self._new_key(wish, PREFIX, project=project_id, account=account.id)
-                events.append(_created(made.key, project))
-                changes.append(put(made.key))
-                places += self._places(project, account, made.key)
-            await self._change_all(actor, events, [_standing(project), *changes], places)
-            return account, made
-
-        return await repeated(create)
+        """A new service account, and its first key where there is a wish for one: both or neither. Raises ApiError."""
+        project = await self._active(project_id)
+        account = Account(
+            id=f"svc_acct_{secrets.token_hex(ID_BYTES)}",
+            project=project_id,
+            name=name,
+            created_at=int(self._clock()),
+        )
+        events = [AuditEvent("service_account.created", account.id, project, {"role": "member"})]
+        changes, places = [put(account)], [RecordKey(project.accounts, account.id, self._most.accounts)]
+        made = None
+        if wish is not None:
+            made = self._new_key(wish, PREFIX, project=project_id, account=account.id)
+            events.append(_created(made.key, project))
+            changes.append(put(made.key))
+            places += self._places(project, account, made.key)
+        await self._change(actor, events, [_standing(project), *changes], places)
+        return account, made
 
     async def accounts(self, project_id: str, *, after: str | None, limit: int) -> RecordPage[Account]:
         """The service accounts of a project. Raises ApiError."""
         project = await self.project(project_id)
-        return await self._page(project.accounts, Account, account_place, after, limit)
+        return await self._page(project.accounts, Account, after, limit)
 
     async def account(self, project_id: str, id: str) -> Account:
         """A service account of a project. Raises ApiError 404."""
-        found = await self._read(account_place(id), Account)
+        found = await self._read(Account, id)
         if found is None or found.project != project_id:
             raise not_found("service account", id)
         return found
 
+    @repeated
     async def rename_account(self, actor: Actor, project_id: str, id: str, name: str) -> Account:
         """The service account under another name. Raises ApiError."""
-
-        async def rename() -> Account:
-            project, before = await self._active(project_id), await self.account(project_id, id)
-            after = msgspec.structs.replace(before, name=name)
-            happened = AuditEvent("service_account.updated", id, project)
-            await self._change(actor, happened, put(after, msgspec.json.encode(before)))
-            return after
-
-        return await repeated(rename)
+        project, before = await self._active(project_id), await self.account(project_id, id)
+        after = msgspec.structs.replace(before, name=name)
+        happened = AuditEvent("service_account.updated", id, project)
+        await self._change(actor, [happened], [put(after, msgspec.json.encode(before))])
+        return after
 
     async def delete_account(self, actor: Actor, project_id: str, id: str) -> None:
         """End a service account, and all of its keys. Raises ApiError."""
+        project, account = await self._delete_account(actor, project_id, id)
+        await self._drop_keys(actor, project, account)  # keys made until it was gone
 
-        async def delete() -> tuple[Project, Account]:
-            project, account = await self.project(project_id), await self.account(project_id, id)
-            await self._drop_keys(actor, project, account)
-            happened = AuditEvent("service_account.deleted", id, project)
-            gone = Change(account.place, msgspec.json.encode(account), b"")
-            await self._change(actor, happened, gone, RecordKey(project.accounts, id, 0), tell=project_id)
-            return project, account
+    @repeated
+    async def _delete_account(self, actor: Actor, project_id: str, id: str) -> tuple[Project, Account]:
+        project, account = await self.project(project_id), await self.account(project_id, id)
+        await self._drop_keys(actor, project, account)
+        happened = AuditEvent("service_account.deleted", id, project)
+        gone = Change(account.place, msgspec.json.encode(account), b"")
+        await self._change(actor, [happened], [gone], [RecordKey(project.accounts, id, 0)], tell=project_id)
+        return project, account
 
-        project, account = await repeated(delete)
-        await repeated(lambda: self._drop_keys(actor, project, account))  # keys made until it was gone
-
+    @repeated
     async def _drop_keys(self, actor: Actor, project: Project, account: Account) -> None:
-        while keys := (await self._page(account.keys, Key, place_of_key, None, MOST_A_PAGE)).records:
+        while keys := (await self._page(account.keys, Key, None, MOST_A_PAGE)).records:
             for key in keys:
                 await self._drop_key(actor, project, key)
 
     # keys
 
+    @repeated
     async def create_key(self, actor: Actor, project_id: str, account_id: str, wish: Wish) -> Made:
         """A new key of a service account. Raises ApiError."""
-
-        async def create() -> Made:
-            project, account = await self._active(project_id), await self.account(project_id, account_id)
-            made = self._new_key(wish, PREFIX, project=project_id, account=account_id)
-            changes, places = [_standing(account), put(made.key)], self._places(project, account, made.key)
-            await self._change_all(actor, [_created(made.key, project)], changes, places)
-            return made
-
-        return await repeated(create)
+        project, account = await self._active(project_id), await self.account(project_id, account_id)
+        made = self._new_key(wish, PREFIX, project=project_id, account=account_id)
+        changes, places = [_standing(account), put(made.key)], self._places(project, account, made.key)
+        await self._change(actor, [_created(made.key, project)], changes, places)
+        return made
 
     async def keys(self, project_id: str, *, after: str | None, limit: int) -> RecordPage[Key]:
         """The keys of a project. Raises ApiError."""
         project = await self.project(project_id)
-        return await self._page(project.keys, Key, place_of_key, after, limit)
+        return await self._page(project.keys, Key, after, limit)
 
     async def key(self, project_id: str, id: str) -> Key:
         """A key of a project. Raises ApiError 404."""
@@ -349,44 +330,37 @@ class Directory:
 
     async def find_key(self, project_id: str, id: str) -> Key | None:
         """A key of a project; None where that has none of this id."""
-        found = await self._read(place_of_key(id), Key)
+        found = await self._read(Key, id)
         return found if found is not None and found.project and found.project == project_id else None
 
+    @repeated
     async def change_key(self, actor: Actor, project_id: str, id: str, wished: ChangedKey) -> Key:
         """A key with other scopes or limits, or that expires so many seconds from now. Raises ApiError, also for one
         that has expired.
         """
-        scopes, seconds, limit = wished
+        project, before = await self._active(project_id), await self.key(project_id, id)
+        if not before.valid(self._clock()):
+            raise InvalidRequest(f"The API key '{shown(id)}' has expired. Make another one.", code="invalid_value")
+        after, asked = before, dict[str, object]()
+        if wished.scopes is not None:
+            after, asked["scopes"] = msgspec.structs.replace(after, scopes=wished.scopes), list(wished.scopes)
+        if wished.seconds is not None:
+            after = msgspec.structs.replace(after, expires_at=int(self._clock()) + wished.seconds)
+            asked["expires_in_seconds"] = wished.seconds
+        if wished.limit is not UNSET:
+            after, asked["limits"] = msgspec.structs.replace(after, limit=wished.limit), wished.limit
+        happened = AuditEvent("api_key.updated", id, project, asked)
+        await self._change(actor, [happened], [put(after, msgspec.json.encode(before))], tell=project_id)
+        return after
 
-        async def change() -> Key:
-            project, before = await self._active(project_id), await self.key(project_id, id)
-            if not before.valid(self._clock()):
-                raise InvalidRequest(f"The API key '{shown(id)}' has expired. Make another one.", code="invalid_value")
-            after, asked = before, dict[str, object]()
-            if scopes is not None:
-                after, asked["scopes"] = msgspec.structs.replace(after, scopes=scopes), list(scopes)
-            if seconds is not None:
-                after = msgspec.structs.replace(after, expires_at=int(self._clock()) + seconds)
-                asked["expires_in_seconds"] = seconds
-            if limit is not UNSET:
-                after, asked["limits"] = msgspec.structs.replace(after, limit=limit), limit
-            happened = AuditEvent("api_key.updated", id, project, asked)
-            await self._change(actor, happened, put(after, msgspec.json.encode(before)), tell=project_id)
-            return after
-
-        return await repeated(change)
-
+    @repeated
     async def delete_key(self, actor: Actor, project_id: str, id: str) -> None:
         """End a key. Raises ApiError."""
-
-        async def delete() -> None:
-            await self._drop_key(actor, await self.project(project_id), await self.key(project_id, id))
-
-        await repeated(delete)
+        await self._drop_key(actor, await self.project(project_id), await self.key(project_id, id))
 
     async def owners(self, keys: Sequence[Key]) -> Sequence[Account | None]:
         """The accounts of these keys, in their order."""
-        return await self._records([each.account for each in keys], Account, account_place)
+        return await self._records([each.account for each in keys], Account)
 
     async def last_used(self, keys: Sequence[Key]) -> list[int | None]:
         """When these keys were last used, in seconds, to the minute."""
@@ -398,27 +372,24 @@ class Directory:
         """A new key of an administrator. Raises ApiError."""
         made = self._new_key(wish, ADMIN_PREFIX)
         place = RecordKey(ADMIN_KEYS, made.key.id, self._most.projects)
-        await self._change(actor, AuditEvent("api_key.created", made.key.id), put(made.key), place)
+        await self._change(actor, [AuditEvent("api_key.created", made.key.id)], [put(made.key)], [place])
         return made
 
     async def admin_keys(self, *, after: str | None, limit: int, ascending: bool) -> RecordPage[Key]:
         """The keys of administrators. Raises ApiError."""
-        return await self._page(ADMIN_KEYS, Key, place_of_key, after, limit, ascending=ascending)
+        return await self._page(ADMIN_KEYS, Key, after, limit, ascending=ascending)
 
     async def admin_key(self, id: str) -> Key:
         """A key of an administrator. Raises ApiError 404."""
-        found = await self._read(place_of_key(id), Key)
+        found = await self._read(Key, id)
         if found is None or found.project:
             raise not_found("admin API key", id)
         return found
 
+    @repeated
     async def delete_admin_key(self, actor: Actor, id: str) -> None:
         """End a key of an administrator. Raises ApiError."""
-
-        async def delete() -> None:
-            await self._drop_key(actor, None, await self.admin_key(id))
-
-        await repeated(delete)
+        await self._drop_key(actor, None, await self.admin_key(id))
 
     def _new_key(self, wish: Wish, prefix: str, *, project: str = "", account: str = "") -> Made:
         value, now = new_value(prefix), int(self._clock())
@@ -442,7 +413,7 @@ class Directory:
         places = [RecordKey(name, key.id, 0) for name in names]
         gone = Change(key.place, msgspec.json.encode(key), b"")
         happened = AuditEvent("api_key.deleted", key.id, project)
-        await self._change(actor, happened, gone, *places, tell=key.project or ADMIN)
+        await self._change(actor, [happened], [gone], places, tell=key.project or ADMIN)
 
     async def _active(self, id: str) -> Project:
         """A project that may have accounts and keys. Raises ApiError."""
@@ -451,8 +422,8 @@ class Directory:
         _refuse_static(project)
         return project
 
-    async def _read(self, place: str, kind: type[T]) -> T | None:
-        (record,) = await self.registry.read(place)
+    async def _read(self, kind: type[T], id: str) -> T | None:
+        (record,) = await self.registry.read(place_of(kind, id))
         return decoded(record, kind)
 
     def _places(self, project: Project, account: Account, key: Key) -> list[RecordKey]:
@@ -460,17 +431,11 @@ class Directory:
         return [RecordKey(name, key.id, self._most.keys) for name in (project.keys, account.keys)]
 
     async def _change(
-        self, actor: Actor, happened: AuditEvent, change: Change, *places: RecordKey, tell: str = ""
-    ) -> None:
-        """Change a record and lists."""
-        await self._change_all(actor, [happened], [change], places, tell=tell)
-
-    async def _change_all(
         self,
         actor: Actor,
         happened: Sequence[AuditEvent],
         changes: Sequence[Change],
-        places: Sequence[RecordKey],
+        places: Sequence[RecordKey] = (),
         *,
         tell: str = "",
     ) -> None:
@@ -487,7 +452,6 @@ class Directory:
         self,
         name: str,
         kind: type[T],
-        place: Callable[[str], str],
         after: str | None,
         limit: int,
         wanted: Callable[[T], bool] = lambda record: True,
@@ -501,7 +465,7 @@ class Directory:
             ids = await self.registry.page(name, after=last, limit=size, ascending=ascending)
             if ids is None:
                 raise _no_cursor(str(last))
-            for id, record in zip(ids, await self._records(ids, kind, place), strict=True):
+            for id, record in zip(ids, await self._records(ids, kind), strict=True):
                 if record is not None and wanted(record):
                     if len(found) == limit:
                         return RecordPage(found, True, last)
@@ -512,8 +476,8 @@ class Directory:
                 return RecordPage(found, False, last)
         return RecordPage(found, True, last)
 
-    async def _records(self, ids: Sequence[str], kind: type[T], place: Callable[[str], str]) -> Sequence[T | None]:
-        records = await self.registry.read(*map(place, ids)) if ids else ()
+    async def _records(self, ids: Sequence[str], kind: type[T]) -> Sequence[T | None]:
+        records = await self.registry.read(*(place_of(kind, id) for id in ids)) if ids else ()
         return [decoded(each, kind) for each in records]
 
 
@@ -553,8 +517,6 @@ def not_found(what: str, id: str) -> ApiError:
 
 
 def _no_cursor(after: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"Nothing with id '{shown(after)}' in this list. Give 'after' the last_id of the page before.",
-        code="invalid_value",
-        param="after",
+    return not_allowed(
+        f"Nothing with id '{shown(after)}' in this list. Give 'after' the last_id of the page before.", "after"
     )

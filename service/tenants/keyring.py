@@ -22,8 +22,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from service.errors import unavailable
 from service.tenants.directory import ADMIN
-from service.tenants.records import Account, Key, Project, account_place, decoded, key_place, project_place
-from service.tenants.values import digest_of, is_admins, is_whole
+from service.tenants.records import Account, Key, Project, decoded, digest_of, is_admins, is_whole, key_id, place_of
 from store.errors import StoreUnavailable
 from store.listening import Listening
 from store.registry.registry import Registry
@@ -58,6 +57,14 @@ class _Remembered(NamedTuple, Generic[T]):
     found: T
     project: str
     until: float
+
+
+def _put(memory: OrderedDict[str, T], name: str, value: T) -> None:
+    """Remember the newest value of a name; the oldest goes where there are too many."""
+    memory.pop(name, None)
+    if len(memory) >= MOST_REMEMBERED:
+        memory.popitem(last=False)
+    memory[name] = value
 
 
 class KeyRing:
@@ -115,7 +122,7 @@ class KeyRing:
             return known.found
         forgotten = self._forgotten
         try:
-            (record,) = await self._registry.read(project_place(id))
+            (record,) = await self._registry.read(place_of(Project, id))
         except StoreUnavailable:
             if known is None:
                 raise
@@ -167,28 +174,22 @@ class KeyRing:
         return holder
 
     def _remember_project(self, id: str, found: Project | None) -> None:
-        self._projects.pop(id, None)
         self._remember(self._projects, id, found, id)
-        self._weights.pop(id, None)
-        if len(self._weights) >= MOST_REMEMBERED:
-            self._weights.popitem(last=False)
-        self._weights[id] = None if found is None else found.weight
+        _put(self._weights, id, None if found is None else found.weight)
 
     def _remember(self, memory: OrderedDict[str, _Remembered[T]], name: str, found: T, project: str) -> None:
         """Remember a look-up for MEMORY_SECONDS."""
-        if len(memory) >= MOST_REMEMBERED:
-            memory.popitem(last=False)
-        memory[name] = _Remembered(found, project, self._now() + MEMORY_SECONDS)
+        _put(memory, name, _Remembered(found, project, self._now() + MEMORY_SECONDS))
 
     async def _registered(self, digest: str) -> Holder | None:
         """The holder by the registry; None where its account is gone or its project archived."""
-        (record,) = await self._registry.read(key_place(digest))
+        (record,) = await self._registry.read(place_of(Key, key_id(digest)))
         key = decoded(record, Key)
         if key is None or key.digest != digest:
             return None
         if not key.project:
             return Holder(key, None)
-        records = await self._registry.read(project_place(key.project), account_place(key.account))
+        records = await self._registry.read(place_of(Project, key.project), place_of(Account, key.account))
         project, account = decoded(records[0], Project), decoded(records[1], Account)
         if project is None or project.archived_at is not None or account is None:
             return None

@@ -1,21 +1,32 @@
-"""The registry's records of projects, service accounts and keys. Pure.
+"""The registry's records of projects, service accounts and keys, and the values of keys. Pure, but for chance.
 
-Each is found under its name, which begins with its kind. An older release passes over the fields that a newer one adds.
-It then can't change the record, as it would have written it otherwise.
+Each record is found under its name, which begins with its kind. An older release passes over the fields that a newer
+one adds. It then can't change the record, as it would have written it otherwise.
+
+    sk-hm-        43 letters and digits, 256 bits of chance · 6 of their CRC-32       a project's key
+    sk-hm-admin-  the same                                                            an administrator's
+
+The checksum lets a scanner for secrets know a key that was published, and turns a typing error away before any look-up.
+A value is shown once, when it is made. Only its digest is stored: a fast one will do, as a value has so much chance.
 """
 
+import re
+import secrets
 from collections.abc import Sequence
+from hashlib import sha256
+from string import ascii_letters, digits
 from typing import TypeVar
+from zlib import crc32
 
 import msgspec
 
 from service.errors import invalid_value
 from service.settings.core import LEAST_WEIGHT, MOST_WEIGHT
 from service.tenants.limits import Limit
-from service.tenants.models import ModelPermissions
+from service.tenants.permissions import ModelPermissions
 from store.registry.registry import Change
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T", bound="Record")
 
 MAX_NAME_CHARS = 256
 
@@ -23,12 +34,22 @@ PROJECTS, ADMIN_KEYS = "projects", "admin-keys"
 """The lists of all projects and of all administrators' keys."""
 
 
-class Project(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """The base of all records."""
+
+    id: str
+
+    @property
+    def place(self) -> str:
+        """Its name in the registry."""
+        return place_of(type(self), self.id)
+
+
+class Project(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A tenant. The keys of a `static` one are in the settings, and the registry has only changes of it. Without
     `models` it may use all; without `limit` or `weight` it has those of the settings. Times are in seconds.
     """
 
-    id: str
     name: str
     created_at: int
     archived_at: int | None = None
@@ -40,11 +61,6 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def may_use(self, names: Sequence[str]) -> bool:
         """Whether it may use the model of these names."""
         return self.models is None or self.models.allow(names)
-
-    @property
-    def place(self) -> str:
-        """Its name in the registry."""
-        return project_place(self.id)
 
     @property
     def accounts(self) -> str:
@@ -69,18 +85,12 @@ def static_project(tenant: str) -> Project:
     return Project(id=tenant, name=tenant, created_at=UNKNOWN_TIME, static=True)
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class Account(Record, frozen=True, kw_only=True):
     """A service account: the holder of keys in a project."""
 
-    id: str
     project: str
     name: str
     created_at: int
-
-    @property
-    def place(self) -> str:
-        """Its name in the registry."""
-        return account_place(self.id)
 
     @property
     def keys(self) -> str:
@@ -88,10 +98,9 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return f"keys/{self.id}"
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Key(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A key, without its value: `digest` is that of it. An administrator's has neither project nor account."""
 
-    id: str
     digest: str
     redacted: str
     name: str
@@ -102,11 +111,6 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: int | None = None
     limit: Limit | None = None
 
-    @property
-    def place(self) -> str:
-        """Its name in the registry."""
-        return key_place(self.digest)
-
     def valid(self, now: float) -> bool:
         """Whether it has not expired."""
         return self.expires_at is None or now < self.expires_at
@@ -116,29 +120,17 @@ ID_DIGITS = 24
 """How many hex digits of its digest are a key's id: nobody finds two keys with the same, nor the digest from it."""
 
 
-def project_place(id: str) -> str:
-    """The name of a project in the registry."""
-    return f"project/{id}"
-
-
-def account_place(id: str) -> str:
-    """The name of a service account in the registry."""
-    return f"account/{id}"
-
-
 def key_id(digest: str) -> str:
     """The id of the key with a digest."""
     return f"key_{digest[:ID_DIGITS]}"
 
 
-def key_place(digest: str) -> str:
-    """The name in the registry of the key with a digest."""
-    return place_of_key(key_id(digest))
+_KINDS: dict[type[Record], str] = {Project: "project", Account: "account", Key: "key"}
 
 
-def place_of_key(id: str) -> str:
-    """The name in the registry of the key with an id."""
-    return f"key/{id}"
+def place_of(kind: type[Record], id: str) -> str:
+    """The name in the registry of a record of a kind."""
+    return f"{_KINDS[kind]}/{id}"
 
 
 def checked_name(name: str) -> str:
@@ -164,6 +156,59 @@ def decoded(record: bytes, kind: type[T]) -> T | None:
     return msgspec.json.decode(record, type=kind) if record else None
 
 
-def put(after: Project | Account | Key, before: bytes = b"") -> Change:
+def put(after: Record, before: bytes = b"") -> Change:
     """The change that keeps a record."""
     return Change(after.place, before, msgspec.json.encode(after))
+
+
+# --- the values of keys ---
+
+PREFIX = "sk-hm-"
+ADMIN_PREFIX = "sk-hm-admin-"
+
+CHANCE_CHARS = 43
+"""62 to this power is more than 2 to the 256th."""
+
+CHECK_CHARS = 6
+ALPHABET = digits + ascii_letters
+
+SHOWN_START, SHOWN_END = len(PREFIX) + 3, 4
+"""How many characters of a key are shown of its start and of its end, which tell it from others."""
+
+_FORM = re.compile(rb"(sk-hm-(?:admin-)?[0-9A-Za-z]{%d})([0-9A-Za-z]{%d})" % (CHANCE_CHARS, CHECK_CHARS))
+
+
+def new_value(prefix: str = PREFIX) -> str:
+    """A key that nobody else has."""
+    body = prefix + "".join(secrets.choice(ALPHABET) for _ in range(CHANCE_CHARS))
+    return body + _check(body.encode())
+
+
+def is_whole(value: bytes) -> bool:
+    """Whether a value can be one that was made here: it has the form, and its checksum."""
+    match = _FORM.fullmatch(value)
+    return match is not None and match[2].decode() == _check(match[1])
+
+
+def is_admins(value: bytes) -> bool:
+    """Whether a value that is whole was made for an administrator."""
+    return value.startswith(ADMIN_PREFIX.encode())
+
+
+def digest_of(value: bytes) -> str:
+    """The digest of a value, which is stored in its place: SHA-256 in hex."""
+    return sha256(value).hexdigest()
+
+
+def redacted(value: str) -> str:
+    """The part of a value by which its owner knows it."""
+    start = SHOWN_START if value.startswith(PREFIX) else 0
+    return f"{value[:start]}...{value[-SHOWN_END:]}"
+
+
+def _check(body: bytes) -> str:
+    number, text = crc32(body), ""
+    for _ in range(CHECK_CHARS):
+        number, digit = divmod(number, len(ALPHABET))
+        text = ALPHABET[digit] + text
+    return text

@@ -20,7 +20,7 @@ from service.api.tools.callee import Hosted
 from service.browser.browser import Asked, Fetch, Find, Gone, Search, asked, page_there, restored, view_of
 from service.browser.displays import UsageError, shortened, with_room
 from service.browser.page import SOURCE, Display, Page, results_page
-from service.decoding import decode, decoder_of
+from service.decoding import decode
 from service.errors import invalid_value
 from service.search.port import KeptPages, Opened, Pages, Places, Query, Searcher, SearchFailure
 from service.tools.port import Call
@@ -80,13 +80,12 @@ _UNREAD: dict[str, dict[str, Any]] = {
 }
 """The actions of calls whose arguments can't be read, or mean nothing."""
 
-_TOOL = decoder_of(WebSearchTool)
 _OPTIONS = msgspec.json.Decoder(Options)
 
 
 def read_options(sent: msgspec.Raw, where: str) -> str:
     """The options of a tool that stands at `where`. Raises InvalidRequest."""
-    tool = decode(sent, _TOOL, where)
+    tool = decode(sent, WebSearchTool, where)
     domains: list[str] = (tool.filters.allowed_domains if tool.filters else None) or []
     for number, domain in enumerate(domains):
         if not _DOMAIN.fullmatch(domain):

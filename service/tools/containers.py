@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from service.api.tools.container import MEMORY, MemoryLimit
+from service.api.containers import MEMORY, MemoryLimit
 from service.backoff import Backoff
 from service.errors import ApiError, InvalidRequest, shown, unavailable
 from service.logs import event

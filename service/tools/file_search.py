@@ -19,7 +19,7 @@ from service.api.outcome import HostedCall, Outcome, failed
 from service.api.tools.callee import FILE_SEARCH, MSEARCH
 from service.api.tools.hosted import MAX_QUERIES, queries_of
 from service.api.tools.mcp import Routed
-from service.decoding import decode, decoder_of
+from service.decoding import decode
 from service.errors import InvalidRequest, invalid_value, unsupported
 from service.harmony.typescript import Function
 from service.logs import event
@@ -109,7 +109,6 @@ class _Found(msgspec.Struct):
     results: list[_Result]
 
 
-_TOOL = decoder_of(_FileSearchTool)
 _FOUND = msgspec.json.Decoder(_Found)
 _OPTIONS = msgspec.json.Decoder(dict[str, Any])
 
@@ -135,7 +134,7 @@ def _taken(schema: Mapping[str, Any]) -> frozenset[str]:
 
 def read_options(sent: msgspec.Raw, where: str, *, takes: frozenset[str]) -> str:
     """The arguments for a server beside the queries, from the tool at `where`. Raises InvalidRequest."""
-    tool = decode(sent, _TOOL, where)
+    tool = decode(sent, _FileSearchTool, where)
     if not tool.vector_store_ids:
         raise invalid_value(f"{where}.vector_store_ids", "[]", "Name at least one store.")
     if tool.filters is not None:

@@ -10,10 +10,10 @@ from base64 import b64encode
 from contextlib import suppress
 from typing import Any, Literal
 
+from service.api.containers import read_container, wanted
 from service.api.outcome import OUTPUTS, HostedCall, Outcome, failed
 from service.api.tools.builtin import python
 from service.api.tools.callee import Hosted
-from service.api.tools.container import read_container, wanted
 from service.logs import event
 from service.sandbox.port import FOLDER, Cell, Full, Gone, Unusable
 from service.tools.containers import Containers, Opened, file_id

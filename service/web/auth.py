@@ -15,8 +15,8 @@ from service.settings.keys import Keys
 from service.tenants.audit import Actor
 from service.tenants.keyring import KeyRing
 from service.tenants.limits import Allowance
+from service.tenants.permissions import check_scope, scope_of
 from service.tenants.records import Key, Project
-from service.tenants.scopes import check_scope, scope_of
 
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 

@@ -13,8 +13,9 @@ import msgspec
 
 from service.api import events
 from service.api.events import Event
-from service.api.open_responses import Json, Translation, open_compaction, open_event, open_response
+from service.api.open_responses import Translation, open_compaction, open_event, open_response
 from service.api.response import Item, Message, OutputText, Response, decode_response
+from service.decoding import Json
 from service.web.errors import JsonResponse
 from service.web.sse import Encoder
 

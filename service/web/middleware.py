@@ -30,7 +30,7 @@ from service.responses.prepare import Prepared
 from service.responses.refusals import refusal_of
 from service.spans import UNTRACED, Fact, Span, Tracer
 from service.tenants.audit import FailedLogins
-from service.tenants.limiter import Limiter, Reservation
+from service.tenants.limits import Limiter, Reservation
 from service.web.admission.slots import Admission, DisconnectHook, Slot
 from service.web.auth import (
     Entrance,

@@ -7,7 +7,8 @@ in the first shard: it is small, and its readers cache most of it.
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, TypeVar
+from contextlib import suppress
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
@@ -17,6 +18,7 @@ from store.keys import ShardKeys
 from store.redis import scripts
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 ADMINISTRATORS = "@administrators"
 """The administrators' share of the audit log, with room of its own (lua/auditing.lua); no tenant is called so."""
@@ -161,13 +163,15 @@ def _text(part: str | bytes) -> str:
     return part if isinstance(part, str) else part.decode()
 
 
-async def repeated(change: Callable[[], Awaitable[T]]) -> T:
-    """The result of a change that reads records and writes them; calls it again where another change came in between.
-    Raises RegistryMoved where that happens TRIES times.
+def repeated(change: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """A change that reads records and writes them; it is called again where another change came in between. It raises
+    RegistryMoved where that happens TRIES times.
     """
-    for _ in range(TRIES - 1):
-        try:
-            return await change()
-        except RegistryMoved:
-            continue
-    return await change()
+
+    async def again(*given: P.args, **named: P.kwargs) -> T:
+        for _ in range(TRIES - 1):
+            with suppress(RegistryMoved):
+                return await change(*given, **named)
+        return await change(*given, **named)
+
+    return again

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
-from service.tenants.values import is_admins, is_whole
+from service.tenants.records import is_admins, is_whole
 from store.embedded import EmbeddedServer
 from tests.support.service.process import HARMONIUM, MODEL, ServiceProcess
 

@@ -13,8 +13,8 @@ from service.settings.settings import Settings
 from service.tenants.audit import Actor
 from service.tenants.directory import ChangedProject, Directory, Most, Wish
 from service.tenants.keyring import LOOKED_UP_AT_ONCE, MEMORY_SECONDS, KeyRing
-from service.tenants.models import ModelPermissions
-from service.tenants.values import new_value
+from service.tenants.permissions import ModelPermissions
+from service.tenants.records import new_value
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.listening import Listening
@@ -89,7 +89,7 @@ async def room(settings: Settings) -> AsyncIterator[Room]:
     listening, registry, times = Listening(client), CountedRegistry(history), Times()
     directory = Directory(registry, times, Most(10, 10, 10))
     project = await directory.create_project(OPS, "Chat")
-    account = await directory.create_account(OPS, project.id, "web")
+    account, _ = await directory.create_account(OPS, project.id, "web", None)
     made = await directory.create_key(OPS, project.id, account.id, Wish("key"))
     ring = KeyRing(registry, listening, times, times)
     registry.reads = 0

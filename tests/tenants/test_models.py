@@ -3,7 +3,7 @@
 import pytest
 
 from service.errors import InvalidRequest
-from service.tenants.models import ALL, MAX_LISTED, ModelPermissions, read_permissions
+from service.tenants.permissions import ALL, MAX_LISTED, ModelPermissions, read_permissions
 
 
 def test_a_list_allows_what_is_on_it_or_all_else_by_any_of_a_models_names() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from service.errors import ApiError, InvalidRequest
-from service.tenants.scopes import READ_ALL, SCOPES, check_scope, read_scopes, scope_of
+from service.tenants.permissions import READ_ALL, SCOPES, check_scope, read_scopes, scope_of
 from service.web.auth import ADMINISTRATION, behind_version
 from tests.support.service.routes import served
 

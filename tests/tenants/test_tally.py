@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from service.tenants.tally import WAIT_SECONDS, Tally
+from service.tenants.usage import WAIT_SECONDS, Tally
 from store.errors import StoreUnavailable
 from store.registry.spending import Spending
 from store.turn import Expense

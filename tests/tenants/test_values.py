@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.tenants.values import ADMIN_PREFIX, ALPHABET, PREFIX, digest_of, is_admins, is_whole, new_value, redacted
+from service.tenants.records import ADMIN_PREFIX, ALPHABET, PREFIX, digest_of, is_admins, is_whole, new_value, redacted
 
 
 @pytest.mark.parametrize("prefix", [PREFIX, ADMIN_PREFIX])

@@ -7,7 +7,7 @@ import httpx
 
 from service.engine.port import EngineError
 from service.settings.settings import Settings
-from service.web.console import trees, turn_tokens, turns
+from service.web.console import trees, turns
 from tests.responses.test_continue import WEATHER
 from tests.support.documents import read, rows, section
 from tests.support.engine.scripted import Die
@@ -17,7 +17,7 @@ from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.scraped import scraped
 from tests.support.service.streams import parsed, sent
 
-CONSOLE = [each for router in (trees.router, turns.router, turn_tokens.router) for each in router.routes]
+CONSOLE = [each for router in (trees.router, turns.router) for each in router.routes]
 """The routes of the console's API."""
 
 Json = dict[str, Any]

@@ -14,8 +14,7 @@ from openai import AsyncOpenAI
 
 from service.loans import Loans
 from service.settings.settings import Settings
-from service.tenants.limiter import Limiter
-from service.tenants.limits import Allowance, Limit
+from service.tenants.limits import Allowance, Limit, Limiter
 from store.limits.limits import Check, Limits, Unspent
 from tests.support.engine.scripted import Stall
 from tests.support.service.background import changed, reached, submitted

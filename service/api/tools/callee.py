@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from service.errors import unsupported
+
 FUNCTIONS = "functions"
 """The namespace of tools that name none."""
 
@@ -20,6 +22,7 @@ PLAIN: frozenset[Kind] = frozenset({"custom", "apply_patch"})
 
 
 Choice = Literal["auto", "none", "required"]
+Callers = list[Literal["direct", "programmatic"]] | None
 
 
 HostedKind = Literal["mcp", "python", "browser", "file_search"]
@@ -83,3 +86,9 @@ class Callee(msgspec.Struct, frozen=True):
     def takes_json(self) -> bool:
         """Whether the content of a call is JSON, which its header says."""
         return self.wrapped or self.kind not in PLAIN
+
+
+def check_callers(callers: Callers, where: str) -> None:
+    """Raise InvalidRequest unless the model itself may call the tool at `where`."""
+    if callers is not None and "direct" not in callers:
+        raise unsupported(f"{where}.allowed_callers", callers, "Leave it out, or add 'direct'.")

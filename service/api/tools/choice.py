@@ -4,7 +4,7 @@ A choice limits the calls, never the prompt: the prompt lists all tools, so its 
 enforced while sampling (responses/output/next_step.py).
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,7 +14,7 @@ from service.api.tools.callee import FUNCTIONS, Callee, Choice
 from service.api.tools.client import CLIENT
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import Tools
-from service.decoding import KIND, Kind, decode, decode_list, decoder_of
+from service.decoding import Json, Kind, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, unsupported
 
 MAX_ALLOWED = 128
@@ -37,7 +37,7 @@ class Chosen(msgspec.Struct, frozen=True):
     choice: Choice = "auto"
     allowed: frozenset[str] | None = None
     parallel_one: bool = False
-    echo: str | dict[str, Any] = "auto"
+    echo: str | Json = "auto"
 
 
 class _Specific(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,50 +71,32 @@ class _Allowed(msgspec.Struct, forbid_unknown_fields=True):
     mode: Literal["none", "auto", "required"] = "auto"
 
 
-_CHOICE = decoder_of(Kind | str | None)
-_SPECIFIC_TOOL = decoder_of(_Specific)
-_NAMESPACE = decoder_of(_Namespace)
-_HOSTED = decoder_of(_Hosted)
-_ALLOWED = decoder_of(_Allowed)
-
-
 def read_choice(raw: msgspec.Raw, tools: Tools) -> Chosen:
     """Read the JSON of `tool_choice`; null is auto.
 
     Raises InvalidRequest: for a tool that isn't among `tools`, for one that can't be called, and where a call is
     required though there is nothing to call.
     """
-    sent = decode(raw, _CHOICE, "tool_choice")
+    sent = decode(raw, Kind | str | None, "tool_choice")
     if sent is None:
         return Chosen()
     if isinstance(sent, str):
-        return _mode(sent, tools)
+        if sent not in _MODES:
+            expected = f"Give one of {', '.join(_MODES)}, or an object that names a tool."
+            raise invalid_value("tool_choice", sent, expected)
+        if sent == "required" and not tools.callees:
+            raise _nothing_to_call("tool_choice", tools)
+        return Chosen(sent, echo=sent)
     if sent.type is None:
         raise missing("tool_choice.type", _SPECIFIC)
     if sent.type == "allowed_tools":
-        return _allowed(decode(raw, _ALLOWED, "tool_choice"), tools)
-    if sent.type in ("function", "custom"):
-        specific = decode(raw, _SPECIFIC_TOOL, "tool_choice")
-        callee = _callee(specific, tools, "tool_choice")
-        return Chosen("required", frozenset((callee.recipient,)), parallel_one=True, echo=_echo(specific))
-    if sent.type in HOSTED:
-        hosted = decode(raw, _HOSTED, "tool_choice")
-        recipients = _of_type(hosted, tools, "tool_choice")
-        if not recipients and sent.type not in tools.left_out:
-            raise invalid_value("tool_choice.type", sent.type, "Declare that tool in 'tools'.")
-        if not recipients:
-            raise unsupported("tool_choice.type", sent.type, _NOT_RUN)
-        return Chosen("required", frozenset(recipients), parallel_one=True, echo=_echo_of_hosted(hosted))
-    raise invalid_value("tool_choice.type", sent.type, _SPECIFIC)
-
-
-def _mode(sent: str, tools: Tools) -> Chosen:
-    for mode in _MODES:
-        if sent == mode:
-            if mode == "required" and not tools.callees:
-                raise _nothing_to_call("tool_choice", tools)
-            return Chosen(mode, echo=mode)
-    raise invalid_value("tool_choice", sent, f"Give one of {', '.join(_MODES)}, or an object that names a tool.")
+        return _allowed(decode(raw, _Allowed, "tool_choice"), tools)
+    if sent.type not in ("function", "custom") and sent.type not in HOSTED:
+        raise invalid_value("tool_choice.type", sent.type, _SPECIFIC)
+    recipients, echo = _named(raw, sent.type, tools, "tool_choice", "Declare that tool in 'tools'.")
+    if not recipients:
+        raise unsupported("tool_choice.type", sent.type, _NOT_RUN)
+    return Chosen("required", frozenset(recipients), parallel_one=True, echo=echo)
 
 
 def _allowed(sent: _Allowed, tools: Tools) -> Chosen:
@@ -123,7 +105,7 @@ def _allowed(sent: _Allowed, tools: Tools) -> Chosen:
     if not named:
         raise invalid_value("tool_choice.tools", "[]", "Name at least one tool.")
     allowed: set[str] = set()
-    echo: list[dict[str, Any]] = []
+    echo: list[Json] = []
     for place, raw in enumerate(named):
         recipients, shown = _one_allowed(raw, tools, f"tool_choice.tools[{place}]")
         allowed |= recipients
@@ -134,27 +116,33 @@ def _allowed(sent: _Allowed, tools: Tools) -> Chosen:
     return Chosen(choice, frozenset(allowed), echo={"type": "allowed_tools", "mode": sent.mode, "tools": echo})
 
 
-def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], dict[str, Any]]:
+def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], Json]:
     """The recipients that one of the allowed tools stands for, and its echo."""
-    kind = decode(raw, KIND, where).type
+    kind = decode(raw, Kind, where).type
     if kind is None:
         raise missing(f"{where}.type", "Give the type of a tool, such as 'function'.")
-    if kind in ("function", "custom"):
-        specific = decode(raw, _SPECIFIC_TOOL, where)
-        return {_callee(specific, tools, where).recipient}, _echo(specific)
     if kind == "namespace":
-        name = decode(raw, _NAMESPACE, where).name
+        name = decode(raw, _Namespace, where).name
         inside = {callee.recipient for callee in tools.callees if (callee.namespace or FUNCTIONS) == name}
         if not inside:
             raise _undeclared(where, "namespace", name)
         return inside, {"type": "namespace", "name": name}
-    if kind not in HOSTED:
+    if kind not in ("function", "custom") and kind not in HOSTED:
         raise invalid_value(f"{where}.type", kind, "Give the type of a tool that 'tools' declares.")
-    hosted = decode(raw, _HOSTED, where)
-    recipients = _of_type(hosted, tools, where)
-    if not recipients and kind not in tools.left_out:
-        raise invalid_value(f"{where}.type", kind, "Declare that tool in 'tools', or leave it out.")
-    return recipients, _echo_of_hosted(hosted)
+    return _named(raw, kind, tools, where, "Declare that tool in 'tools', or leave it out.")
+
+
+def _named(raw: msgspec.Raw, kind: str, tools: Tools, where: str, advice: str) -> tuple[set[str], Json]:
+    """The recipients of the tool at `where`, none for a hosted one that can't run, and its echo."""
+    if kind in ("function", "custom"):
+        sent = decode(raw, _Specific, where)
+        recipients = {_callee(sent, tools, where).recipient}
+    else:
+        sent = decode(raw, _Hosted, where)
+        recipients = _of_type(sent, tools, where)
+        if not recipients and kind not in tools.left_out:
+            raise invalid_value(f"{where}.type", kind, advice)
+    return recipients, {name: value for name, value in msgspec.structs.asdict(sent).items() if value is not None}
 
 
 def _of_type(sent: _Hosted, tools: Tools, where: str) -> set[str]:
@@ -183,11 +171,6 @@ def _of_server(sent: _Hosted, tools: Tools, where: str) -> set[str]:
     return found
 
 
-def _echo_of_hosted(sent: _Hosted) -> dict[str, Any]:
-    given = {"type": sent.type, "server_label": sent.server_label, "name": sent.name}
-    return {key: value for key, value in given.items() if value is not None}
-
-
 def _callee(sent: _Specific, tools: Tools, where: str) -> Callee:
     """The tool of that name: in the namespace that is given, or else in `functions`, or else wherever it is the only
     one. The name may also be a recipient, such as `clock.sleep`.
@@ -210,11 +193,6 @@ def _callee(sent: _Specific, tools: Tools, where: str) -> Callee:
     if found[0].kind != sent.type:
         raise invalid_value(f"{where}.type", sent.type, f"'{sent.name}' is a tool of type '{found[0].kind}'.")
     return found[0]
-
-
-def _echo(sent: _Specific) -> dict[str, Any]:
-    inside = {} if sent.namespace is None else {"namespace": sent.namespace}
-    return {"type": sent.type, "name": sent.name} | inside
 
 
 def _undeclared(where: str, kind: str, name: str) -> InvalidRequest:

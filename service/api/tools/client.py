@@ -1,29 +1,227 @@
-"""Tools that the client runs and whose calls are items of their own: tool_search, shell, local_shell and apply_patch.
+"""Tools that the client runs: functions, custom tools, and those whose calls are items of their own.
 
-The model is shown each under a name, and in a form, that it knows from its training: `container.exec` for a command,
-a patch as a text for apply_patch. So the model's text differs from the item; this file converts one into the other,
-both ways. The format of a call is always enforced, as its item has no place for anything else.
-Never a tool that OpenAI would run: a shell in a container, and a search that the server does, are left out (hosted.py).
+gpt-oss was trained on functions alone, so a custom tool is shown as one. Where any text will do it has one parameter,
+`input`, and its calls are JSON objects that are unwrapped again: the model knows this form well, and it shows where a
+text ends. Under a grammar the content of a call is the bare text, as JSON's escapes would not match it; its
+type is `string` then, and a comment shows the grammar.
+
+The model is shown tool_search, shell, local_shell and apply_patch under a name, and in a form, that it knows from its
+training: `container.exec` for a command, a patch as a text for apply_patch. So the model's text differs from the item;
+this file converts one into the other, both ways. The format of a call is always enforced, as its item has no place for
+anything else. Never a tool that OpenAI would run: a shell in a container, and a search that the server does, are left
+out (hosted.py).
 """
 
+import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from service.api.tools.callee import Callee
-from service.api.tools.custom import DESCRIPTION, Declared, arguments
-from service.api.tools.hosted import echo_of_hosted
-from service.decoding import ABSENT, ANY_OBJECT, KIND, decode, decoder_of
-from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.api.tools.callee import Callee, Callers, check_callers
+from service.api.tools.hosted import echo_of_hosted, sized
+from service.decoding import ABSENT, Json, Kind, decode
+from service.errors import invalid_value, missing, unsupported
+from service.grammar.grammars import enforced_grammar
 from service.grammar.regex import enforced_regex
-from service.grammar.tags import regex_content, schema_content
-from service.harmony.typescript import Function, SchemaTooLarge, check_size
+from service.grammar.schemas import enforced_schema
+from service.grammar.tags import grammar_content, regex_content, schema_content
+from service.harmony.typescript import Function
 
 ClientKind = Literal["tool_search", "shell", "local_shell", "apply_patch"]
+DESCRIPTION = Annotated[str, Meta(max_length=1_048_576)]
+
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""The legal names of a tool, or of a namespace."""
+
+NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+"""The schema of the arguments of a function that takes none."""
+
+ANY_PARAMETERS: dict[str, Any] = {"type": "object"}
+"""The schema of a function's arguments, where an empty one says nothing of them."""
+
+INPUT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+"""The schema of a call's content where the input is any text."""
+
+TEXT = schema_content(INPUT)
+"""The format of such a call's content."""
+
+
+# --- functions and custom tools ---
+
+
+class FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
+    """A function that the caller runs, as sent."""
+
+    type: str
+    name: str
+    description: DESCRIPTION | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    output_schema: Any = None
+    defer_loading: bool | None = None
+    async_: bool | None = msgspec.field(default=None, name="async")
+    allowed_callers: Callers = None
+
+
+class CustomTool(msgspec.Struct, forbid_unknown_fields=True):
+    """A custom tool as sent."""
+
+    type: str
+    name: str
+    description: DESCRIPTION | None = None
+    format: msgspec.Raw = ABSENT
+    defer_loading: bool | None = None
+    async_: bool | None = msgspec.field(default=None, name="async")
+    allowed_callers: Callers = None
+
+
+class _Text(msgspec.Struct, forbid_unknown_fields=True, tag="text", tag_field="type"):
+    """Any text."""
+
+
+class _Grammar(msgspec.Struct, forbid_unknown_fields=True, tag="grammar", tag_field="type"):
+    """Texts that match a definition."""
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+class Declared(NamedTuple):
+    """A tool that the caller runs: as it is called, as the model sees it, as it is echoed, and the work that makes the
+    format of a call's content, None for any.
+    """
+
+    callee: Callee
+    shown: Function
+    echo: dict[str, Any]
+    content: Generator[None, None, str | None]
+
+
+def _arguments(
+    schema: dict[str, Any] | None, where: str, *, free: str | None, strict: bool = False
+) -> Generator[None, None, str | None]:
+    """The format of a call's arguments, by the schema at `where`: `free` without a schema, or for one that can't be
+    enforced. If it is `strict`, such a schema raises InvalidRequest.
+    """
+    if schema is None:
+        return free
+    enforced = yield from enforced_schema(schema, where, strict=strict)
+    return free if enforced is None else schema_content(enforced)
+
+
+def read_own(raw: msgspec.Raw, kind: str, where: str, namespace: str | None) -> Declared | None:
+    """The tool of these kinds that stands at `where`; None where OpenAI would run it. Raises InvalidRequest; so does
+    its work, for its schema or its grammar.
+    """
+    match kind:
+        case "function":
+            return _function(decode(raw, FunctionTool, where), where, namespace)
+        case "custom":
+            return _custom(decode(raw, CustomTool, where), where, namespace)
+        case "shell":
+            shell = decode(raw, ShellTool, where)
+            check_callers(shell.allowed_callers, where)
+            environment = _local_environment(shell.environment, f"{where}.environment")
+            if environment is None:
+                return None
+            return _declared("shell", _EXEC + _shown_skills(environment), SHELL, raw, where)
+        case "local_shell":
+            decode(raw, LocalShellTool, where)
+            return _declared("local_shell", _EXEC, LOCAL_SHELL, raw, where)
+        case "apply_patch":
+            check_callers(decode(raw, ApplyPatchTool, where).allowed_callers, where)
+            return _declared("apply_patch", _PATCHES, {"type": "string"}, raw, where)
+        case "tool_search" if searches(raw, kind, where):
+            search = decode(raw, ToolSearchTool, where)
+            parameters = sized(search.parameters or SEARCH, f"{where}.parameters")
+            return _declared("tool_search", search.description or _SEARCHES, parameters, raw, where)
+        case _:
+            return None
+
+
+def _function(tool: FunctionTool, where: str, namespace: str | None) -> Declared:
+    """The function. A schema that can't be enforced is refused only where `strict` asks for it. A function that doesn't
+    mention `strict` is enforced as far as possible.
+    """
+    _check(tool, where)
+    sized(tool.parameters, f"{where}.parameters")
+    echo: Json = {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": tool.strict,
+    }
+    schema = NO_PARAMETERS if tool.parameters is None else tool.parameters or ANY_PARAMETERS
+    enforced = None if tool.strict is False else schema
+    content = _arguments(enforced, f"{where}.parameters", free=None, strict=bool(tool.strict))
+    shown = Function(tool.name, tool.description or "", tool.parameters)
+    return Declared(Callee(tool.name, "function", namespace), shown, echo | _given(tool), content)
+
+
+def _custom(tool: CustomTool, where: str, namespace: str | None) -> Declared:
+    _check(tool, where)
+    form = decode(tool.format, _Text | _Grammar | None, f"{where}.format") or _Text()
+    echo: Json = {
+        "type": "custom",
+        "name": tool.name,
+        "description": tool.description,
+        "format": msgspec.to_builtins(form),
+    }
+    shown = Function(tool.name, tool.description or "", INPUT)
+    if isinstance(form, _Grammar):
+        if not form.definition.strip():
+            raise invalid_value(f"{where}.format.definition", repr(form.definition), "Give the grammar itself.")
+        shown = Function(tool.name, f"{shown.description}\n\n{_shown(form)}".lstrip("\n"), {"type": "string"})
+    callee = Callee(tool.name, "custom", namespace, wrapped=isinstance(form, _Text))
+    return Declared(callee, shown, echo | _given(tool), _content(form, f"{where}.format.definition"))
+
+
+def _shown(grammar: _Grammar) -> str:
+    """The prompt's words on a grammar."""
+    kind = "this Lark grammar" if grammar.syntax == "lark" else "this regular expression"
+    return f"The input is plain text, not JSON. It must match {kind}:\n{grammar.definition.strip()}"
+
+
+def _content(form: _Text | _Grammar, where: str) -> Generator[None, None, str]:
+    if isinstance(form, _Text):
+        return TEXT
+    if form.syntax == "regex":
+        return regex_content(enforced_regex(form.definition, where))
+    ebnf = yield from enforced_grammar(form.definition, where)
+    return grammar_content(form.definition, ebnf)
+
+
+def _check(tool: FunctionTool | CustomTool, where: str) -> None:
+    check_name(tool.name, where, "tool")
+    if tool.async_:
+        raise unsupported(f"{where}.async", "true", "Leave it out.")
+    check_callers(tool.allowed_callers, where)
+
+
+def check_name(name: str, where: str, what: str) -> None:
+    """Raise InvalidRequest for a name that no tool, or namespace, may have."""
+    if not TOOL_NAME.fullmatch(name):
+        expected = f"A {what}'s name has 1 to 64 of the characters A-Z, a-z, 0-9, _ and -."
+        raise invalid_value(f"{where}.name", name, expected)
+
+
+def _given(tool: FunctionTool | CustomTool) -> dict[str, Any]:
+    """Those members that an echo has only where they were given."""
+    given = {"defer_loading": tool.defer_loading, "async": tool.async_, "allowed_callers": tool.allowed_callers}
+    if isinstance(tool, FunctionTool):
+        given["output_schema"] = tool.output_schema
+    return {name: value for name, value in given.items() if value is not None}
+
 
 MAX_SKILLS = 64
 """The most skills of a shell; each takes a line of the prompt."""
@@ -33,9 +231,7 @@ _Words = Annotated[str, Meta(max_length=4_096)]
 _ENVIRONMENTS = "Give 'local', 'container_auto' or 'container_reference'."
 
 
-# --- as declared ---
-
-Json = dict[str, Any]
+# --- tools with items of their own, as declared ---
 
 
 class Skill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +254,7 @@ class ShellTool(msgspec.Struct, forbid_unknown_fields=True):
 
     type: Literal["shell"]
     environment: msgspec.Raw = ABSENT
-    allowed_callers: list[Literal["direct", "programmatic"]] | None = None
+    allowed_callers: Callers = None
 
 
 class LocalShellTool(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,7 +267,7 @@ class ApplyPatchTool(msgspec.Struct, forbid_unknown_fields=True):
     """Changes of files on the client's machine, as sent."""
 
     type: Literal["apply_patch"]
-    allowed_callers: list[Literal["direct", "programmatic"]] | None = None
+    allowed_callers: Callers = None
 
 
 class ToolSearchTool(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,16 +279,9 @@ class ToolSearchTool(msgspec.Struct, forbid_unknown_fields=True):
     parameters: dict[str, Any] | None = None
 
 
-_LOCAL_ENVIRONMENT = decoder_of(LocalEnvironment)
-_SHELL = decoder_of(ShellTool)
-_LOCAL_SHELL = decoder_of(LocalShellTool)
-_APPLY_PATCH = decoder_of(ApplyPatchTool)
-_TOOL_SEARCH = decoder_of(ToolSearchTool)
-
-
 def searches(raw: msgspec.Raw, kind: str | None, where: str) -> bool:
     """Whether a tool of this kind is a search for tools that the client does. Raises InvalidRequest."""
-    return kind == "tool_search" and decode(raw, _TOOL_SEARCH, where).execution == "client"
+    return kind == "tool_search" and decode(raw, ToolSearchTool, where).execution == "client"
 
 
 def is_run_by_the_client(tool: Json) -> bool:
@@ -107,51 +296,16 @@ def is_run_by_the_client(tool: Json) -> bool:
             return tool.get("type") in CLIENT
 
 
-def read_client(raw: msgspec.Raw, kind: str, where: str) -> Declared | None:
-    """A tool of these kinds that stands at `where`; None where OpenAI would run it. Raises InvalidRequest."""
-    match kind:
-        case "shell":
-            shell = decode(raw, _SHELL, where)
-            _check_callers(shell.allowed_callers, where)
-            environment = _local_environment(shell.environment, f"{where}.environment")
-            if environment is None:
-                return None
-            return _declared("shell", _EXEC + _shown_skills(environment), SHELL, raw, where)
-        case "local_shell":
-            decode(raw, _LOCAL_SHELL, where)
-            return _declared("local_shell", _EXEC, LOCAL_SHELL, raw, where)
-        case "apply_patch":
-            _check_callers(decode(raw, _APPLY_PATCH, where).allowed_callers, where)
-            return _declared("apply_patch", _PATCHES, {"type": "string"}, raw, where)
-        case "tool_search" if searches(raw, kind, where):
-            search = decode(raw, _TOOL_SEARCH, where)
-            parameters = search.parameters or SEARCH
-            try:
-                check_size(parameters)
-            except SchemaTooLarge as error:
-                param = f"{where}.parameters"
-                words = f"Invalid value for '{param}': {error}."
-                raise InvalidRequest(words, code="invalid_value", param=param) from None
-            return _declared("tool_search", search.description or _SEARCHES, parameters, raw, where)
-        case _:
-            return None
-
-
 def _local_environment(raw: msgspec.Raw, where: str) -> LocalEnvironment | None:
     """The client's machine, which is a shell's default; None for a container. Raises InvalidRequest."""
     if raw == ABSENT:
         return LocalEnvironment("local")
-    kind = decode(raw, KIND, where).type
+    kind = decode(raw, Kind, where).type
     if kind is None:
         raise missing(f"{where}.type", _ENVIRONMENTS)
     if kind not in ("local", "container_auto", "container_reference"):
         raise invalid_value(f"{where}.type", kind, _ENVIRONMENTS)
-    return decode(raw, _LOCAL_ENVIRONMENT, where) if kind == "local" else None
-
-
-def _check_callers(callers: list[Literal["direct", "programmatic"]] | None, where: str) -> None:
-    if callers is not None and "direct" not in callers:
-        raise unsupported(f"{where}.allowed_callers", callers, "Leave it out, or add 'direct'.")
+    return decode(raw, LocalEnvironment, where) if kind == "local" else None
 
 
 def _shown_skills(environment: LocalEnvironment) -> str:
@@ -163,11 +317,11 @@ def _shown_skills(environment: LocalEnvironment) -> str:
 
 def _declared(kind: ClientKind, description: str, schema: dict[str, Any], raw: msgspec.Raw, where: str) -> Declared:
     namespace, name = ADDRESSES[kind]
-    echo = echo_of_hosted(decode(raw, ANY_OBJECT, where), where)
+    echo = echo_of_hosted(decode(raw, Json, where), where)
     if kind == "apply_patch":
-        content = arguments(None, where, free=_patch_format())
+        content = _arguments(None, where, free=_patch_format())
     else:
-        content = arguments(schema if schema.get("type") == "object" else None, f"{where}.parameters", free=_ANY)
+        content = _arguments(schema if schema.get("type") == "object" else None, f"{where}.parameters", free=_ANY)
     return Declared(Callee(name, kind, namespace), Function(name, description, schema), echo, content)
 
 
@@ -271,7 +425,6 @@ class _Exec(msgspec.Struct):
     user: str | None = None
 
 
-_exec = msgspec.json.Decoder(_Exec)
 _object = msgspec.json.Decoder(dict[str, Any])
 _SHELLS = ("sh", "bash", "zsh", "/bin/sh", "/bin/bash", "/bin/zsh", "/usr/bin/bash")
 _BEGIN, _END = "*** Begin Patch", "*** End Patch"
@@ -289,7 +442,7 @@ class Form(NamedTuple):
 
 
 def _read_shell(content: str) -> Json:
-    call = _exec.decode(content)
+    call = msgspec.json.decode(content, type=_Exec)
     return {"commands": [_line(call.cmd)], "timeout_ms": call.timeout, "max_output_length": None}
 
 
@@ -311,7 +464,7 @@ _LOCAL = {"working_directory": "workdir", "env": "env", "timeout_ms": "timeout",
 
 
 def _read_local_shell(content: str) -> Json:
-    call = _exec.decode(content)
+    call = msgspec.json.decode(content, type=_Exec)
     given = {ours: value for ours, theirs in _LOCAL.items() if (value := getattr(call, theirs)) is not None}
     action: Json = {"type": "exec", "command": call.cmd, "env": {}}
     return action | given

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from service.decoding import Kind, decode, decoder_of
-from service.errors import InvalidRequest, invalid_value, missing
+from service.decoding import Json, Kind, decode
+from service.errors import invalid_value, missing, not_allowed
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
 from service.steps import cached_steps
@@ -53,11 +53,6 @@ class _JsonSchema(msgspec.Struct, forbid_unknown_fields=True):
     strict: bool | None = None
 
 
-_KIND = decoder_of(Kind | None)
-_BARE = decoder_of(_Bare)
-_JSON_SCHEMA = decoder_of(_JsonSchema)
-
-
 def read_format(raw: msgspec.Raw, where: str = WHERE) -> Generator[None, None, AnswerFormat]:
     """Read the JSON of `text.format`, yielding now and then; null is text. Raises InvalidRequest.
 
@@ -66,54 +61,45 @@ def read_format(raw: msgspec.Raw, where: str = WHERE) -> Generator[None, None, A
     """
     sent = bytes(raw)
     if len(sent) > MAX_FORMAT_BYTES:
-        raise InvalidRequest(
-            f"'{where}' has {len(sent)} bytes, at most {MAX_FORMAT_BYTES} are allowed. Use a smaller schema.",
-            code="invalid_value",
-            param=where,
+        raise not_allowed(
+            f"'{where}' has {len(sent)} bytes, at most {MAX_FORMAT_BYTES} are allowed. Use a smaller schema.", where
         )
     return (_read if len(sent) > CACHED_FORMAT_BYTES else _cached)(sent, where)
 
 
 def _read(raw: bytes, where: str) -> Generator[None, None, AnswerFormat]:
-    kind = decode(raw, _KIND, where)
+    kind = decode(raw, Kind | None, where)
     if kind is None:
         return TEXT
     if kind.type is None:
         raise missing(f"{where}.type", "Name one of text, json_object and json_schema.")
     if kind.type == "json_schema":
-        given = decode(raw, _JSON_SCHEMA, where)
-        name = _checked_name(given, where)
+        given = decode(raw, _JsonSchema, where)
+        if given.name is None or given.schema is None:
+            absent = "name" if given.name is None else "schema"
+            raise missing(f"{where}.{absent}", "A json_schema format has a name and a schema.")
+        if not FORMAT_NAME.fullmatch(given.name):
+            expected = "A format's name has 1 to 64 of the characters A-Z, a-z, 0-9, _ and -."
+            raise invalid_value(f"{where}.name", given.name, expected)
         yield
         schema = yield from enforced_schema(given.schema, f"{where}.schema", strict=bool(given.strict))
         yield
-        return _json_schema(given, name, schema)
+        return _json_schema(given, given.name, given.schema, schema)
     if kind.type not in ("text", "json_object"):
         raise invalid_value(f"{where}.type", kind.type, "Expected one of text, json_object and json_schema.")
-    decode(raw, _BARE, where)
+    decode(raw, _Bare, where)
     return TEXT if kind.type == "text" else JSON_OBJECT
 
 
 _cached = cached_steps(FORMATS_CACHED)(_read)
 
 
-def _checked_name(given: _JsonSchema, where: str) -> str:
-    if given.name is None or given.schema is None:
-        absent = "name" if given.name is None else "schema"
-        raise missing(f"{where}.{absent}", "A json_schema format has a name and a schema.")
-    if not FORMAT_NAME.fullmatch(given.name):
-        raise invalid_value(
-            f"{where}.name", given.name, "A format's name has 1 to 64 of the characters A-Z, a-z, 0-9, _ and -."
-        )
-    return given.name
-
-
-def _json_schema(given: _JsonSchema, name: str, enforced: Mapping[str, Any] | None) -> AnswerFormat:
-    schema = given.schema or {}
+def _json_schema(given: _JsonSchema, name: str, schema: Json, enforced: Mapping[str, Any] | None) -> AnswerFormat:
     echo = {
         "type": "json_schema",
         "name": name,
         "description": given.description,
-        "schema": given.schema,
+        "schema": schema,
         "strict": bool(given.strict),
     }
     if enforced is None:

@@ -6,13 +6,15 @@ secrets, and named to the client. Never echo or log a client's credentials for s
 """
 
 import re
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
 
-from service.errors import InvalidRequest
+from service.errors import not_allowed
 from service.harmony.typescript import SchemaTooLarge, check_size
+
+T = TypeVar("T")
 
 HOSTED = frozenset(
     {
@@ -52,12 +54,17 @@ def echo_of_hosted(tool: dict[str, Any], where: str) -> dict[str, Any]:
 
     Raises InvalidRequest for one that is nested too deep or too large, naming `where` it stands.
     """
-    try:
-        check_size(tool)
-    except SchemaTooLarge as error:
-        raise InvalidRequest(f"Invalid value for '{where}': {error}.", code="invalid_value", param=where) from None
-    _redact(tool)
+    _redact(sized(tool, where))
     return tool
+
+
+def sized(declared: T, where: str) -> T:
+    """A schema or another declaration at `where`, unless it is nested too deep or too large. Raises InvalidRequest."""
+    try:
+        check_size(declared)
+    except SchemaTooLarge as error:
+        raise not_allowed(f"Invalid value for '{where}': {error}.", where) from None
+    return declared
 
 
 def is_secretive(name: str) -> bool:
@@ -95,12 +102,9 @@ class _Asked(msgspec.Struct):
     queries: Annotated[list[str], Meta(max_length=MAX_QUERIES)]
 
 
-_ASKED = msgspec.json.Decoder(_Asked)
-
-
 def queries_of(arguments: str) -> list[str]:
     """The queries of a call, none where they can't be read."""
     try:
-        return [query[:MAX_QUERY_CHARS] for query in _ASKED.decode(arguments).queries]
+        return [query[:MAX_QUERY_CHARS] for query in msgspec.json.decode(arguments, type=_Asked).queries]
     except (msgspec.DecodeError, RecursionError):
         return []

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Meta
 
 from service.api.tools.builtin import Reader
-from service.api.tools.callee import FUNCTIONS, Callee, Hosted, HostedKind
-from service.decoding import KIND, decode, decode_list, decoder_of
-from service.errors import InvalidRequest, invalid_value, unsupported
+from service.api.tools.callee import FUNCTIONS, Callee, Callers, Hosted, HostedKind, check_callers
+from service.decoding import Kind, decode, decode_list
+from service.errors import invalid_value, not_allowed
 from service.harmony.typescript import Function, SchemaTooLarge, check_size
 
 MAX_SERVERS = 16
@@ -69,10 +69,7 @@ class _McpTool(msgspec.Struct, forbid_unknown_fields=True):
     allowed_tools: _NAMES | ToolFilter | None = None
     require_approval: Literal["always", "never"] | _Approvals | None = None
     defer_loading: bool | None = None
-    allowed_callers: list[Literal["direct", "programmatic"]] | None = None
-
-
-_MCP = decoder_of(_McpTool)
+    allowed_callers: Callers = None
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -154,11 +151,7 @@ def declarations(tools: msgspec.Raw, max_tools: int) -> list[Declaration]:
         return []
     found = list(_declared(tools, max_tools))
     if len(found) > MAX_SERVERS:
-        raise InvalidRequest(
-            f"Too many MCP servers: {len(found)}, at most {MAX_SERVERS} are possible.",
-            code="invalid_value",
-            param="tools",
-        )
+        raise not_allowed(f"Too many MCP servers: {len(found)}, at most {MAX_SERVERS} are possible.", "tools")
     labels: set[str] = set()
     for each in found:
         if each.label in labels:
@@ -172,15 +165,15 @@ def declared_types(tools: msgspec.Raw, types: Iterable[str], max_tools: int) -> 
     likely = [each for each in types if each.encode() in bytes(tools)]
     if not likely:
         return []
-    kinds = {decode(raw, KIND, f"tools[{n}]").type for n, raw in enumerate(decode_list(tools, max_tools, "tools"))}
+    kinds = {decode(raw, Kind, f"tools[{n}]").type for n, raw in enumerate(decode_list(tools, max_tools, "tools"))}
     return [each for each in likely if each in kinds]
 
 
 def _declared(tools: msgspec.Raw, max_tools: int) -> Iterator[Declaration]:
     for place, raw in enumerate(decode_list(tools, max_tools, "tools")):
         where = f"tools[{place}]"
-        if decode(raw, KIND, where).type == "mcp":
-            yield _declaration(decode(raw, _MCP, where), where)
+        if decode(raw, Kind, where).type == "mcp":
+            yield _declaration(decode(raw, _McpTool, where), where)
 
 
 def _declaration(sent: _McpTool, where: str) -> Declaration:
@@ -194,8 +187,8 @@ def _declaration(sent: _McpTool, where: str) -> Declaration:
         )
     if sum(each is not None for each in (sent.server_url, sent.connector_id, sent.tunnel_id)) > 1:
         raise invalid_value(where, label, "Give one of server_url, connector_id and tunnel_id.")
-    if sent.allowed_callers is not None and "direct" not in sent.allowed_callers:
-        raise unsupported(f"{where}.allowed_callers", sent.allowed_callers, "Leave it out, or add 'direct'.")
+    check_callers(sent.allowed_callers, where)
+    allowed = sent.allowed_tools
     return Declaration(
         label=label,
         where=where,
@@ -203,7 +196,7 @@ def _declaration(sent: _McpTool, where: str) -> Declaration:
         elsewhere=sent.connector_id is not None or sent.tunnel_id is not None,
         description=sent.server_description,
         headers=_headers(sent, where),
-        allowed=_allowed(sent.allowed_tools),
+        allowed=ToolFilter(allowed) if isinstance(allowed, list) else allowed or EVERY_TOOL,
         approval=_approval(sent.require_approval),
         asks=sent.require_approval is not None,
     )
@@ -216,12 +209,6 @@ def _headers(sent: _McpTool, where: str) -> tuple[tuple[str, str], ...]:
             raise invalid_value(f"{where}.authorization", "given with headers.Authorization", "Give one of the two.")
         headers["Authorization"] = f"Bearer {sent.authorization}"
     return tuple(headers.items())
-
-
-def _allowed(sent: list[str] | ToolFilter | None) -> ToolFilter:
-    if isinstance(sent, list):
-        return ToolFilter(sent)
-    return sent or EVERY_TOOL
 
 
 def _approval(sent: str | _Approvals | None) -> Approval:

@@ -11,24 +11,30 @@ there is no more room.
 Tools repeat from request to request, so lists that were read once are cached, within named bounds.
 """
 
-import re
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from service.api.tools import builtin
 from service.api.tools.builtin import DECLARED_BY, Builtin
 from service.api.tools.callee import FUNCTIONS, Callee, HostedKind
-from service.api.tools.client import CLIENT, read_client, recipient_of, searches
-from service.api.tools.custom import DESCRIPTION, CustomTool, Declared, arguments, read_custom
+from service.api.tools.client import (
+    ANY_PARAMETERS,
+    CLIENT,
+    DESCRIPTION,
+    check_name,
+    read_own,
+    recipient_of,
+    searches,
+)
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.mcp import Offer, Routed, callees
-from service.decoding import ANY_OBJECT, KIND, decode, decode_list, decoder_of
-from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.decoding import Json, Kind, decode, decode_list
+from service.errors import invalid_value, missing, not_allowed
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
-from service.harmony.typescript import Function, SchemaTooLarge, check_size, declaration, namespace
+from service.harmony.typescript import Function, declaration, namespace
 from service.steps import cached_steps
 
 TOOL_LISTS_CACHED = 64
@@ -38,15 +44,6 @@ CACHED_LIST_BYTES = 65_536
 MAX_GRAMMARS = 16
 """The most tools under a grammar or a regex: reading one takes some 15 ms, in steps."""
 
-TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""The legal names of a tool, or of a namespace."""
-
-NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
-"""The schema of the arguments of a function that takes none."""
-
-ANY_PARAMETERS: dict[str, Any] = {"type": "object"}
-"""The schema of a function's arguments, where an empty one says nothing of them."""
-
 MAX_LOADED = 1024
 """The most tools that one search may load, and in any case no more than there may be of all."""
 
@@ -55,20 +52,6 @@ LOADED_EARLIER = "previous_response_id"
 
 _SERVED = "Give 'function', 'custom', 'namespace', or one of OpenAI's other types of tools."
 _INSIDE = "A namespace holds tools of type 'function' and 'custom'."
-
-
-class FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
-    """A function that the caller runs, as sent."""
-
-    type: str
-    name: str
-    description: DESCRIPTION | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-    output_schema: Any = None
-    defer_loading: bool | None = None
-    async_: bool | None = msgspec.field(default=None, name="async")
-    allowed_callers: list[Literal["direct", "programmatic"]] | None = None
 
 
 class NamespaceTool(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,11 +69,11 @@ class _Labelled(msgspec.Struct):
     defer_loading: Any = None
     format: Any = None
 
-
-_LABELLED = decoder_of(_Labelled)
-_FUNCTION = decoder_of(FunctionTool)
-_CUSTOM = decoder_of(CustomTool)
-_NAMESPACE = decoder_of(NamespaceTool)
+    @property
+    def has_grammar(self) -> bool:
+        """Whether its format is a grammar."""
+        form: object = self.format
+        return isinstance(form, dict) and cast(Json, form).get("type") == "grammar"
 
 
 class Tools(msgspec.Struct, frozen=True):
@@ -171,10 +154,8 @@ def _newest(loaded: Sequence[tuple[str, msgspec.Raw]], room: int) -> tuple[tuple
 def check_bytes(size: int, max_bytes: int) -> None:
     """Raise InvalidRequest if the tools of a request have too many bytes."""
     if size > max_bytes:
-        raise InvalidRequest(
-            f"'tools' has {size} bytes, at most {max_bytes} are allowed. Declare fewer or simpler functions.",
-            code="invalid_value",
-            param="tools",
+        raise not_allowed(
+            f"'tools' has {size} bytes, at most {max_bytes} are allowed. Declare fewer or simpler functions.", "tools"
         )
 
 
@@ -193,25 +174,20 @@ def _read(
     for place, (where, sent) in enumerate(lists):
         for tool in reading.sent(sent, where, [] if place else echo):
             yield
-            declared = reading.declared(tool)
-            if declared is not None:
-                reading.add(tool, declared, (yield from declared.content))
+            yield from reading.take(tool)
     for tool in reading.loaded(loaded):
         yield
-        declared = reading.declared(tool)
-        if declared is not None:
-            reading.add(tool, declared, (yield from declared.content), loaded=True)
+        yield from reading.take(tool, loaded=True)
     for where, callee, shown in reading.offered():
-        schema = shown.parameters or ANY_PARAMETERS
-        enforced = yield from enforced_schema(schema, where, strict=False)
-        reading.offer(callee, shown, None if enforced is None else schema_content(enforced))
+        enforced = yield from enforced_schema(shown.parameters or ANY_PARAMETERS, where, strict=False)
+        reading.add(callee, shown, None if enforced is None else schema_content(enforced))
     sections: list[str] = []
-    for name, about, functions in reading.namespaces:
+    for name in sorted(reading.namespaces):  # as openai-harmony sorts them
         members: list[str] = []
-        for function in functions:
+        for _, function in reading.namespaces[name].values():
             members.append(declaration(function))
             yield
-        sections.append(namespace(name, members, about))
+        sections.append(namespace(name, members, reading.about.get(name) or None))
     return reading.tools(sections, echo)
 
 
@@ -224,7 +200,7 @@ def _searches(sent: bytes, where: str, max_tools: int) -> bool:
         return False
     for place, raw in enumerate(decode_list(sent, max_tools, where)):
         at = f"{where}[{place}]"
-        if searches(raw, decode(raw, KIND, at).type, at):
+        if searches(raw, decode(raw, Kind, at).type, at):
             return True
     return False
 
@@ -237,6 +213,15 @@ class _Sent(NamedTuple):
     where: str
     namespace: str | None
     echo: list[dict[str, Any]]
+
+
+def _name(tool: _Sent, named: _Labelled) -> str:
+    """The recipient of a tool, or the name in its place: its kind, and for a server its label."""
+    if tool.kind in ("function", "custom"):
+        return f"{tool.namespace or FUNCTIONS}.{named.name}"
+    if tool.kind in CLIENT:
+        return recipient_of(tool.kind)
+    return str(named.server_label) if tool.kind == "mcp" else tool.kind
 
 
 class _Reading:
@@ -264,8 +249,8 @@ class _Reading:
         """The declared types that a server stands for: each with its place, its callee, and its form in the prompt."""
         self._servers: dict[str, str] = {}
         """The place at which each offered server was declared, by its label."""
-        self._namespaces: dict[str, dict[str, tuple[Callee, Function]]] = {}
-        self._about: dict[str, str] = {}
+        self.namespaces: dict[str, dict[str, tuple[Callee, Function]]] = {}
+        self.about: dict[str, str] = {}
         self._left_out: dict[str, None] = {}
         self._read = 0
         self._grammars = 0
@@ -286,7 +271,7 @@ class _Reading:
             self._here = set()
         for place, raw in enumerate(decode_list(tools, self._max_tools if counts else MAX_LOADED, where)):
             at = f"{where}[{place}]"
-            kind = decode(raw, KIND, at).type
+            kind = decode(raw, Kind, at).type
             if kind is None:
                 raise missing(f"{at}.type", _SERVED if namespace is None else _INSIDE)
             if kind != "namespace" or namespace is not None:
@@ -294,9 +279,9 @@ class _Reading:
                     self._count()
                 yield _Sent(raw, kind, at, namespace, echo)
                 continue
-            group = decode(raw, _NAMESPACE, at)
-            _check_name(group.name, at, "namespace")
-            self._about[group.name] = self._about.get(group.name) or group.description or ""
+            group = decode(raw, NamespaceTool, at)
+            check_name(group.name, at, "namespace")
+            self.about[group.name] = self.about.get(group.name) or group.description or ""
             inside: list[dict[str, Any]] = []
             echo.append({"type": kind, "name": group.name, "description": group.description, "tools": inside})
             yield from self.sent(group.tools, f"{at}.tools", inside, group.name, counts=counts)
@@ -312,14 +297,16 @@ class _Reading:
         for age, (where, sent) in enumerate(reversed(lists)):
             strict = age == 0 and where != LOADED_EARLIER
             for tool in reversed(list(self.sent(sent, where, [], counts=False))):
-                name = self._name(tool)
+                named = decode(tool.raw, _Labelled, tool.where)
+                name = _name(tool, named)
                 if name in known or (where == LOADED_EARLIER and self._shows(name)):
                     continue
                 known.add(name)
-                grammars += self._has_grammar(tool)
-                if grammars > MAX_GRAMMARS and where == LOADED_EARLIER and self._has_grammar(tool):
+                has_grammar = tool.kind == "custom" and named.has_grammar
+                grammars += has_grammar
+                if grammars > MAX_GRAMMARS and where == LOADED_EARLIER and has_grammar:
                     continue
-                if not self._knows(name):
+                if name not in self._deferred and name not in self._servers and not self._shows(name):
                     if self._read == self._max_tools and not strict:
                         break
                     self._count()
@@ -327,62 +314,63 @@ class _Reading:
         self._here = set()
         return kept[::-1]
 
-    def _name(self, tool: _Sent) -> str:
-        """The recipient of a tool, or the name in its place: its kind, and for a server its label."""
-        named = decode(tool.raw, _LABELLED, tool.where)
-        if tool.kind in ("function", "custom"):
-            return f"{tool.namespace or FUNCTIONS}.{named.name}"
-        if tool.kind in CLIENT:
-            return recipient_of(tool.kind)
-        return str(named.server_label) if tool.kind == "mcp" else tool.kind
-
-    def _has_grammar(self, tool: _Sent) -> bool:
-        form = decode(tool.raw, _LABELLED, tool.where).format if tool.kind == "custom" else None
-        return isinstance(form, dict) and cast(dict[str, Any], form).get("type") == "grammar"
-
-    def _knows(self, name: str) -> bool:
-        """Whether a tool of this name was read already, and is counted."""
-        return name in self._deferred or name in self._servers or self._shows(name)
-
     def _shows(self, name: str) -> bool:
         """Whether a tool with this recipient is declared for all to see."""
         namespace, _, member = name.partition(".")
-        return member in self._namespaces.get(namespace, ())
+        return member in self.namespaces.get(namespace, ())
 
-    def declared(self, tool: _Sent) -> Declared | None:
-        """A tool that the caller runs, None for a hosted one. A namespace called `functions` is like none."""
-        inside = None if tool.namespace == FUNCTIONS else tool.namespace
-        if tool.kind == "function":
-            return _function(decode(tool.raw, _FUNCTION, tool.where), tool.where, inside)
-        if tool.kind == "custom":
-            custom = decode(tool.raw, _CUSTOM, tool.where)
-            _check(custom, tool.where)
-            declared = read_custom(custom, tool.where, inside)
-            self._grammars += not declared.callee.wrapped
-            if self._grammars > MAX_GRAMMARS:
-                raise invalid_value(f"{tool.where}.format", "a grammar", f"At most {MAX_GRAMMARS} tools may have one.")
-            return declared._replace(echo=declared.echo | _given(custom))
-        if tool.namespace is None and tool.kind in CLIENT:
-            known = read_client(tool.raw, tool.kind, tool.where)
-            if known is not None:
-                return known
-        if tool.namespace is not None or tool.kind not in HOSTED:
-            raise invalid_value(f"{tool.where}.type", tool.kind, _SERVED if tool.namespace is None else _INSIDE)
-        self._note_hosted(tool)
-        tool.echo.append(echo_of_hosted(decode(tool.raw, ANY_OBJECT, tool.where), tool.where))
-        return None
+    def take(self, tool: _Sent, *, loaded: bool = False) -> Generator[None, None, None]:
+        """Read a tool and add it. One that is deferred isn't shown before it is `loaded`. A namespace called
+        `functions` is like none. Raises InvalidRequest.
+        """
+        declared = None
+        if tool.kind in ("function", "custom") or (tool.namespace is None and tool.kind in CLIENT):
+            inside = None if tool.namespace == FUNCTIONS else tool.namespace
+            declared = read_own(tool.raw, tool.kind, tool.where, inside)
+        if declared is None:
+            if tool.namespace is not None or tool.kind not in HOSTED:
+                raise invalid_value(f"{tool.where}.type", tool.kind, _SERVED if tool.namespace is None else _INSIDE)
+            self._note_hosted(tool)
+            tool.echo.append(echo_of_hosted(decode(tool.raw, Json, tool.where), tool.where))
+            return
+        self._grammars += declared.callee.kind == "custom" and not declared.callee.wrapped
+        if self._grammars > MAX_GRAMMARS:
+            raise invalid_value(f"{tool.where}.format", "a grammar", f"At most {MAX_GRAMMARS} tools may have one.")
+        content = yield from declared.content
+        callee = declared.callee
+        if callee.recipient in self._here:
+            raise invalid_value(
+                f"{tool.where}.name", callee.name, "Two tools have the same name. Give each one a name of its own."
+            )
+        self._here.add(callee.recipient)
+        if callee.kind == "function":
+            declared.echo["strict"] = content is not None
+        tool.echo.append(declared.echo)
+        if self._defers and not loaded and declared.echo.get("defer_loading") is True:
+            self._deferred[callee.recipient] = None
+            return
+        self._deferred.pop(callee.recipient, None)
+        self.add(callee, declared.shown, content)
+
+    def add(self, callee: Callee, shown: Function, content: str | None) -> None:
+        """Add a tool that is shown and whose calls must match a content."""
+        known = msgspec.structs.replace(callee, content=content)
+        self.namespaces.setdefault(callee.namespace or FUNCTIONS, {})[callee.name] = (known, shown)
 
     def _note_hosted(self, tool: _Sent) -> None:
         """Leave a hosted tool out, unless it is a server with an offer, a trained tool that runs here, or a type that a
-        server stands for.
+        server stands for. Raises InvalidRequest.
         """
         if (kind := DECLARED_BY.get(tool.kind)) in self._builtins:
-            self._declare(kind, tool)
+            self._once(kind, tool)
+            self._trained[kind] = self._builtins[kind], self._builtins[kind].read(tool.raw, tool.where)
             return
         if tool.kind in self._routed and tool.where.startswith("tools"):
-            self._route(self._routed[tool.kind], tool)
+            known = self._routed[tool.kind]
+            self._once(known.type, tool)
+            self._standing[known.type] = tool.where, known.callee(known.read(tool.raw, tool.where)), known.shown
             return
-        sent = decode(tool.raw, _LABELLED, tool.where)
+        sent = decode(tool.raw, _Labelled, tool.where)
         label = sent.server_label if tool.kind == "mcp" and isinstance(sent.server_label, str) else None
         if label in self._offers and tool.where.startswith("tools"):
             self._servers[label] = tool.where
@@ -392,17 +380,6 @@ class _Reading:
             del self._deferred[label]
         else:
             self._left_out[tool.kind] = None
-
-    def _declare(self, kind: HostedKind, tool: _Sent) -> None:
-        """Add a tool that the model was trained with. Raises InvalidRequest."""
-        self._once(kind, tool)
-        known = self._builtins[kind]
-        self._trained[kind] = known, known.read(tool.raw, tool.where)
-
-    def _route(self, known: Routed, tool: _Sent) -> None:
-        """Add a tool that a server stands for. Raises InvalidRequest."""
-        self._once(known.type, tool)
-        self._standing[known.type] = tool.where, known.callee(known.read(tool.raw, tool.where)), known.shown
 
     def _once(self, kind: HostedKind, tool: _Sent) -> None:
         if kind in self._here:
@@ -417,117 +394,38 @@ class _Reading:
             if label in self._deferred:
                 continue
             offer = self._offers[label]
-            if label in self._namespaces or label in self._about:
+            if label in self.namespaces or label in self.about:
                 raise invalid_value(f"{where}.server_label", label, "A namespace has the same name. Take another one.")
-            self._about[label] = offer.description
+            self.about[label] = offer.description
             for callee, shown in callees(offer):
                 self._count()
                 yield where, callee, shown
         for type, (where, callee, shown) in self._standing.items():
-            if type in self._namespaces or type in self._about:
+            if type in self.namespaces or type in self.about:
                 raise invalid_value(f"{where}.type", type, "A namespace has the same name. Take another one for it.")
             yield where, callee, shown
 
-    def offer(self, callee: Callee, shown: Function, content: str | None) -> None:
-        """Add a tool of a server whose calls must match a content."""
-        known = msgspec.structs.replace(callee, content=content)
-        self._namespaces.setdefault(callee.namespace or FUNCTIONS, {})[callee.name] = (known, shown)
-
-    def add(self, tool: _Sent, declared: Declared, content: str | None, *, loaded: bool = False) -> None:
-        """Add a tool whose calls must match a content. One that is deferred isn't shown before it is `loaded`."""
-        callee = msgspec.structs.replace(declared.callee, content=content)
-        if callee.recipient in self._here:
-            raise invalid_value(
-                f"{tool.where}.name", callee.name, "Two tools have the same name. Give each one a name of its own."
-            )
-        self._here.add(callee.recipient)
-        if callee.kind == "function":
-            declared.echo["strict"] = content is not None
-        tool.echo.append(declared.echo)
-        if self._defers and not loaded and declared.echo.get("defer_loading") is True:
-            self._deferred[callee.recipient] = None
-            return
-        self._deferred.pop(callee.recipient, None)
-        self._namespaces.setdefault(callee.namespace or FUNCTIONS, {})[callee.name] = (callee, declared.shown)
-
-    @property
-    def namespaces(self) -> Iterator[tuple[str, str | None, list[Function]]]:
-        """The name of each namespace, its description, and its functions; sorted as openai-harmony sorts them."""
-        for name in sorted(self._namespaces):
-            yield name, self._about.get(name) or None, [shown for _, shown in self._namespaces[name].values()]
-
     def tools(self, sections: Sequence[str], echo: Sequence[dict[str, Any]]) -> Tools:
         """All that was read."""
-        order = sorted(self._namespaces)
+        order = sorted(self.namespaces)
         trained = [callee for kind, (_, options) in self._trained.items() for callee in builtin.callees(kind, options)]
-        own = {callee.recipient for named in self._namespaces.values() for callee, _ in named.values()}
+        own = {callee.recipient for named in self.namespaces.values() for callee, _ in named.values()}
         if taken := own & {each.recipient for each in trained}:
             raise invalid_value("tools", min(taken), "The model knows another tool by this name. Take another one.")
         return Tools(
             section="\n\n".join(sections),
             echo=tuple(echo),
-            callees=(*(callee for name in order for callee, _ in self._namespaces[name].values()), *trained),
+            callees=(*(callee for name in order for callee, _ in self.namespaces[name].values()), *trained),
             left_out=tuple(self._left_out),
             namespaces=tuple(order),
             trained=builtin.section(known for known, _ in self._trained.values()),
             deferred=frozenset(self._deferred),
-            declared=tuple(each for name in order for each in self._namespaces[name].values()),
+            declared=tuple(each for name in order for each in self.namespaces[name].values()),
         )
 
     def _count(self) -> None:
         self._read += 1
         if self._read > self._max_tools:
-            raise InvalidRequest(
-                f"Too many tools: at most {self._max_tools} are allowed, those in namespaces included.",
-                code="invalid_value",
-                param="tools",
+            raise not_allowed(
+                f"Too many tools: at most {self._max_tools} are allowed, those in namespaces included.", "tools"
             )
-
-
-def _function(tool: FunctionTool, where: str, namespace: str | None) -> Declared:
-    _check(tool, where)
-    try:
-        check_size(tool.parameters)
-    except SchemaTooLarge as error:
-        param = f"{where}.parameters"
-        raise InvalidRequest(f"Invalid value for '{param}': {error}.", code="invalid_value", param=param) from None
-    echo: dict[str, Any] = {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-        "strict": tool.strict,
-    }
-    shown = Function(tool.name, tool.description or "", tool.parameters)
-    return Declared(Callee(tool.name, "function", namespace), shown, echo | _given(tool), _arguments(tool, where))
-
-
-def _arguments(tool: FunctionTool, where: str) -> Generator[None, None, str | None]:
-    """The format of a call's arguments. A schema that can't be enforced is refused only where `strict` asks for it. A
-    function that doesn't mention `strict` is enforced as far as possible.
-    """
-    schema = NO_PARAMETERS if tool.parameters is None else tool.parameters or ANY_PARAMETERS
-    free = tool.strict is False
-    return arguments(None if free else schema, f"{where}.parameters", free=None, strict=bool(tool.strict))
-
-
-def _check(tool: FunctionTool | CustomTool, where: str) -> None:
-    _check_name(tool.name, where, "tool")
-    if tool.async_:
-        raise unsupported(f"{where}.async", "true", "Leave it out.")
-    if tool.allowed_callers is not None and "direct" not in tool.allowed_callers:
-        raise unsupported(f"{where}.allowed_callers", tool.allowed_callers, "Leave it out, or add 'direct'.")
-
-
-def _check_name(name: str, where: str, what: str) -> None:
-    if not TOOL_NAME.fullmatch(name):
-        expected = f"A {what}'s name has 1 to 64 of the characters A-Z, a-z, 0-9, _ and -."
-        raise invalid_value(f"{where}.name", name, expected)
-
-
-def _given(tool: FunctionTool | CustomTool) -> dict[str, Any]:
-    """Those members that an echo has only where they were given."""
-    given = {"defer_loading": tool.defer_loading, "async": tool.async_, "allowed_callers": tool.allowed_callers}
-    if isinstance(tool, FunctionTool):
-        given["output_schema"] = tool.output_schema
-    return {name: value for name, value in given.items() if value is not None}

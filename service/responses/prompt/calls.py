@@ -7,8 +7,7 @@ An output names its call by id alone, which may be anywhere before it. Calls wit
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
-from service.api.actions import ActionOutputItem, ToolSearchOutputItem
-from service.api.items import FunctionCallOutputItem, InputItem
+from service.api.items import ActionOutputItem, FunctionCallOutputItem, InputItem, ToolSearchOutputItem
 from service.api.tools.callee import FUNCTIONS, Callee
 from service.errors import InvalidRequest, invalid_value
 from service.harmony.calls import UnnamedCalls

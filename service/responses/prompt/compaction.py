@@ -25,7 +25,7 @@ from service.api import ids
 from service.api.items import CompactionItem, InputItem, MessageItem
 from service.api.request import CreateRequest, read_create
 from service.api.response import Compaction, Usage
-from service.decoding import ABSENT, decode, decoder_of
+from service.decoding import ABSENT, decode
 from service.harmony.calls import answered_calls
 from service.harmony.messages import text_of
 from service.harmony.render import developer_text
@@ -188,12 +188,9 @@ class Compacted(msgspec.Struct):
     object: Literal["response.compaction"] = "response.compaction"
 
 
-_BODY = decoder_of(CompactBody)
-
-
 def read_compact(body: bytes, *, store: bool) -> CreateRequest:
     """Check the body of a request to compact, and make it one for a response that does. Raises ApiError."""
-    wanted = read_create(msgspec.json.encode(decode(body, _BODY)), store=store)
+    wanted = read_create(msgspec.json.encode(decode(body, CompactBody)), store=store)
     return msgspec.structs.replace(wanted, input=triggered(wanted.input), store=False)
 
 

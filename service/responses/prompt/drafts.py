@@ -8,13 +8,15 @@ from collections.abc import Generator, Sequence
 
 import msgspec
 
-from service.api import configuration, ids
-from service.api.actions import ActionCallItem, ActionOutputItem, ToolSearchCallItem, ToolSearchOutputItem
+from service.api import ids
 from service.api.approval import Answer, Answers, ApprovalRequest
 from service.api.approval import answered as approval_answered
 from service.api.history import Earlier, unknown_call
 from service.api.items import (
     CALL_NAME,
+    CONFIGURATION,
+    ActionCallItem,
+    ActionOutputItem,
     CodeInterpreterCallItem,
     CompactionItem,
     ConfigurationUpdateItem,
@@ -27,6 +29,9 @@ from service.api.items import (
     McpCallItem,
     MessageItem,
     ReasoningItem,
+    ToolSearchCallItem,
+    ToolSearchOutputItem,
+    configuration_note,
 )
 from service.api.tools.callee import FUNCTIONS, PLAIN
 from service.api.tools.client import recipient_of
@@ -425,7 +430,7 @@ class Conversion:
 
 def _note(item: ConfigurationUpdateItem) -> StoredMessage:
     """The note of an update, for later responses of the conversation."""
-    return StoredMessage(configuration.ROLE, b"", name=configuration.noted(item))
+    return StoredMessage(CONFIGURATION, b"", name=configuration_note(item))
 
 
 def _channel_of(pending: Pending) -> str:

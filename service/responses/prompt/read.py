@@ -9,9 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from service.api.configuration import Configuration
 from service.api.history import Earlier, read_previous
-from service.api.items import Gathered, Images, InputItem
+from service.api.items import Configuration, Gathered, Images, InputItem
 from service.api.read import read_input
 from service.api.request import CreateRequest, Effort
 from service.api.tools.builtin import Builtin

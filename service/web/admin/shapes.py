@@ -5,14 +5,13 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.decoding import ABSENT, decode, decoder_of
-from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.decoding import ABSENT, decode
+from service.errors import invalid_value, missing, not_allowed, unsupported
 from service.settings.core import LIMITS, MAX_LIMIT
 from service.tenants.directory import ChangedKey, ChangedProject, Made, Wish
 from service.tenants.limits import WHOLE_PROJECT, Limit
-from service.tenants.models import ALL, ListMode, ModelPermissions, read_permissions
+from service.tenants.permissions import ALL, MAX_SCOPES, ListMode, ModelPermissions, read_permissions, read_scopes
 from service.tenants.records import Account, Key, Project, checked_name, checked_weight
-from service.tenants.scopes import MAX_SCOPES, read_scopes
 
 T = TypeVar("T")
 
@@ -188,8 +187,6 @@ class _Key(msgspec.Struct, forbid_unknown_fields=True):
     limits: Raw | UnsetType = UNSET
 
 
-_PROJECT, _ACCOUNT, _KEY, _MODELS = (decoder_of(each) for each in (_Project, _Account, _Key, _Models))
-
 _ELSEWHERE = ("external_key_id", "geography", "residency")
 """The fields of OpenAI's projects that mean nothing on one's own machines."""
 
@@ -208,7 +205,7 @@ def read_changed_project(body: bytes) -> ChangedProject:
 
 
 def _read_project(body: bytes) -> _Project:
-    sent = decode(body, _PROJECT)
+    sent = decode(body, _Project)
     for name in _ELSEWHERE:
         if getattr(sent, name) != ABSENT:
             raise unsupported(name, "…", "Leave it out: data is where this service runs.")
@@ -219,7 +216,7 @@ def _read_project(body: bytes) -> _Project:
 
 def read_models(body: bytes) -> ModelPermissions:
     """The list of models that a project is to have. Raises InvalidRequest."""
-    sent = decode(body, _MODELS)
+    sent = decode(body, _Models)
     if sent.mode is None:
         raise missing("mode", "Give 'allow_list' or 'deny_list'.")
     if sent.model_ids is None:
@@ -229,21 +226,21 @@ def read_models(body: bytes) -> ModelPermissions:
 
 def read_account(body: bytes) -> tuple[str, Wish | None]:
     """The name of a service account to be made, and its first key, if it is to have one. Raises InvalidRequest."""
-    sent = decode(body, _ACCOUNT)
+    sent = decode(body, _Account)
     name, seconds = _name(sent.name), _seconds(sent.expires_in_seconds)
     if sent.role is not None:
         raise unsupported("role", sent.role, "A new service account is a member. Leave it out.")
     if sent.create_service_account_only:
         if seconds is not None:
             message = "Without a key nothing expires: leave 'expires_in_seconds' out, or make a key."
-            raise InvalidRequest(message, code="invalid_value", param="expires_in_seconds")
+            raise not_allowed(message, "expires_in_seconds")
         return name, None
     return name, Wish("Secret Key", seconds=seconds)
 
 
 def read_renamed_account(body: bytes) -> str:
     """The new name of a service account. Raises InvalidRequest."""
-    sent = decode(body, _ACCOUNT)
+    sent = decode(body, _Account)
     if sent.role not in (None, "member"):
         raise unsupported("role", sent.role, "Service accounts are members: keys administer only as admin keys.")
     return _name(sent.name)
@@ -251,7 +248,7 @@ def read_renamed_account(body: bytes) -> str:
 
 def read_key(body: bytes) -> Wish:
     """The requested properties of a new key. Raises InvalidRequest."""
-    sent = decode(body or b"{}", _KEY)
+    sent = decode(body or b"{}", _Key)
     scopes = _scopes(sent.scopes) or ()
     limit = _limit(sent.limits)
     return Wish(_name(sent.name or "Secret Key"), scopes, _seconds(sent.expires_in_seconds), limit or None)
@@ -259,7 +256,7 @@ def read_key(body: bytes) -> Wish:
 
 def read_changed_key(body: bytes) -> ChangedKey:
     """The requested changes of a key. Raises InvalidRequest."""
-    sent = decode(body, _KEY)
+    sent = decode(body, _Key)
     if sent.name is not None:
         raise unsupported("name", sent.name, "A key keeps its name. Leave it out.")
     return ChangedKey(_scopes(sent.scopes), _seconds(sent.expires_in_seconds), _limit(sent.limits))
@@ -267,7 +264,7 @@ def read_changed_key(body: bytes) -> ChangedKey:
 
 def read_admin_key(body: bytes) -> Wish:
     """The requested properties of a new administrator's key. Raises InvalidRequest."""
-    sent = decode(body, _KEY)
+    sent = decode(body, _Key)
     if sent.scopes is not None:
         raise unsupported("scopes", sent.scopes, "An administrator's key administers all. Leave it out.")
     if sent.limits is not UNSET:
@@ -314,19 +311,6 @@ class LimitShown(Limit, frozen=True, kw_only=True, omit_defaults=False):
     object: Literal["project.rate_limit"] = "project.rate_limit"
 
 
-class _SentLimits(msgspec.Struct, forbid_unknown_fields=True):
-    max_requests_per_1_minute: int | UnsetType | None = UNSET
-    max_tokens_per_1_minute: int | UnsetType | None = UNSET
-    max_requests_per_1_month: int | UnsetType | None = UNSET
-    max_tokens_per_1_month: int | UnsetType | None = UNSET
-    max_parallel_responses: int | UnsetType | None = UNSET
-    max_requests_per_1_day: Raw = ABSENT
-    batch_1_day_max_input_tokens: Raw = ABSENT
-    max_audio_megabytes_per_1_minute: Raw = ABSENT
-    max_images_per_1_minute: Raw = ABSENT
-
-
-_SENT_LIMITS = decoder_of(_SentLimits)
 _LIMITED_ELSEWHERE = (
     "max_requests_per_1_day",
     "batch_1_day_max_input_tokens",
@@ -335,10 +319,19 @@ _LIMITED_ELSEWHERE = (
 )
 """OpenAI's limits that aren't there here."""
 
+_SentLimits: Any = msgspec.defstruct(
+    "SentLimits",
+    [
+        *((name, int | UnsetType | None, UNSET) for name in LIMITS),
+        *((name, Raw, ABSENT) for name in _LIMITED_ELSEWHERE),
+    ],
+    forbid_unknown_fields=True,
+)
+
 
 def read_limits(body: bytes | Raw, where: str = "") -> dict[str, int | None]:
     """The limits that are sent, by their names. Raises InvalidRequest."""
-    sent, prefix = decode(body, _SENT_LIMITS, where), f"{where}." if where else ""
+    sent, prefix = decode(body, _SentLimits, where), f"{where}." if where else ""
     for name in _LIMITED_ELSEWHERE:
         if getattr(sent, name) != ABSENT:
             raise unsupported(prefix + name, "…", "There is no such limit here. Leave it out.")

@@ -3,13 +3,17 @@
 A page has all trees, or those whose newest turn is as was asked for, looked for within bounds. Only the last use of
 trees is in an order, so `since` and `until` cost nothing, and all else is looked at tree by tree. A page ends where
 that took too long, and says so. Never go on to the end for one that matches: a tenant may have a million.
+
+Excerpts are cut from responses and inputs as they are stored: JSON of any release, so what isn't as expected has none.
+Times are in seconds since 1970.
 """
 
 import asyncio
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import msgspec
 from fastapi import Request
@@ -18,20 +22,6 @@ from starlette.responses import Response as HttpResponse
 
 from service.api.ids import response_of
 from service.errors import invalid_value
-from service.web.console.shapes import (
-    US,
-    Archived,
-    Excerpt,
-    Searched,
-    ShownTree,
-    ShownTurn,
-    TreePage,
-    WholeTree,
-    excerpt_of,
-    shown_tree,
-    shown_turn,
-    with_excerpt,
-)
 from service.web.errors import JsonResponse
 from service.web.plain import FILTER, PlainRouter, Query
 from service.web.routes.conversation_list import read_filter
@@ -43,8 +33,223 @@ from store.history.history import ConversationHistoryStore
 from store.history.listing import by_shard
 from store.history.merging import ScoredDigits
 from store.history.tree_listing import Tree, TreeListing
-from store.history.tree_turns import TreeTurns, UnderWay, away_from, shown_of, turns_of, under_way
-from store.keys import HEX_DIGITS, digits_of, name_of
+from store.history.tree_turns import Node, TreeTurns, UnderWay, away_from, shown_of, turns_of, under_way
+from store.keys import BY_HAND_MARK, CONVERSATION_MARK, HEX_DIGITS, OMISSION_MARK, digits_of, mark_of, name_of
+
+EXCERPT_CHARS = 120
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """The tokens of a response."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class _Response(msgspec.Struct, frozen=True):
+    """The fields that are read of a stored response; a turn that was added by hand has none of them."""
+
+    model: str | None = None
+    usage: Usage | None = None
+    metadata: dict[str, str] | None = None
+    output: list[msgspec.Raw] = []
+
+
+class Excerpt(msgspec.Struct, frozen=True):
+    """The excerpt of a turn."""
+
+    model: str | None
+    usage: Usage
+    metadata: dict[str, str]
+    input: str
+    output: str
+
+
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def excerpt_of(response: bytes, items: bytes) -> Excerpt:
+    """The excerpt of a turn with this response and these input items, both JSON. Raises msgspec's errors for JSON that
+    is no response.
+    """
+    found = msgspec.json.decode(response, type=_Response)
+    return Excerpt(
+        model=found.model,
+        usage=found.usage or Usage(),
+        metadata=found.metadata or {},
+        input=_first(_ITEMS.decode(items)),
+        output=_first(found.output),
+    )
+
+
+def _first(items: list[msgspec.Raw]) -> str:
+    """The beginning of the first text among items, or of the first call where there is none."""
+    calls = ""
+    for item in map(_object, map(msgspec.json.decode, items)):
+        for text in _texts(item):
+            if text.strip():
+                return " ".join(text[: 8 * EXCERPT_CHARS].split())[:EXCERPT_CHARS]
+        calls = calls or _call(item)
+    return calls[:EXCERPT_CHARS]
+
+
+def _texts(item: dict[str, Any]) -> Iterator[str]:
+    """The texts of an item: of a message what it says, of a call's output that."""
+    if item.get("type") == "reasoning":
+        return
+    for member in ("content", "output"):
+        found = item.get(member)
+        if isinstance(found, str):
+            yield found
+        elif isinstance(found, list):
+            texts = (_object(part).get("text") for part in cast(list[object], found))
+            yield from (text for text in texts if isinstance(text, str))
+
+
+def _call(item: dict[str, Any]) -> str:
+    """How a call is shown: by its name and what it passes."""
+    name, passed = item.get("name"), item.get("arguments", item.get("input"))
+    return f"{name}({passed if isinstance(passed, str) else ''})" if isinstance(name, str) else ""
+
+
+def _object(found: object) -> dict[str, Any]:
+    """The members of what is an object; of anything else none."""
+    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+
+
+US = 1_000_000
+
+Kind = Literal["response", "items", "omission", "conversation"]
+"""The kind of a turn: a response; items that somebody added to a conversation, or that it goes on without; or a
+conversation that stands at its parent.
+"""
+
+_KINDS: dict[str, Kind] = {BY_HAND_MARK: "items", OMISSION_MARK: "omission", CONVERSATION_MARK: "conversation"}
+
+
+class ShownTurn(msgspec.Struct):
+    """A turn. A null field isn't known: the turn was deleted, or is too large to be read among others."""
+
+    id: str
+    kind: Kind
+    status: str
+    created_at: int
+    model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input: str | None = None
+    output: str | None = None
+    parent: str | None = None
+    depth: int | None = None
+    used_at: int | None = None
+
+
+class ShownTree(msgspec.Struct):
+    """A tree in a list."""
+
+    id: str
+    last_used_at: int
+    turns: int
+    turns_complete: bool
+    under_way: int
+    conversation: str | None
+    newest: ShownTurn
+    metadata: dict[str, str]
+    object: str = "console.tree"
+
+
+class Searched(msgspec.Struct):
+    """The extent of a page's search: so many trees, back to that use. `stopped` says what ended it where it had neither
+    as many as were asked for nor come to the end; `unread` counts those that were too large to read.
+    """
+
+    trees: int
+    back_to: int | None
+    stopped: Literal["rows", "time", "bytes"] | None
+    unread: int
+
+
+class TreePage(msgspec.Struct):
+    """A page of a list; `after` is what the next one is asked with."""
+
+    data: list[ShownTree]
+    has_more: bool
+    after: str | None
+    searched: Searched
+    has_archive: bool = False
+    """Whether there may be more in an archive, which no list has."""
+    object: str = "list"
+
+
+class Archived(msgspec.Struct):
+    """The branches of a tree that are in the archive alone, by the ids of their ends, the newest first: a branch comes
+    back where the tree is asked for by its end. Where they are more, `complete` is false.
+    """
+
+    ends: list[str]
+    complete: bool
+
+
+class WholeTree(msgspec.Struct):
+    """A tree with its turns, parents before their children."""
+
+    id: str
+    asked: str
+    """The turn or conversation that the id in the path named."""
+    last_used_at: int
+    turns: list[ShownTurn]
+    turns_complete: bool
+    excerpts_complete: bool
+    archived: Archived | None
+    """None where the archive doesn't say."""
+    object: str = "console.tree"
+
+
+def kind_of(digits: str) -> Kind:
+    """The kind of a turn, by its digits."""
+    return _KINDS.get(mark_of(digits), "response")
+
+
+def shown_turn(node: Node, excerpt: Excerpt | None) -> ShownTurn:
+    """A turn in its tree."""
+    return with_excerpt(
+        ShownTurn(
+            node.id,
+            kind_of(node.digits),
+            "deleted" if node.deleted else node.status,
+            node.created // US,
+            parent=None if node.parent is None else name_of(node.parent),
+            depth=node.depth,
+            used_at=node.used // US,
+        ),
+        None if node.is_conversation else excerpt,
+    )
+
+
+def shown_tree(tree: Tree, excerpt: Excerpt | None) -> ShownTree:
+    """A tree in a list."""
+    newest = ShownTurn(tree.newest, kind_of(digits_of(tree.newest)), tree.status, tree.created // US)
+    return ShownTree(
+        id=tree.id,
+        last_used_at=tree.used // US,
+        turns=tree.turns,
+        turns_complete=tree.whole,
+        under_way=tree.under_way,
+        conversation=tree.conversation,
+        newest=with_excerpt(newest, excerpt),
+        metadata={} if excerpt is None else excerpt.metadata,
+    )
+
+
+def with_excerpt(turn: ShownTurn, excerpt: Excerpt | None) -> ShownTurn:
+    """The turn, with what is shown of it where that is known."""
+    if excerpt is not None:
+        turn.model, turn.input, turn.output = excerpt.model, excerpt.input, excerpt.output
+        turn.input_tokens, turn.output_tokens = excerpt.usage.input_tokens, excerpt.usage.output_tokens
+    return turn
+
+
+# --- the search ---
 
 _CURSOR = re.compile(rf"([0-9]{{1,16}})-([0-9a-f]{{{HEX_DIGITS}}})", re.ASCII)
 
@@ -72,16 +277,11 @@ class Wanted:
     until: int | None = None
     metadata: dict[str, str] = field(default_factory=dict[str, str])
 
-    @property
-    def needs_reading(self) -> bool:
-        """Whether a tree must be read to know."""
-        return self.model is not None or bool(self.metadata)
-
     def takes(self, tree: Tree, excerpt: Excerpt | None) -> bool:
         """Whether a tree is wanted; one that wasn't read is not, if that is needed to know."""
         if self.status is not None and tree.status != self.status:
             return False
-        if not self.needs_reading:
+        if self.model is None and not self.metadata:
             return True
         return (
             excerpt is not None
@@ -131,8 +331,9 @@ class Search:
                     return self._ended(found, more=False)
                 self._last = place
                 self._looked_at += 1
-                if tree is not None and self._wanted.takes(tree, excerpts.get(tree.newest)):
-                    found.append(shown_tree(tree, excerpts.get(tree.newest)))
+                excerpt = None if tree is None else excerpts.get(digits_of(tree.newest))
+                if tree is not None and self._wanted.takes(tree, excerpt):
+                    found.append(shown_tree(tree, excerpt))
             if not some:
                 return self._ended(found, more=False)
             if len(found) >= limit:
@@ -152,16 +353,12 @@ class Search:
         return "time" if monotonic() >= self._until else None
 
     async def _read(self, trees: list[Tree]) -> dict[str, Excerpt]:
-        """The excerpts of the newest turns of trees, by their ids."""
-        found: dict[str, Excerpt] = {}
+        """The excerpts of the newest turns of trees, by their digits."""
         wanted = [tree for tree in trees if self._wanted.status in (None, tree.status)]
         self._size += sum(tree.size for tree in wanted)
         sizes = {digits_of(tree.newest): tree.size for tree in wanted}
-        for digits in by_shard(sizes):
-            own = {each: sizes[each] for each in digits}
-            async for each, response, items in shown_of(self._history, self._tenant, own):
-                found[f"resp_{each}"] = excerpt_of(response, items)
-        self._unread += sum(tree.size > 0 and tree.newest not in found for tree in wanted)
+        found = await excerpts_of(self._history, self._tenant, sizes)
+        self._unread += sum(tree.size > 0 and digits_of(tree.newest) not in found for tree in wanted)
         return found
 
     def _ended(
@@ -219,8 +416,9 @@ async def retrieve_tree(request: Request, id: str) -> HttpResponse:
     store, tenant = service_of(request).store, exchange_of(request).tenant
     asked = named(id)
     tree = await turns_of(store, tenant, asked)
-    excerpts = await excerpts_of(store, tenant, tree)
     readable = [node for node in tree.nodes if node.size and not node.is_conversation]
+    readable.sort(key=lambda node: -node.used)
+    excerpts = await excerpts_of(store, tenant, {node.digits: node.size for node in readable})
     answer = WholeTree(
         id=tree.id,
         asked=asked,
@@ -251,15 +449,16 @@ def named(id: str) -> str:
     return f"resp_{call[1]}" if call else response_of(id) or id
 
 
-async def excerpts_of(store: ConversationHistoryStore, tenant: str, tree: TreeTurns) -> dict[str, Excerpt]:
-    """The excerpts of the turns of a tree, by their digits, those used last first. Raises StoreUnavailable."""
-    wanted = [node for node in tree.nodes if node.size and not node.is_conversation]
-    wanted.sort(key=lambda node: -node.used)
+async def excerpts_of(store: ConversationHistoryStore, tenant: str, sizes: Mapping[str, int]) -> dict[str, Excerpt]:
+    """The excerpts of turns whose responses have these sizes, both by their digits; of each shard the first ones, as
+    far as they may be shown. Raises StoreUnavailable.
+    """
     found: dict[str, Excerpt] = {}
-    async for digits, response, items in shown_of(store, tenant, {node.digits: node.size for node in wanted}):
-        found[digits] = excerpt_of(response, items)
-        if len(found) % CUT_AT_ONCE == 0:
-            await asyncio.sleep(0)
+    for digits in by_shard(sizes):
+        async for each, response, items in shown_of(store, tenant, {each: sizes[each] for each in digits}):
+            found[each] = excerpt_of(response, items)
+            if len(found) % CUT_AT_ONCE == 0:
+                await asyncio.sleep(0)
     return found
 
 
@@ -286,15 +485,11 @@ async def list_jobs(request: Request, query: JobsQuery) -> HttpResponse:
     """Background responses that wait or run, the newest first."""
     store, tenant = service_of(request).store, exchange_of(request).tenant
     found, whole = await under_way(store, tenant, query.limit)
-    excerpts: dict[str, Excerpt] = {}
-    sizes = {each.digits: each.size for each in found}
-    for digits in by_shard(sizes):
-        async for each, response, items in shown_of(store, tenant, {each: sizes[each] for each in digits}):
-            excerpts[each] = excerpt_of(response, items)
-    data = [with_excerpt(_shown(each), excerpts.get(each.digits)) for each in found]
+    excerpts = await excerpts_of(store, tenant, {each.digits: each.size for each in found})
+    data = [with_excerpt(_shown_job(each), excerpts.get(each.digits)) for each in found]
     return with_room(request, JsonResponse(Jobs(data, not whole)))
 
 
-def _shown(job: UnderWay) -> ShownTurn:
+def _shown_job(job: UnderWay) -> ShownTurn:
     above = None if job.parent is None else name_of(job.parent)
     return ShownTurn(job.id, "response", job.status, job.created // US, parent=above)

@@ -7,26 +7,32 @@ can have changed it.
 
 Nothing of a turn is read before its seal is. So it comes back only as it was, to the tenant that had it, at a service
 with the same HARMONIUM_SEAL_KEYS or the same store.
+
+Conversations are kept in Harmony's tokens, whichever model speaks. Samples of a model with a chat template are noted
+beside them, in ids of its own vocabulary, whose texts aren't known here. A special token is never shown as text is.
 """
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from hashlib import blake2b
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 from fastapi import Request
+from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from service.decoding import decode
-from service.errors import ApiError, InvalidRequest, invalid_value
+from service.errors import ApiError, InvalidRequest, invalid_value, not_allowed
+from service.harmony.tokens import BYTES_A_TOKEN, LAST_LEGAL, byte_table, mark_of, unpack
 from service.responses.output.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
 from service.responses.seal import Sealer
-from service.web.console.shapes import US, Kind, kind_of
+from service.responses.templated import READ, sampled_in
+from service.web.console.trees import US, Kind, kind_of
 from service.web.errors import JsonResponse
-from service.web.plain import PlainRouter
+from service.web.plain import PlainRouter, Query
 from service.web.routes.received import body_of, exchange_of, preparing, service_of
 from service.web.routes.stored import with_room
 from store import codec
@@ -34,6 +40,7 @@ from store.backup.records import Saved
 from store.backup.turns import Brought, bring_back, look_up, take_out
 from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound
 from store.keys import digits_of, name_of
+from store.turn import StoredMessage
 
 FORMAT = 1
 _VERSION = bytes([FORMAT])
@@ -50,8 +57,6 @@ PIECE_CHARS = 1 << 18
 PIECE_BYTES = PIECE_CHARS // 4 * 3
 
 T = TypeVar("T")
-
-_saved = msgspec.msgpack.Decoder(Saved)
 
 
 class Portable(msgspec.Struct, frozen=True):
@@ -87,23 +92,21 @@ def _portable(sealer: Sealer, turn: Saved) -> Portable:
     try:
         return Portable(sealer.seal(TURN, packed))
     except TooLong:
-        raise InvalidRequest(
+        raise not_allowed(
             f"The turn '{turn.id}' was deleted, and what later turns know of it is too large to be sealed: it has "
             f"{len(packed)} bytes, at most {MAX_PAYLOAD_BYTES} can be. 'harmonium backup' has it.",
-            code="invalid_value",
-            param="id",
+            "id",
         ) from None
 
 
 def _read(sealer: Sealer, given: Portable) -> Saved:
-    packed = _sealed(sealer, given.turn) if given.seal is None else _checked(sealer, given.turn, given.seal)
+    if given.seal is None:
+        packed = _opened(sealer, "turn", given.turn, TURN)
+    else:
+        packed = _checked(sealer, given.turn, given.seal)
     if packed[:1] != _VERSION:
         raise invalid_value("turn", packed[:1].hex(), "A later release exported it. Import it there.")
-    return _saved.decode(codec.unsqueeze(packed[1:]))
-
-
-def _sealed(sealer: Sealer, turn: str) -> bytes:
-    return _opened(sealer, "turn", turn, TURN)
+    return msgspec.msgpack.decode(codec.unsqueeze(packed[1:]), type=Saved)
 
 
 def _checked(sealer: Sealer, turn: str, seal: str) -> bytes:
@@ -195,9 +198,6 @@ class Imported(msgspec.Struct):
     object: str = "console.turn.imported"
 
 
-_BROUGHT = msgspec.json.Decoder(Portable)
-
-
 @router.route("GET", "/console/api/turns/{id}")
 async def retrieve_turn(request: Request, id: str) -> HttpResponse:
     """A turn of a tree, or a conversation, that no longer changes."""
@@ -227,7 +227,7 @@ async def import_turn(request: Request) -> HttpResponse:
     service, tenant = service_of(request), exchange_of(request).tenant
     body = await body_of(request, times=BODIES)
     async with preparing(request, len(body)):
-        turn = await read_portable(await service.seals.of(tenant), decode(body, _BROUGHT))
+        turn = await read_portable(await service.seals.of(tenant), decode(body, Portable))
         name = name_of(digits_of(turn.id))
         try:
             became = await bring_back(service.store, tenant, turn)
@@ -270,3 +270,161 @@ async def ended_turn(request: Request, id: str, *, deleted: bool = True) -> Asyn
 
 def _shown(text: bytes | None) -> msgspec.Raw | None:
     return None if text is None else msgspec.Raw(text)
+
+
+# --- the tokens of a turn ---
+
+MOST_TOKENS = 4_096
+"""The most of a page: about a millisecond, and 105 kB of English."""
+
+LAST_TOKEN = 1 << 31
+"""A position behind the last token of any turn: a chain has less bytes."""
+
+HARMONY = "o200k_harmony"
+
+
+class Token(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A token. `text` is null where it is no whole text: then `bytes` has what it stands for, where that is known.
+    The text of a `special` one is its name, and nothing that anybody wrote.
+    """
+
+    id: int
+    text: str | None
+    special: bool = False
+    bytes: list[int] | None = None
+
+
+class TokenizedMessage(msgspec.Struct, frozen=True):
+    """A message of a turn, the `index`-th, of `length` tokens: those from its `first`-th on that are in the page.
+    `vocabulary` is null where it isn't known here.
+    """
+
+    index: int
+    role: str
+    name: str | None
+    channel: str | None
+    recipient: str | None
+    content_type: str | None
+    vocabulary: str | None
+    length: int
+    first: int
+    tokens: list[Token]
+
+
+class TurnTokens(msgspec.Struct, frozen=True):
+    """A page. `length` is how many tokens all of the turn's messages have, `after` what the next page is asked with;
+    the rest is of the response's usage, and null where it has none.
+    """
+
+    id: str
+    input_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    length: int
+    messages: list[TokenizedMessage]
+    has_more: bool
+    after: int | None
+    object: str = "console.turn.tokens"
+
+
+class _Details(msgspec.Struct, frozen=True):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _Details | None = None
+
+
+class _Answered(msgspec.Struct, frozen=True):
+    usage: _Usage | None = None
+
+
+class TokenPage(NamedTuple):
+    """Messages with the tokens of a page, and how many there are in all."""
+
+    messages: list[TokenizedMessage]
+    length: int
+
+
+class TokensQuery(Query):
+    """The query for a page of tokens."""
+
+    limit: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = MOST_TOKENS
+    after: Annotated[int, Field(ge=0, le=LAST_TOKEN)] = 0
+
+
+@router.route("GET", "/console/api/turns/{id}/tokens", query=TokensQuery)
+async def list_tokens(request: Request, query: TokensQuery, id: str) -> HttpResponse:
+    """The tokens of a turn that no longer changes, those behind the first `after` ones."""
+    async with ended_turn(request, id, deleted=False) as (name, _, turn):
+        page = page_of(turn.messages, query.after, query.limit)
+        usage = (
+            None if turn.response is None else msgspec.json.decode(turn.response, type=_Answered).usage
+        ) or _Usage()
+    end = query.after + query.limit
+    more = end < page.length
+    answer = TurnTokens(
+        id=name,
+        input_tokens=usage.input_tokens,
+        cached_tokens=(usage.input_tokens_details or _Details()).cached_tokens,
+        output_tokens=usage.output_tokens,
+        length=page.length,
+        messages=page.messages,
+        has_more=more,
+        after=end if more else None,
+    )
+    return with_room(request, JsonResponse(answer))
+
+
+def page_of(messages: Iterable[StoredMessage], after: int, limit: int) -> TokenPage:
+    """The tokens of messages behind the first `after` ones, at most `limit`. Notes that have none are no messages."""
+    found: list[TokenizedMessage] = []
+    place = index = 0
+    for message in messages:
+        own = _own(message)
+        if not own:
+            continue
+        length = len(own) // BYTES_A_TOKEN
+        first, end = max(0, after - place), min(length, after + limit - place)
+        if first < end:
+            ids = unpack(own[first * BYTES_A_TOKEN : end * BYTES_A_TOKEN])
+            found.append(_tokenized(message, index, length, first, ids))
+        place += length
+        index += 1
+    return TokenPage(found, place)
+
+
+def _own(message: StoredMessage) -> bytes:
+    """The packed ids of a message, or of a note of what a model sampled."""
+    return sampled_in(message) if message.role == READ else message.tokens
+
+
+def _tokenized(message: StoredMessage, index: int, length: int, first: int, ids: Iterable[int]) -> TokenizedMessage:
+    is_known = message.role != READ
+    return TokenizedMessage(
+        index=index,
+        role=message.role,
+        name=message.name if message.role == "tool" else None,
+        channel=message.channel,
+        recipient=message.recipient,
+        content_type=message.content_type,
+        vocabulary=HARMONY if is_known else None,
+        length=length,
+        first=first,
+        tokens=[token_of(id) if is_known else Token(id, None) for id in ids],
+    )
+
+
+def token_of(id: int) -> Token:
+    """A token of Harmony's vocabulary; only its id where that hasn't it."""
+    if (mark := mark_of(id)) is not None:
+        return Token(id, mark, special=True)
+    said = byte_table()[id] if 0 <= id <= LAST_LEGAL else b""
+    if not said:
+        return Token(id, None)
+    try:
+        return Token(id, said.decode())
+    except UnicodeDecodeError:  # a part of a character
+        return Token(id, None, bytes=list(said))

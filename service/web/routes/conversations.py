@@ -13,7 +13,7 @@ from starlette.responses import Response as HttpResponse
 from service.api.conversation import ConversationDeleted, read_added, read_changed, read_new
 from service.responses import edit_conversation
 from service.responses.conversation_hold import joining
-from service.tenants.scopes import check_scope
+from service.tenants.permissions import check_scope
 from service.web.errors import JsonResponse
 from service.web.plain import FILTER, PlainRouter, Query
 from service.web.routes.conversation_list import page_of_conversations, read_filter

@@ -14,7 +14,7 @@ from pydantic import Field
 from service.api.items import ReasoningItem
 from service.api.request import MAX_INCLUDES, Include
 from service.api.response import CodeInterpreterCall, Message, Response, decode_response
-from service.decoding import KIND
+from service.decoding import Kind
 from service.errors import invalid_value, unsupported
 from service.responses.output.emitter import Seal
 from service.responses.output.sealed import REASONING, TooLong, reasoning
@@ -101,7 +101,7 @@ def _check_outputs(response: Response) -> None:
 
 def _with_seal(raw: msgspec.Raw, seal: Seal) -> msgspec.Raw:
     """An item as it is listed; reasoning that has ended with its seal."""
-    if KIND.decode(raw).type != "reasoning":
+    if msgspec.json.decode(raw, type=Kind).type != "reasoning":
         return raw
     item = _REASONING.decode(raw)
     if item.encrypted_content is not msgspec.UNSET or not item.text or item.status == "in_progress":

@@ -30,7 +30,7 @@ from service.responses.refusals import refusal_of
 from service.settings.settings import Settings
 from service.spans import Fact, Kind
 from service.steps import in_steps
-from service.tenants.limiter import Reservation
+from service.tenants.limits import Reservation
 from service.web.body import watch
 from service.web.errors import envelope
 from service.web.event_stream import HEADERS

@@ -11,7 +11,7 @@ import msgspec
 
 from service.api import events
 from service.api.events import Event
-from service.decoding import decode, decoder_of
+from service.decoding import decode
 from service.errors import ApiError, InvalidRequest, invalid_value, missing, shown
 from service.web.dialect import EventEncoder
 
@@ -38,8 +38,7 @@ class _Envelope(msgspec.Struct):
     response_id: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_ENVELOPE = decoder_of(_Envelope)
-_TEXT = decoder_of(str | None)
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 class ClientFrame(msgspec.Struct, frozen=True):
@@ -60,7 +59,7 @@ def lane_of(frame: bytes) -> str | None:
 
 def read_envelope(frame: bytes) -> ClientFrame:
     """A frame, by its kind. Raises InvalidRequest."""
-    sent = decode(frame, _ENVELOPE)
+    sent = decode(frame, _Envelope)
     kind = _name(sent.type, "type")
     if kind in (PROCESSED, STEER):
         return ClientFrame(kind)
@@ -81,7 +80,7 @@ def _name(sent: msgspec.Raw, where: str) -> str | None:
     size = len(memoryview(sent))
     if size > MAX_NAME_BYTES:
         raise invalid_value(where, f"{size} bytes", f"At most {MAX_NAME_BYTES} are read.")
-    return decode(sent, _TEXT, where)
+    return decode(sent, str | None, where)
 
 
 def _read_lane(sent: msgspec.Raw) -> str | None:

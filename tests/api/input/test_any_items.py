@@ -6,8 +6,7 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.api.read import identify
-from service.api.readers import READERS
+from service.api.read import READERS, identify
 from service.errors import InvalidRequest
 from service.responses.output import sealed
 from service.responses.prompt.build import Prompt

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from service.api.containers import Wanted
 from service.api.outcome import HostedCall, Outcome
 from service.api.tools.callee import Hosted
-from service.api.tools.container import Wanted
 from service.backoff import Backoff
 from service.sandbox.port import Cell, File, Full, Gone, Image, Limits, Opened, Unusable
 from service.settings.settings import Settings

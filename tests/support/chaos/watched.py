@@ -16,7 +16,7 @@ from service.responses.output.journal import decode_sampled
 from service.responses.service import Service
 from service.sandbox.port import Cell
 from service.settings.mcp import Connection
-from service.tenants.tally import Tally
+from service.tenants.usage import Tally
 from service.tools.containers import Containers, Opened
 from service.tools.toolbox import Toolbox, ToolRun
 from store.history.approvals import Approvals, Use

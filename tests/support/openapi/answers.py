@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from service.api import actions, containers, conversation, events, items, response
+from service.api import containers, conversation, events, items, response
 from service.responses.prompt.compaction import Compacted
 from service.web.routes.create import InputTokens
 from tests.support.openapi import bodies
@@ -136,14 +136,14 @@ _LISTED = [
     items.McpCallItem,
     items.McpApprovalRequestItem,
     items.McpApprovalResponseItem,
-    actions.ToolSearchCallItem,
-    actions.ToolSearchOutputItem,
-    actions.ShellCallItem,
-    actions.ShellCallOutputItem,
-    actions.LocalShellCallItem,
-    actions.LocalShellCallOutputItem,
-    actions.ApplyPatchCallItem,
-    actions.ApplyPatchCallOutputItem,
+    items.ToolSearchCallItem,
+    items.ToolSearchOutputItem,
+    items.ShellCallItem,
+    items.ShellCallOutputItem,
+    items.LocalShellCallItem,
+    items.LocalShellCallOutputItem,
+    items.ApplyPatchCallItem,
+    items.ApplyPatchCallOutputItem,
 ]
 ListedItem = bodies.one_of(*_LISTED, *map(items.foreign_kind, items.FOREIGN))
 
@@ -204,8 +204,8 @@ READ: dict[tuple[type[Struct], str], Any] = {
     (items.ReasoningItem, "content"): list[response.ReasoningText],
     (items.ReasoningItem, "summary"): list[response.SummaryText],
     (items.AdditionalToolsItem, "tools"): list[bodies.Tool],
-    (actions.ToolSearchCallItem, "arguments"): bodies.Json,
-    (actions.ToolSearchOutputItem, "tools"): list[bodies.Tool],
+    (items.ToolSearchCallItem, "arguments"): bodies.Json,
+    (items.ToolSearchOutputItem, "tools"): list[bodies.Tool],
 }
 """Members that the structs keep as JSON, and what that is."""
 

@@ -12,13 +12,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from service.api import actions, content, conversation, history, items, passed, readers, request, steer, traces
+from service.api import content, conversation, history, items, passed, request, steer, traces
+from service.api import read as inputs
 from service.api.request import CreateBody, TextParam
-from service.api.tools import choice, client, custom, read
+from service.api.tools import choice, client
 from service.api.tools import format as formats
-from service.api.tools.custom import CustomTool
+from service.api.tools.client import CustomTool, FunctionTool
 from service.api.tools.hosted import HOSTED
-from service.api.tools.read import FunctionTool, NamespaceTool
+from service.api.tools.read import NamespaceTool
 from service.grammar.grammars import MAX_GRAMMAR_CHARS
 from service.harmony.header import CHANNELS
 from service.responses.prompt.compaction import CompactBody
@@ -144,13 +145,13 @@ Answered = str | some(InputText | PlainText | AnswerText | Refusal, content.MAX_
 
 # --- tools, the choice among them, and the form of an answer ---
 
-Name = named(read.TOOL_NAME.pattern)
+Name = named(client.TOOL_NAME.pattern)
 
 NEVER = Annotated[Any, Meta(extra_json_schema={"type": "boolean", "const": False})]
 Function = shown(FunctionTool, "FunctionTool", "name", tag="function", name=Name, async_=NEVER)
-AnyInput = shown(custom._Text, "CustomToolText", tag="text")
+AnyInput = shown(client._Text, "CustomToolText", tag="text")
 Grammar = shown(
-    custom._Grammar, "CustomToolGrammar", "definition", tag="grammar", definition=short(MAX_GRAMMAR_CHARS, least=1)
+    client._Grammar, "CustomToolGrammar", "definition", tag="grammar", definition=short(MAX_GRAMMAR_CHARS, least=1)
 )
 Custom = shown(CustomTool, "CustomTool", "name", tag="custom", name=Name, format=AnyInput | Grammar, async_=NEVER)
 Namespace = shown(NamespaceTool, "NamespaceTool", "name", tag="namespace", name=Name, tools=list[Function | Custom])
@@ -242,17 +243,20 @@ MEMBERS: dict[str, tuple[tuple[str, ...], Json]] = {
             "summary": some(ReasoningPart, content.MAX_PARTS),
         },
     ),
-    "item_reference": (("id",), {"id": short(readers.MAX_ITEM_ID_CHARS, least=1)}),
+    "item_reference": (("id",), {"id": short(inputs.MAX_ITEM_ID_CHARS, least=1)}),
     "additional_tools": (("tools",), {"tools": list[Tool] | None}),
     "configuration_update": ((), {"reasoning": Reasoning, "text": Text}),
-    "code_interpreter_call": ((), {"outputs": some(shown(readers._Output, "CodeOutput"), readers.MAX_CODE_OUTPUTS)}),
+    "code_interpreter_call": (
+        (),
+        {"outputs": some(shown(inputs._CodeOutput, "CodeOutput"), inputs.MAX_CODE_OUTPUTS)},
+    ),
     "mcp_call": ((), {"error": Any}),
-    "shell_call": (("call_id", "action"), {"call_id": CallId, "action": actions.ShellAction, "environment": Json}),
+    "shell_call": (("call_id", "action"), {"call_id": CallId, "action": inputs.ShellAction, "environment": Json}),
     "shell_call_output": (
         ("call_id", "output"),
-        {"call_id": CallId, "output": some(shown(actions._Output, "ShellOutput"), actions.MAX_COMMANDS) | None},
+        {"call_id": CallId, "output": some(shown(inputs._ShellOutput, "ShellOutput"), inputs.MAX_COMMANDS) | None},
     ),
-    "local_shell_call": (("call_id", "action"), {"call_id": CallId, "action": actions.ExecAction}),
+    "local_shell_call": (("call_id", "action"), {"call_id": CallId, "action": inputs.ExecAction}),
     "local_shell_call_output": ((), {"id": CallId, "call_id": CallId}),
     "apply_patch_call": (("call_id",), {"call_id": CallId}),
     "apply_patch_call_output": (("call_id",), {"call_id": CallId}),
@@ -265,7 +269,7 @@ MEMBERS: dict[str, tuple[tuple[str, ...], Json]] = {
 def input_item(kind: str) -> Any:
     """An item of a kind, as its reader takes it."""
     required, members = MEMBERS.get(kind, ((), {}))
-    struct = readers.READERS[kind].decoder.type
+    struct = inputs.READERS[kind].sent
     if kind in items.FOREIGN:
         members = dict.fromkeys(items.FOREIGN[kind].members, Any)
     replayed = {name: kind for name, kind in REPLAYED.items() if name not in struct.__struct_fields__}
@@ -282,7 +286,7 @@ class InputAnswer(Struct, tag="message", kw_only=True):
     status: Any = None
 
 
-ITEMS = {kind: input_item(kind) for kind in readers.READERS}
+ITEMS = {kind: input_item(kind) for kind in inputs.READERS}
 Item = one_of(*ITEMS.values())
 Input = str | list[Item]
 

@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.settings.settings import Settings
-from service.tenants.values import new_value
+from service.tenants.records import new_value
 from store.registry.registry import Registry
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from service.settings.core import MAX_LIMIT
-from service.tenants.models import MAX_LISTED
+from service.tenants.permissions import MAX_LISTED, SCOPES
 from service.tenants.records import MAX_NAME_CHARS
-from service.tenants.scopes import SCOPES
 from service.web.admin.shapes import MAX_SECONDS
 from tests.support.service.process import MODEL, ServiceProcess
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from service.settings.settings import Settings
-from service.tenants.scopes import SCOPES
+from service.tenants.permissions import SCOPES
 from service.web.auth import ADMINISTRATION
 from tests.support.service.inside import Inside
 from tests.support.service.process import MODEL

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.web.console.shapes import EXCERPT_CHARS, Excerpt, excerpt_of
+from service.web.console.trees import EXCERPT_CHARS, Excerpt, excerpt_of
 
 
 def cut(output: Any = (), items: Any = (), **response: Any) -> Excerpt:

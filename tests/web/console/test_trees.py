@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from openai import OpenAI
 
-from service.web.console.shapes import EXCERPT_CHARS
-from service.web.console.trees import Box, Search, Wanted, read_cursor
+from service.web.console.trees import EXCERPT_CHARS, Box, Search, Wanted, read_cursor
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn

@@ -8,7 +8,7 @@ import pytest
 
 from service.harmony.tokens import LAST_LEGAL, decode, encode, mark_of, pack
 from service.responses.templated import READ
-from service.web.console.turn_tokens import HARMONY, MOST_TOKENS, page_of, token_of
+from service.web.console.turns import HARMONY, MOST_TOKENS, page_of, token_of
 from store.turn import StoredMessage
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 
