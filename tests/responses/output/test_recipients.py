@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.responses.output.machine import Ending
 from service.responses.output.hosted import action_of
+from service.responses.output.machine import Ending
 from tests.support.responses.samples import as_json, sampled
 from tests.support.responses.shown import short
 
