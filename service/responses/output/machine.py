@@ -514,16 +514,13 @@ class Machine:
         if isinstance(done, Compaction) and self.after_compaction is not None and self.phase is not _FULL:
             self._wait(self.after_compaction)
         elif isinstance(item.target, Callee):
-            self._count_call()
+            self.calls += 1
+            if self.calls >= self.rules.parallel:
+                self._move(Move.FILL)
         elif item.target is not None and self.stretches.feedbacks < MAX_FEEDBACKS:
             self._wait(feedback_on(item.target, self.rules, item.header.channel))
         elif item.target is not None:
             self._fail(f"The model called '{item.target}' again, a tool that it can't call here.")
-
-    def _count_call(self) -> None:
-        self.calls += 1
-        if self.calls >= self.rules.parallel:
-            self._move(Move.FILL)
 
     def _keep(self, messages: Iterable[StoredMessage]) -> None:
         """Messages for later prompts, which show the newest item, or answer it."""
