@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from service.harmony import tokens
-from service.harmony.header import read_header
+from service.harmony.header import Header, read_header
 from service.harmony.tokens import CALL, END, MESSAGE, RETURN, START
 from store.turn import StoredMessage
 
@@ -25,8 +25,7 @@ def harmony_message(message: StoredMessage) -> dict[str, Any]:
 
     Only a tool's name is one of Harmony's; all other names are the store's.
     """
-    name = message.name if message.role == "tool" else None
-    return _shown(message.role, name, message.channel, message.recipient, message.content_type, text_of(message))
+    return _shown(message, message.name if message.role == "tool" else None, text_of(message))
 
 
 def harmony_messages(prompt: "array[int]") -> Generator[None, None, list[dict[str, Any]]]:
@@ -42,16 +41,7 @@ def harmony_messages(prompt: "array[int]") -> Generator[None, None, list[dict[st
         except ValueError:
             continue
         header, _ = read_header(ids[1:mark], role_given=False, marked=True)
-        shown.append(
-            _shown(
-                header.role,
-                header.name,
-                header.channel,
-                header.recipient,
-                header.content_type,
-                _text(ids[mark + 1 :]),
-            )
-        )
+        shown.append(_shown(header, header.name, _text(ids[mark + 1 :])))
         unbroken += len(ids)
         if unbroken > TOKENS_A_STEP:
             unbroken = 0
@@ -82,13 +72,11 @@ def _text(ids: Sequence[int]) -> str:
     return tokens.decode(ids[:-1] if ids and ids[-1] in _CLOSING else ids)
 
 
-def _shown(
-    role: str, name: str | None, channel: str | None, recipient: str | None, content_type: str | None, text: str
-) -> dict[str, Any]:
+def _shown(message: StoredMessage | Header, name: str | None, text: str) -> dict[str, Any]:
     """A message as `to_dict` has it: with `name` in any case, and with the other members where there are any."""
-    optional = {"channel": channel, "recipient": recipient, "content_type": content_type}
+    optional = {key: getattr(message, key) for key in ("channel", "recipient", "content_type")}
     return {
-        "role": role,
+        "role": message.role,
         "name": name,
         "content": [{"type": "text", "text": text}],
         **{key: value for key, value in optional.items() if value is not None},

@@ -12,11 +12,10 @@ import gzip
 import re
 from array import array
 from binascii import a2b_base64
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
-from typing import Protocol, cast
 
 START = 200006
 END = 200007
@@ -71,14 +70,6 @@ PACKAGE = "bpe_openai"
 VOCABULARY = "o200k_base"
 
 
-class Tokenizer(Protocol):
-    """The part of bpe-openai's compiled module that encodes in a vocabulary."""
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids, special tokens taken literally. Raises UnicodeEncodeError for half a surrogate pair."""
-        ...
-
-
 def _folder() -> str:
     """The folder of the package."""
     package = find_spec(PACKAGE)
@@ -87,17 +78,19 @@ def _folder() -> str:
     return package.submodule_search_locations[0]
 
 
-def _load() -> Tokenizer:
-    """The compiled module's tokenizer."""
+def _load() -> Callable[[str], list[int]]:
+    """The compiled module's way to encode, which takes special tokens literally. It raises UnicodeEncodeError for half
+    a surrogate pair.
+    """
     found = PathFinder.find_spec("_bindings", [_folder()])
     if found is None or found.loader is None:
         raise ModuleNotFoundError(f"{PACKAGE} lacks its compiled module; install the package again", name=PACKAGE)
     bindings = module_from_spec(found)
     found.loader.exec_module(bindings)
-    return cast(Tokenizer, bindings.tokenizer_for_encoding(VOCABULARY))
+    return bindings.tokenizer_for_encoding(VOCABULARY).encode
 
 
-_tokenizer = _load()
+_encode = _load()
 
 
 class TooManyTokens(Exception):
@@ -119,9 +112,9 @@ def encode(text: str) -> list[int]:
     Half a surrogate pair, which has no bytes, is U+FFFD.
     """
     try:
-        return _tokenizer.encode(text)
+        return _encode(text)
     except UnicodeEncodeError:
-        return _tokenizer.encode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        return _encode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 def encode_steps(text: str, limit: int) -> Generator[None, None, "array[int]"]:

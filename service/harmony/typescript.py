@@ -145,23 +145,12 @@ def _union(variants: list[Json], indent: str) -> str:
 
 def _object(schema: Mapping[str, Json], indent: str) -> str:
     lines = [*_comments(_description(schema), indent), "{"]
-    match schema:
-        case {"properties": Mapping() as properties}:
-            required = _required(schema)
-            for name, value in properties.items():
-                lines += _property(name if name in required else f"{name}?", value, indent)
-        case _:
-            pass
+    properties, listed = schema.get("properties"), schema.get("required")
+    required = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else ()
+    for name, value in properties.items() if isinstance(properties, Mapping) else ():
+        lines += _property(name if name in required else f"{name}?", value, indent)
     lines.append(f"{indent}}}")
     return "\n".join(lines)
-
-
-def _required(schema: Mapping[str, Json]) -> set[str]:
-    match schema:
-        case {"required": list(names)}:
-            return {name for name in names if isinstance(name, str)}
-        case _:
-            return set()
 
 
 # --- properties ---------------------------------------------------------------------------------------------
@@ -215,38 +204,32 @@ def _lines(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
+def _member(schema: Json, key: str) -> Json:
+    """A member of a schema; None where it has none, or is none."""
+    return schema.get(key) if isinstance(schema, Mapping) else None
+
+
 def _description(schema: Json) -> list[str]:
-    match schema:
-        case {"description": str(text)}:
-            return [text]
-        case _:
-            return []
+    text = _member(schema, "description")
+    return [text] if isinstance(text, str) else []
 
 
 def _summary(schema: Json) -> list[str]:
     """The description above a property; that of a `oneOf` has its own rules, see `_union_property`."""
-    match schema:
-        case {"oneOf": _}:
-            return []
-        case _:
-            return _description(schema)
+    return [] if isinstance(schema, Mapping) and "oneOf" in schema else _description(schema)
 
 
 def _title(schema: Json, indent: str) -> list[str]:
     """The title and an empty comment, which alone of all comments has no space after its slashes."""
-    match schema:
-        case {"title": str(text)}:
-            return [f"{indent}// {text}", f"{indent}//"]
-        case _:
-            return []
+    text = _member(schema, "title")
+    return [f"{indent}// {text}", f"{indent}//"] if isinstance(text, str) else []
 
 
 def _examples(schema: Json) -> list[str]:
-    match schema:
-        case {"examples": [_, *_] as examples}:
-            return ["Examples:", *(f'- "{example}"' for example in examples if isinstance(example, str))]
-        case _:
-            return []
+    examples = _member(schema, "examples")
+    if not isinstance(examples, list) or not examples:
+        return []
+    return ["Examples:", *(f'- "{example}"' for example in examples if isinstance(example, str))]
 
 
 def _default(schema: Json, *, bare_enum: bool = True) -> list[str]:

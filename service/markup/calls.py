@@ -241,7 +241,7 @@ class JsonCall:
             return begin + found.end()
         if not self._form.separators:
             end = self._scan.end(text, at)
-            if end is not None:
+            if end is not None and end - begin <= MAX_HEAD:
                 self._held = self._held[: end - begin]
                 self._finish(emit)
                 return end

@@ -11,6 +11,7 @@ compared and copied without a look at each id.
 """
 
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection
 from hashlib import blake2b
@@ -132,14 +133,5 @@ def _marks(ids: Ids, marks: Collection[int]) -> Counter[int]:
 
 def common(one: Ids, other: Ids) -> int:
     """How many ids two arrays begin with in common."""
-    most = min(len(one), len(other))
-    if one[:most] == other[:most]:
-        return most
-    low, high = 0, most
-    while low < high:  # slices compare far faster than items do
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    most = range(min(len(one), len(other)))  # slices compare far faster than items do
+    return bisect_left(most, True, key=lambda place: one[: place + 1] != other[: place + 1])

@@ -128,11 +128,8 @@ def note_of(model: str, chat: Chat, first: Templated, last: Templated, sampled: 
 
 def _first(initial: Generation, chat: Chat) -> Templated:
     """The prompt at the response's beginning."""
-    return Templated(_packed(initial.prompt), chat.turns)
-
-
-def _packed(ids: Sequence[int]) -> "array[int]":
-    return ids if isinstance(ids, array) else array("I", ids)
+    prompt = initial.prompt
+    return Templated(prompt if isinstance(prompt, array) else array("I", prompt), chat.turns)
 
 
 OWN_BYTES = 16

@@ -25,7 +25,7 @@ from service.api.response import (
     ResponseError,
     ResponseStatus,
 )
-from service.api.tools.callee import Callee, Hosted
+from service.api.tools.callee import Callee
 from service.browser.displays import note_of
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
@@ -156,7 +156,13 @@ class Machine:
         while self._answers:
             answer = self._answers.pop()
             if answer.tool is not None:
-                return self._begin_approved(answer, answer.tool)
+                request = answer.request
+                emitter = ServerCallEmitter(self._base.id, len(self.output), answer.tool, request.id)
+                call = HostedCall(emitter.id, answer.tool, request.arguments, approved=request)
+                self._calling = _Calling(call, answer.recipient, request.channel, emitter)
+                self._move(Move.CALL)
+                opened = emitter.open()
+                return [*opened, *(emitter.text(request.arguments) if request.arguments else ()), *emitter.call()]
             if answer.told is not None:
                 self.messages.append(answer.told)
         if self._behind is not None:
@@ -164,14 +170,6 @@ class Machine:
             self._hear_the_rest()
             self.stretches.begin_behind(self.messages, answers)
         return []
-
-    def _begin_approved(self, answer: Answer, tool: Hosted) -> list[Event]:
-        request = answer.request
-        emitter = ServerCallEmitter(self._base.id, len(self.output), tool, request.id)
-        call = HostedCall(emitter.id, tool, request.arguments, approved=request)
-        self._calling = _Calling(call, answer.recipient, request.channel, emitter)
-        self._move(Move.CALL)
-        return [*emitter.open(), *(emitter.text(request.arguments) if request.arguments else ()), *emitter.call()]
 
     def _hear_the_rest(self) -> None:
         """Append the input that the caller sent besides its answers behind these, however far they came."""
@@ -491,10 +489,8 @@ class Machine:
                 self._move(Move.CALL)
                 return
             complete = False  # nobody runs what the model may not have ended
-        elif isinstance(item.emitter, ApprovalRequestEmitter) and isinstance(item.target, Callee):
-            self._open_item = None
-            if complete and closed.stop is not None:  # nobody is asked about what the model may not have ended
-                self._ask(item.target, item, item.emitter, closed, out)
+        elif isinstance(item.emitter, ApprovalRequestEmitter) and not (complete and closed.stop is not None):
+            self._open_item = None  # nobody is asked about what the model may not have ended
             return
         self._shut(item, closed, "completed" if complete and fault is None else "incomplete", out)
 
@@ -507,43 +503,29 @@ class Machine:
         out += closing
         if isinstance(done, Reasoning) and closed is not None:
             self.stretches.reasoning += len(closed.ids)
-        self._keep(item.kept(done, sampled, self.rules))
+        emitter, callee = item.emitter, item.target
+        if status == "completed" and isinstance(emitter, ApprovalRequestEmitter) and isinstance(callee, Callee):
+            self._keep([item.as_called(callee, sampled)])
+            self.asked.append(emitter.request)
+        else:
+            self._keep(item.kept(done, sampled, self.rules))
         if status != "completed":
             return
         if isinstance(done, Compaction) and self.after_compaction is not None and self.phase is not _FULL:
             self._wait(self.after_compaction)
         elif isinstance(item.target, Callee):
-            self._count_call()
+            self.calls += 1
+            if self.calls >= self.rules.parallel:
+                self._move(Move.FILL)
+        elif item.target is not None and self.stretches.feedbacks < MAX_FEEDBACKS:
+            self._wait(feedback_on(item.target, self.rules, item.header.channel))
         elif item.target is not None:
-            self._undeclared(item.target, item.header.channel)
-
-    def _ask(
-        self, callee: Callee, item: OpenItem, emitter: ApprovalRequestEmitter, closed: Closed, out: list[Event]
-    ) -> None:
-        """A call that somebody has to approve, which ends the response as one of a function of the caller's does."""
-        done, closing = emitter.close("completed")
-        self.output.append(done)
-        out += closing
-        self._keep([item.as_called(callee, item.as_sampled(closed))])
-        self.asked.append(emitter.request)
-        self._count_call()
-
-    def _count_call(self) -> None:
-        self.calls += 1
-        if self.calls >= self.rules.parallel:
-            self._move(Move.FILL)
+            self._fail(f"The model called '{item.target}' again, a tool that it can't call here.")
 
     def _keep(self, messages: Iterable[StoredMessage]) -> None:
         """Messages for later prompts, which show the newest item, or answer it."""
         number = len(self.output) - 1
         self.messages += [msgspec.structs.replace(message, item=number) for message in messages]
-
-    def _undeclared(self, target: str, channel: str | None) -> None:
-        """The model called a tool that isn't declared, or may not be called."""
-        if self.stretches.feedbacks < MAX_FEEDBACKS:
-            self._wait(feedback_on(target, self.rules, channel))
-        else:
-            self._fail(f"The model called '{target}' again, a tool that it can't call here.")
 
     def _wait(self, feedback: Feedback) -> None:
         self.feedback = feedback

@@ -14,7 +14,7 @@ import msgspec
 from service.api.approval import Answers
 from service.api.items import CALL_NAME
 from service.api.tools.builtin import CODE_TYPE
-from service.api.tools.callee import FUNCTIONS, Callee, Choice, Hosted
+from service.api.tools.callee import FUNCTIONS, Callee, Choice
 from service.browser.page import Display
 from service.harmony.header import CHANNELS
 from service.markup.chat import Chat
@@ -129,7 +129,9 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
 
     def hosted(self, server: str, tool: str) -> Callee | None:
         """The callee that is a tool of an MCP server which the request declares."""
-        return next((each for each in self.callees if each.hosted and _same(each.hosted, server, tool)), None)
+        meant = ("mcp", server, tool)
+        found = (each for each in self.callees if (on := each.hosted) and (on.kind, on.server, on.tool) == meant)
+        return next(found, None)
 
     @cached_property
     def callable(self) -> tuple[Callee, ...]:
@@ -169,7 +171,3 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
             return exact
         bare = re.sub(rf"^(?:{FUNCTIONS}\.)+", "", meant)
         return self.by_recipient.get(bare) or self.by_recipient.get(f"{FUNCTIONS}.{bare}") or self.by_name.get(bare)
-
-
-def _same(hosted: Hosted, server: str, tool: str) -> bool:
-    return hosted.kind == "mcp" and hosted.server == server and hosted.tool == tool

@@ -78,7 +78,7 @@ def read_reasoning(payload: bytes) -> StoredMessage | str:
 
 def compaction(summary: str, kept: Sequence[StoredMessage] = (), newest: Sequence[StoredMessage] = ()) -> bytes:
     """The payload of a compaction."""
-    return _VERSION + msgspec.msgpack.encode((summary, _all_bare(kept), _all_bare(newest)))
+    return _VERSION + msgspec.msgpack.encode((summary, list(map(_bare, kept)), list(map(_bare, newest))))
 
 
 def size_of(message: StoredMessage) -> int:
@@ -112,10 +112,6 @@ def _read(payload: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
     if payload[:1] != _VERSION:
         raise Unsealable("it was sealed by a later release than the one that answers")
     return decoder.decode(payload[1:])
-
-
-def _all_bare(messages: Sequence[StoredMessage]) -> list[tuple[object, ...]]:
-    return list(map(_bare, messages))
 
 
 def _bare(message: StoredMessage) -> tuple[object, ...]:
