@@ -15,12 +15,10 @@ long, and where all lines are long nobody changes over. Never decide here how mu
 """
 
 import asyncio
-from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import count
-from time import monotonic
 from typing import NamedTuple
 
 import msgspec
@@ -106,23 +104,6 @@ class Ticket:
         return server not in self.refused and (not model or (server.facts is not None and server.facts.model == model))
 
 
-class _Line(NamedTuple):
-    """The key of a line: the servers that its tickets wait for, and every rank but their numbers. So only the first of
-    a line has to be looked at.
-    """
-
-    last: bool
-    """Whether all others that wait for a server go before them."""
-    later: bool
-    """Whether they begin something."""
-    priority: int
-    tenant: str
-    model: str
-    refused: frozenset[Server]
-    home: tuple[Server, int] | None
-    """Their home, and which of its lives, if they want it alone."""
-
-
 class _Stand(NamedTuple):
     """The present position of a ticket, for its home or for all servers. Stands sort in the order of service: of two
     with the same number, one is the last.
@@ -174,7 +155,6 @@ class Admission:
         waiting: int,
         servers: Callable[[], Collection[Server]],
         give: Callable[[Ticket, Sequence[Server], Server | None], Held | None],
-        clock: Callable[[], float] = monotonic,
     ) -> None:
         """`servers` are those that have places, or will have. `give` gives a place at one of some, if there is one now,
         and at home where a home is named.
@@ -182,13 +162,11 @@ class Admission:
         self._servers = servers
         self._give = give
         self._numbers = count()
-        self._waiting: dict[Ticket, list[tuple[_Line, int]]] = {}
-        """The tickets that wait, and their number in each line."""
-        self._lines: dict[_Line, list[tuple[int, Ticket]]] = {}
+        self._waiting = set[Ticket]()
         self._under_way = Counter[str]()
         """The tokens under way of each tenant."""
         self._share = Share(waiting, several=self._several)
-        self._rate = Rate(clock)
+        self._rate = Rate()
         self._expected = FIRST_EXPECTED
 
     @property
@@ -217,8 +195,7 @@ class Admission:
 
     def now(self, ticket: Ticket) -> Held | None:
         """A place for it at once, if there is one and nobody that waits for it goes first."""
-        own = [self._stand(line, number, ticket) for line, number in self._places(ticket)]
-        for stand, servers in self._firsts([*self._stands(), *own]):
+        for stand, servers in self._firsts(self._stands([*self._waiting, ticket])):
             if stand.ticket is ticket and (held := self._give(ticket, servers, stand.home)) is not None:
                 return held
         return None
@@ -235,8 +212,7 @@ class Admission:
             raise EngineOverloaded(f"{len(self._waiting)} generations wait for room already", self.seconds(ticket.need))
         answer = ticket.answer = loop.create_future()
         self._share.take(tenant, 1)
-        self._waiting[ticket] = []
-        self._stand_in_line(ticket)
+        self._waiting.add(ticket)
         further = [each for each in ticket.widens if each[1] > ticket.reach]
         timers = [loop.call_later(seconds, self._widen, ticket, reach) for seconds, reach in further]
         self.look()
@@ -253,28 +229,27 @@ class Admission:
                 timer.cancel()
             self._share.give_back(tenant, 1)
             if ticket in self._waiting:
-                self._leave(ticket)
+                self._waiting.remove(ticket)
                 self.look()
 
     def look(self) -> None:
         """Gives places to the waiting after a change, as long as one of them gets one."""
         servers = self._servers()
-        for line in [line for line in self._lines.values() if not any(map(line[0][1].may_have, servers))]:
-            for _, ticket in tuple(line):
-                self._answer(ticket, None)
+        for ticket in [each for each in self._waiting if not any(map(each.may_have, servers))]:
+            self._answer(ticket, None)
         while self._serve():
             pass
 
     def _serve(self) -> bool:
         """Gives a place to the first waiting ticket for which there is one; false where there is none."""
-        for stand, servers in self._firsts(self._stands()):
+        for stand, servers in self._firsts(self._stands(self._waiting)):
             if (held := self._give(stand.ticket, servers, stand.home)) is not None:
                 self._answer(stand.ticket, held)
                 return True
         return False
 
     def _answer(self, ticket: Ticket, held: Held | None) -> None:
-        self._leave(ticket)
+        self._waiting.discard(ticket)
         if ticket.answer is not None and not ticket.answer.done():
             ticket.answer.set_result(held)
 
@@ -284,43 +259,18 @@ class Admission:
         if reach is Reach.ANY:
             ticket.late = next(self._numbers)
         if ticket in self._waiting:
-            self._leave(ticket)
-            self._stand_in_line(ticket)
             self.look()
 
-    def _stand_in_line(self, ticket: Ticket) -> None:
-        """Have it wait where it may have a place."""
-        self._waiting[ticket] = self._places(ticket)
-        for line, number in self._waiting[ticket]:
-            insort(self._lines.setdefault(line, []), (number, ticket))
-
-    def _leave(self, ticket: Ticket) -> None:
-        """It waits no more."""
-        for line, number in self._waiting.pop(ticket):
-            self._lines[line].remove((number, ticket))
-            if not self._lines[line]:
-                del self._lines[line]
-
-    def _places(self, ticket: Ticket) -> list[tuple[_Line, int]]:
-        """The lines that are for it, and its number in each."""
-        asked, home = ticket.asked, None if ticket.home is None else ticket.home[:2]
-        line = _Line(
-            False, not ticket.begun, ticket.priority, asked.tenant, asked.model, frozenset(ticket.refused), home
-        )
-        further = line._replace(last=ticket.reach is Reach.IDLE, home=None), ticket.late
-        return [(line, ticket.number), *([further] if home and ticket.reach > Reach.OWN else [])]
-
-    def _stands(self) -> Iterator[_Stand]:
-        """The first ticket's stand in each line."""
-        for line, tickets in self._lines.items():
-            waiting = (each for each in tickets if each[1].answer is not None and not each[1].answer.done())
-            if found := next(waiting, None):
-                yield self._stand(line, *found)
-
-    def _stand(self, line: _Line, number: int, ticket: Ticket) -> _Stand:
-        server, lives = line.home or (None, 0)
-        home = server if server is not None and server.lives == lives else None
-        return _Stand(line.last, (line.later, line.priority, self._under_way.get(line.tenant, 0)), number, ticket, home)
+    def _stands(self, tickets: Iterable[Ticket]) -> Iterator[_Stand]:
+        """The stands of tickets: for home, and for all servers once one has waited long enough."""
+        for ticket in tickets:
+            if ticket.answer is not None and ticket.answer.done():
+                continue
+            order = not ticket.begun, ticket.priority, self._under_way.get(ticket.need.tenant, 0)
+            home = ticket.home.server if ticket.home and ticket.home.server.lives == ticket.home.lives else None
+            yield _Stand(False, order, ticket.number, ticket, home)
+            if ticket.home is not None and ticket.reach > Reach.OWN:
+                yield _Stand(ticket.reach is Reach.IDLE, order, ticket.late, ticket, None)
 
     def _firsts(self, stands: Iterable[_Stand]) -> Iterator[tuple[_Stand, list[Server]]]:
         """The stands in order, each with the servers for which no other goes before it."""
