@@ -13,22 +13,35 @@ another layout (store/layout.py).
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
+from pathlib import Path
 from types import MappingProxyType
-from typing import cast, overload
+from typing import Any, cast, overload
 
 import msgspec
 import zstandard
 
-from store.dictionaries.shipped import LEVEL, NEWEST, dictionary
-from store.errors import NewerFormat
+from store.errors import NewerFormat, UnknownDictionary
 from store.turn import Messages, Turn
 
 FORMAT = 2
 """The version of a response blob, and the newest of any blob."""
 MESSAGES_FORMAT = 1
 """The version of a messages blob."""
+
+LEVEL = 3
+"""The level of zstd that all compress at: a prepared dictionary is for one level."""
+
+NEWEST = 32_769
+"""The dictionary to write with. By zstd's own rules lower numbers are for dictionaries of common use; one of these
+takes 2 bytes in a frame, up to 65,535.
+"""
+
+SHIPPED = frozenset({NEWEST})
+"""The numbers of all dictionaries that were ever shipped. Never change or delete their files: what was written with one
+can't be read without it.
+"""
 
 NO_DICTIONARY = 0
 """The number by which zstd says that a frame has no dictionary."""
@@ -50,6 +63,21 @@ DIGEST_BYTES = 16
 
 _messages_decoder = msgspec.msgpack.Decoder(Messages)
 _response_decoder = msgspec.msgpack.Decoder(tuple[bytes, bytes])
+
+
+def file_of(number: int) -> Path:
+    """The file of a dictionary, which says what responses have in common."""
+    return Path(__file__).with_name("dictionaries") / f"{number}.zdict"
+
+
+@cache
+def dictionary(number: int) -> zstandard.ZstdCompressionDict:
+    """The dictionary with this number, prepared. Raises UnknownDictionary for one of a later release."""
+    if number not in SHIPPED:
+        raise UnknownDictionary(number)
+    made = zstandard.ZstdCompressionDict(file_of(number).read_bytes())
+    cast(Any, made).precompute_compress(level=LEVEL)  # of which the types say nothing
+    return made
 
 
 class _Contexts(threading.local):

@@ -34,7 +34,7 @@ from typing import Self, cast
 from redis import Redis
 from redis.exceptions import RedisError
 
-from store.append_only import Repair, repair
+from store.append_only import repair
 from store.errors import DataFolderBusy, StoreUnavailable
 from store.guard import Ask, Guard, Reserve, free_bytes, reserve_of
 
@@ -146,7 +146,8 @@ class EmbeddedServer:
             self._runtime = _runtime_folder()
             _record_owner(self._lock, self._runtime)
             if not self._reads_back(self._lock) and not (self._repaired() and self._reads_back(self._lock)):
-                raise StoreUnavailable(f"the embedded server ended at once ({self._status}): {self._log_tail()}")
+                ended = f"the embedded server ended at once ({self._running.poll()})"
+                raise StoreUnavailable(f"{ended}: {self._log_tail()}")
             self._watch_the_disk()
         except BaseException:
             self.stop()
@@ -244,21 +245,24 @@ class EmbeddedServer:
     def _reads_back(self, lock: int) -> bool:
         """Start the server and wait until it answers; False if it ended instead. Raises StoreUnavailable."""
         self._process = self._spawn(lock)
-        loading = _Loading(self._standstill_seconds)
+        loaded, told = None, time.monotonic()
+        moved = told
         while not _answers(self._socket):
             if self._process.poll() is not None:
                 return False
-            loading.note(_ask(self._socket, b"INFO persistence\r\n"))
-            if loading.stands_still:
+            reply, now = _ask(self._socket, b"INFO persistence\r\n"), time.monotonic()
+            found = _field(reply, b"loading_loaded_bytes")
+            if found not in (None, loaded):
+                loaded, moved = found, now
+                if now - told >= PROGRESS_SECONDS:
+                    told, total = now, _field(reply, b"loading_total_bytes")
+                    logger.warning("the embedded server reads its files back: %s of %s bytes", loaded, total)
+            if now - moved > self._standstill_seconds:
                 raise StoreUnavailable(
                     f"the embedded server got no further for {self._standstill_seconds:g} s: {self._log_tail()}"
                 )
             time.sleep(POLL_SECONDS)
         return True
-
-    @property
-    def _status(self) -> int | None:
-        return self._running.poll()
 
     def _repaired(self) -> bool:
         """Whether the server's files could not be read, and were repaired; logs the cuts. Raises OSError."""
@@ -269,7 +273,9 @@ class EmbeddedServer:
         if found is None:
             return False
         for cut in found.cuts:
-            logger.error("%s", _told(cut.file, cut.at, cut.bytes, cut.why, found))
+            why = f"{cut.bytes:,} bytes were cut from {cut.file} at byte {cut.at:,}: {cut.why}"
+            advice = "`harmonium fsck` says whether anything is missing"
+            logger.error("%s. The file as it was is in %s; %s", why, found.copy, advice)
         return True
 
     def _watch_the_disk(self) -> None:
@@ -420,43 +426,10 @@ def _end_with(owner: int) -> Callable[[], None] | None:
     return ask
 
 
-class _Loading:
-    """The progress of a server that reads its files back."""
-
-    def __init__(self, standstill_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._standstill_seconds, self._clock = standstill_seconds, clock
-        self._loaded: bytes | None = None
-        self._told = self._moved = clock()
-
-    def note(self, reply: bytes | None) -> None:
-        """Note a reply to INFO, and log the progress from time to time."""
-        loaded, total = _field(reply, b"loading_loaded_bytes"), _field(reply, b"loading_total_bytes")
-        now = self._clock()
-        if loaded is None or loaded == self._loaded:
-            return
-        self._loaded, self._moved = loaded, now
-        if now - self._told >= PROGRESS_SECONDS:
-            self._told = now
-            logger.warning("the embedded server reads its files back: %d of %d bytes", int(loaded), int(total or 0))
-
-    @property
-    def stands_still(self) -> bool:
-        """Whether it got no further for too long."""
-        return self._clock() - self._moved > self._standstill_seconds
-
-
-def _field(reply: bytes | None, name: bytes) -> bytes | None:
-    """A field of a reply to INFO."""
+def _field(reply: bytes | None, name: bytes) -> int | None:
+    """A number in a reply to INFO."""
     _, found, rest = (reply or b"").partition(b"\r\n" + name + b":")
-    return rest.partition(b"\r\n")[0] if found else None
-
-
-def _told(file: str, at: int, size: int, why: str, found: Repair) -> str:
-    """The log line on a cut."""
-    return (
-        f"{size:,} bytes were cut from {file} at byte {at:,}: {why}. The file as it was is in {found.copy}; "
-        "`harmonium fsck` says whether anything is missing"
-    )
+    return int(rest.partition(b"\r\n")[0]) if found else None
 
 
 def _answers(path: str) -> bool:

@@ -46,9 +46,9 @@ class TurnFaults(NamedTuple):
 
 
 class Inspection:
-    """An inspection of a shard. The children of `wanted` turns are remembered, those of all with None."""
+    """An inspection of a shard; `remembers_children` is for a repair."""
 
-    def __init__(self, shard: Shard, wanted: Iterable[str] | None = ()) -> None:
+    def __init__(self, shard: Shard, remembers_children: bool) -> None:
         self.turns = 0
         self.counted: Counter[str] = Counter()
         self.newer = self.unknown = self.unneeded = 0
@@ -60,8 +60,8 @@ class Inspection:
         self.endless: list[str] = []
         """Notes of calls for their retries that never expire."""
         self._shard = shard
-        self._all_children = wanted is None
-        self.children: dict[str, list[str]] = {member: [] for member in wanted or ()}
+        self._remembers_children = remembers_children
+        self.children: defaultdict[str, list[str]] = defaultdict(list)
         self._balance: defaultdict[str, dict[bytes, int]] = defaultdict(dict)
         self._awaited: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
         self._leftovers: set[str] = set()
@@ -209,11 +209,8 @@ class Inspection:
             self._balance[tenant][above] -= 1
         else:
             self._awaited[tenant][above] += 1
-        member = f"{tenant}/{parent}"
-        if self._all_children:
-            self.children.setdefault(member, []).append(digits)
-        elif member in self.children:
-            self.children[member].append(digits)
+        if self._remembers_children:
+            self.children[f"{tenant}/{parent}"].append(digits)
 
     def wrong_jobs(self) -> dict[str, int]:
         """How many jobs the tree of a turn has, for each root that counts another number."""

@@ -7,6 +7,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import islice
+from typing import NamedTuple
 
 from store import codec
 from store.fsck.faults import Fault
@@ -43,6 +44,22 @@ _NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
 """A number that Redis can count with."""
 
 
+class Moment(NamedTuple):
+    """A shard at one moment.
+
+    A worker that adds to the log of its job extends the lease, and all else that adds to a log changes `sums`. So if
+    two moments are the same, nothing was added between them; else as much might have come as went.
+    """
+
+    process: bytes
+    """The process of the server: a cursor of one means nothing to another."""
+    sums: str
+    """The clock and the counters, one of which changes with all that is appended, deleted or taken away."""
+    logged: bytes
+    """The bytes of all event logs as they are noted."""
+    leases: tuple[bytes, ...]
+
+
 class Shard:
     """The keys of one shard on their server."""
 
@@ -60,30 +77,24 @@ class Shard:
         id = name_of(digits[:HEX_DIGITS]) if digits else None
         return Fault(self.number, what, tenant or None, id, detail)
 
-    async def moment(self) -> str:
-        """The shard's clock and counters, one of which changes with all that is appended, deleted or taken away.
+    async def moment(self) -> Moment:
+        """The present moment.
 
-        If the clock moves on meanwhile, both its times stand there, as no later moment has them. Else something might
-        go, and as much come between the two questions, and all would look as before.
+        If the clock moves on while the counters are read, both its times stand there, as no later moment has them. Else
+        something might go, and as much come between the two questions, and all would look as before.
         """
         async with self.server.operation() as operation:
+            text = await operation.command("INFO", "server", at=self.keys.clock)
             clock = await operation.command("GET", self.keys.clock)
             counted = await operation.command("HMGET", self.keys.usage, *COUNTERS)
             later = await operation.command("GET", self.keys.clock)
-        if later != clock:
-            clock = b"%b~%b" % (clock or b"", later or b"")
-        return b" ".join(b"-" if value is None else value for value in (clock, *counted)).decode("utf-8", "replace")
-
-    async def events_moment(self) -> tuple[bytes, ...]:
-        """The bytes of all event logs as they are noted, and the leases.
-
-        A worker that adds to the log of its job extends the lease, and all else that adds to a log changes `moment`. So
-        if both are the same as before, nothing was added; else as much might have come as went.
-        """
-        async with self.server.operation() as operation:
             leases = await operation.command("ZRANGE", self.keys.leases, 0, -1, "WITHSCORES")
             logged = await operation.command("GET", self.keys.logged)
-        return logged or b"0", *leases
+        if later != clock:
+            clock = b"%b~%b" % (clock or b"", later or b"")
+        sums = b" ".join(b"-" if value is None else value for value in (clock, *counted)).decode("utf-8", "replace")
+        process = next((line for line in text.splitlines() if line.startswith(b"run_id:")), b"")
+        return Moment(process, sums, logged or b"0", tuple(leases))
 
     async def type_of(self, name: str) -> str:
         """The type of the value of a key of the shard."""
@@ -94,12 +105,6 @@ class Shard:
         """Whether a key is there and never expires."""
         async with self.server.operation() as operation:
             return await operation.command("PTTL", self.base + name) == -1
-
-    async def process(self) -> bytes:
-        """The process of a server that has the shard: a cursor of one means nothing to another."""
-        async with self.server.operation() as operation:
-            text = await operation.command("INFO", "server", at=self.keys.clock)
-        return next((line for line in text.splitlines() if line.startswith(b"run_id:")), b"")
 
     async def counters(self) -> dict[str, int | None]:
         """The counters of the shard, and FIELD/TENANT of tenants; None is one that isn't a number."""
@@ -127,7 +132,7 @@ class Shard:
 
     async def total(self) -> int:
         """How many turns there are, by the counters."""
-        counted = (await self.moment()).split(" ")[1:3]
+        counted = (await self.moment()).sums.split(" ")[1:3]
         return sum(int(number) for number in counted if number.isdigit())
 
     async def scan(self, command: str, key: str = "", match: str = "*") -> AsyncGenerator[list[bytes]]:

@@ -113,8 +113,7 @@ class Conversations:
 
         async def attempt() -> None:
             async with self.history.server.operation() as operation:
-                _, evicted = await with_room(operation, addition, caps, change)
-            self.history.note_removed(evicted)
+                await with_room(operation, addition, caps, change, self.history.note_removed)
 
         try:
             await self.history.at_hand(keys, attempt)
@@ -142,10 +141,10 @@ class Conversations:
         keys, hold_ms = self._keys(tenant, id), max(1, round(seconds * 1000))
 
         async def attempt() -> None:
-            script = partial(scripts.hold, token=hold, hold_ms=hold_ms, idle_us=self.history.caps.idle_us)
-            until = self.history.clocks.until
             async with self.history.server.operation() as operation:
-                (word,) = await self.history.clocks.bound(until, script)(operation, keys)
+                (word,) = await scripts.hold(
+                    operation, keys, token=hold, hold_ms=hold_ms, idle_us=self.history.caps.idle_us
+                )
             if word == b"missing":
                 raise ConversationNotFound(id)
             if word == b"held":
@@ -189,23 +188,15 @@ class Conversations:
     async def _advance(self, tenant: str, id: str, turn: Turn, *, shown: bytes = b"", hold: str = "") -> None:
         history, conversation = self.history, self._keys(tenant, id)
         addition = Addition(*history.keys_of(tenant, turn), turn, await codec.pack(turn), hold, shown)
-        script = partial(
+        await history.add(
+            addition,
             scripts.advance,
-            **addition.arguments(history.caps, history.max_depth),
+            lambda reply: refuse_joining(reply[0], id),
             conversation=conversation.digits,
             conversation_blob=shown,
             no_messages=codec.NO_MESSAGES,
             spent=spending(turn.expense, history.caps),
         )
-
-        async def store() -> None:
-            until = history.clocks.until
-            async with history.server.operation() as operation:
-                word, evicted = await with_room(operation, addition, history.caps, history.clocks.bound(until, script))
-            history.note_removed(evicted)
-            refuse_joining(word, id)
-
-        await history.stored(store, addition.keys, addition.packed.digest)
         history.note_written(tenant, turn)
 
 

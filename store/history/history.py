@@ -10,7 +10,7 @@ Never change or delete a key outside a script, and never answer for a turn of an
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -39,7 +39,6 @@ from store.keys import (
     split_path,
 )
 from store.redis import scripts
-from store.redis.clocks import Clocks
 from store.redis.conditions import refuses_writes
 from store.redis.confirm import ENDED, TRIES, Confirmer, Safety
 from store.redis.connection import Client, Operation, Server
@@ -111,7 +110,6 @@ class ConversationHistoryStore:
         self.keyspace = Keyspace(prefix, shards)
         self.ids = Ids(self.keyspace, entropy)
         self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
-        self.clocks = Clocks(self.server)
         self.confirmer = Confirmer(self.server, safety)
         self.pin_ms = max(1, round(pin_seconds * 1000))
         self.max_depth = min(max_depth, self.caps.responses or max_depth)
@@ -170,9 +168,8 @@ class ConversationHistoryStore:
         raise StoreUnavailable(f"a turn was brought back {RETURNS_AT_ONCE} times, and evicted at once")
 
     async def _chain_by(self, keys: TurnKeys, id: str, pin: str | None, pin_ms: int, above: bool) -> Chain:
-        until = self.clocks.until
         async with self.server.operation() as operation:
-            detail = await self._walk(operation, keys, id, pin, pin_ms, until, above=above)
+            detail = await self._walk(operation, keys, id, pin, pin_ms, above=above)
             path, erased = split_path(detail[0]), detail[1] == b"1"
             if above or mark_of(keys.digits) == CONVERSATION_MARK:
                 path.pop()
@@ -192,13 +189,10 @@ class ConversationHistoryStore:
         id: str,
         pin: str | None,
         pin_ms: int,
-        until: float,
         *,
         above: bool = False,
     ) -> list[bytes]:
-        """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased. With
-        `pin` it does nothing after `until`, a time of the loop's.
-        """
+        """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased."""
         script = partial(
             scripts.chain,
             pin=pin or "",
@@ -210,8 +204,7 @@ class ConversationHistoryStore:
             under_way="1" if above else "0",
             idle_us=self.caps.idle_us,
         )
-        bound = self.clocks.bound(until, script) if pin else partial(script, not_after=0)
-        word, *detail = await bound(operation, keys)
+        word, *detail = await (script(operation, keys) if pin else script(operation, keys, not_after=0))
         refuse_continuation(word, detail, id)
         return detail
 
@@ -223,9 +216,8 @@ class ConversationHistoryStore:
         keys = self._parent(tenant, tip)
 
         async def attempt() -> bool:
-            until = self.clocks.until
             async with self.server.operation() as operation:
-                detail = await self._walk(operation, keys, tip, pin, self.pin_ms, until)
+                detail = await self._walk(operation, keys, tip, pin, self.pin_ms)
             return detail[1] == b"1"
 
         return await self.at_hand(keys, attempt)
@@ -250,33 +242,49 @@ class ConversationHistoryStore:
         if turn.status not in TERMINAL:
             raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
         addition = Addition(*self.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "")
-        shared = addition.arguments(self.caps, self.max_depth)
-        script = partial(scripts.append, **shared, spent=spending(turn.expense, self.caps))
-
-        async def store() -> None:
-            bound = self.clocks.bound(self.clocks.until, script)
-            async with self.server.operation() as operation:
-                _, evicted = await with_room(operation, addition, self.caps, bound)
-            self.note_removed(evicted)
-
-        await self.stored(store, addition.keys, addition.packed.digest)
+        await self.add(addition, scripts.append, spent=spending(turn.expense, self.caps))
         self.note_written(tenant, turn)
 
-    async def stored(self, store: Callable[[], Awaitable[T]], turn: TurnKeys, digest: str) -> T:
-        """The result of `store()`, once the turn that it stores is as safe as the settings ask.
+    def add(
+        self,
+        addition: Addition,
+        script: scripts.Script[TurnKeys, ...],
+        refuse: Callable[[scripts.Reply], None] = lambda reply: None,
+        **own: object,
+    ) -> Coroutine[Any, Any, scripts.Reply]:
+        """The reply of a `script` that adds a turn, with its `own` arguments, as `stored` returns it."""
+        shared = addition.arguments(self.caps, self.max_depth)
+        values = partial(script, **{name: shared[name] for name in script.arguments if name in shared}, **own)
+        return self.stored(
+            lambda operation: with_room(operation, addition, self.caps, values, self.note_removed),
+            addition.keys,
+            addition.packed.digest,
+            refuse,
+        )
 
-        Where a failover loses it before that, it is stored again. Raises the errors of `store`, StoreUnconfirmed and
-        StoreUnavailable.
+    async def stored(
+        self,
+        store: Callable[[Operation], Awaitable[scripts.Reply]],
+        turn: TurnKeys,
+        digest: str,
+        refuse: Callable[[scripts.Reply], None],
+    ) -> scripts.Reply:
+        """The reply of `store`, once the turn that it stores is as safe as the settings ask.
+
+        Where a failover loses it before that, it is stored again. Raises the errors of `store` and of `refuse`, which
+        gets the reply, StoreUnconfirmed and StoreUnavailable.
         """
         for _ in range(TRIES):
             try:
-                result = await store()
+                async with self.server.operation() as operation:
+                    reply = await store(operation)
             except DiskFull:
                 self.full = True
                 raise
             self.full = False
+            refuse(reply)
             if await self.confirmer.confirm(turn, digest):
-                return result
+                return reply
         raise StoreUnavailable(f"what was stored was gone again {TRIES} times: the servers fail over again and again")
 
     def note_removed(self, turns: Mapping[str, int]) -> None:

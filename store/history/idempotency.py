@@ -8,7 +8,6 @@ of a backup: restored responses were never requested here.
 
 import asyncio
 from enum import Enum
-from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -86,17 +85,16 @@ class KeyedRequests:
         """Take a request as `owner`, a token of the history's, if nobody has it; returns its state. Raises
         StoreUnavailable.
         """
-        script = partial(
-            scripts.take_keyed,
-            body=request.body,
-            owner=owner,
-            lease_ms=self._lease_ms,
-            kept_ms=self._kept_ms,
-            most=self._most,
-        )
-        until = self._history.clocks.until
         async with self._history.server.operation() as operation:
-            word, *known = await self._history.clocks.bound(until, script)(operation, request.keys)
+            word, *known = await scripts.take_keyed(
+                operation,
+                request.keys,
+                body=request.body,
+                owner=owner,
+                lease_ms=self._lease_ms,
+                kept_ms=self._kept_ms,
+                most=self._most,
+            )
         digits = known[0].decode() if known else ""
         return Taken(Found(word.decode()), digits, int(known[1]) if len(known) > 1 else 0)
 

@@ -1,19 +1,111 @@
-"""Listing: a tenant's conversations over all shards, in the order in which they began.
+"""Listing: what a tenant has over all shards as one list that is read some at a time.
 
-The order never changes, so a page behind a conversation always has the same conversations, except for deleted ones.
-Each shard has a list of its own, read some at a time (page.lua) and merged. Listing doesn't count as use.
+Conversations are in the order in which they began, which never changes: a page behind a conversation always has the
+same ones, except for deleted ones. Trees are in that of their last use, which every use changes: one that is used while
+somebody reads on moves to the front, and isn't met again. So no tree is listed twice, and a reader who wants it begins
+anew.
+
+Each shard has a list of its own (page.lua). It is asked for its next places, never for more than one call may take, as
+others wait for its server meanwhile. Listing doesn't count as use.
 """
 
-from collections.abc import Iterable
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from store import codec
 from store.errors import ConversationNotFound
 from store.history.history import ConversationHistoryStore
-from store.history.merging import Merged, ScoredDigits
 from store.history.read import mget
-from store.keys import ShardKeys, conversation_id, shard_of
+from store.keys import ShardKeys, conversation_id, id_of, shard_of
 from store.redis import scripts
+
+MOST_AT_ONCE = 100
+"""The most places that one call looks at: some 0.4 ms."""
+
+FEWEST_AT_ONCE = 8
+"""The fewest: a page that needs some of every shard shouldn't ask one of them often."""
+
+SHARDS_AT_ONCE = 16
+"""How many shards are asked at the same time, to leave connections for others."""
+
+
+class ScoredDigits(NamedTuple):
+    """A place in an order: a score in µs, the digits, and whether these were known a moment ago."""
+
+    score: int
+    digits: str
+    known: bool = True
+
+    @classmethod
+    def of(cls, text: str) -> "ScoredDigits":
+        """The place in the text of page.lua."""
+        digits, _, score = text.partition("=")
+        return cls(int(score.removesuffix("?")), digits, not score.endswith("?"))
+
+
+class _Part:
+    """One shard's part of the list."""
+
+    def __init__(self, shard: ShardKeys) -> None:
+        self.shard = shard
+        self.waiting: deque[ScoredDigits] = deque()
+        self.more = True
+        """Whether the shard may have more than is waiting."""
+
+
+Read = Callable[[ShardKeys, ScoredDigits | None, int], Awaitable[tuple[list[ScoredDigits], bool]]]
+"""The next places of a shard behind one, at most so many, and whether it has more."""
+
+
+class Merged:
+    """The list. `read` asks a shard; with `after` it begins behind that place, which need not be there any more."""
+
+    def __init__(self, shards: Sequence[ShardKeys], read: Read, *, ascending: bool, after: ScoredDigits | None) -> None:
+        self._read_shard = read
+        self._sign = 1 if ascending else -1
+        self._parts = [_Part(shard) for shard in shards]
+        self._last = after
+        self._heads: list[tuple[int, int, int]] | None = None
+        """A heap: for each part with waiting places the order of the first of these, and the part's number."""
+
+    async def some(self, most: int) -> list[ScoredDigits]:
+        """The next ones, at most so many; none once all were read. Raises the errors of `read`."""
+        if self._heads is None:
+            await self._begin(most)
+        assert self._heads is not None
+        places: list[ScoredDigits] = []
+        while self._heads and len(places) < most:
+            *_, number = heapq.heappop(self._heads)
+            part = self._parts[number]
+            self._last = part.waiting.popleft()
+            places.append(self._last)
+            if not part.waiting and part.more:
+                await self._read(part, most - len(places))
+            self._wait(number)
+        return places
+
+    async def _begin(self, most: int) -> None:
+        """Read the first places of each shard."""
+        for at in range(0, len(self._parts), SHARDS_AT_ONCE):
+            await asyncio.gather(*(self._read(part, most) for part in self._parts[at : at + SHARDS_AT_ONCE]))
+        self._heads = []
+        for number in range(len(self._parts)):
+            self._wait(number)
+
+    async def _read(self, part: _Part, wanted: int) -> None:
+        """Read on in a shard, behind the last place of all; with many shards each gives a part of the wanted places."""
+        most = min(max(2 * wanted // (len(self._parts) + 1), FEWEST_AT_ONCE), MOST_AT_ONCE)
+        places, part.more = await self._read_shard(part.shard, self._last, most)
+        part.waiting.extend(places)
+
+    def _wait(self, number: int) -> None:
+        """Put a part into the heap, if it has waiting places."""
+        if self._heads is not None and self._parts[number].waiting:
+            score, digits, _ = self._parts[number].waiting[0]
+            heapq.heappush(self._heads, (self._sign * score, self._sign * int(digits, 16), number))
 
 
 class ListedConversation(NamedTuple):
@@ -106,3 +198,87 @@ def by_shard(digits: Iterable[str]) -> Iterable[list[str]]:
     for each in digits:
         found.setdefault(shard_of(each), []).append(each)
     return found.values()
+
+
+TURNS_AT_ONCE = 1_000
+"""How many turns one script call looks at to count those of trees: a millisecond."""
+
+
+class Tree(NamedTuple):
+    """The summary of a tree."""
+
+    place: ScoredDigits
+    id: str
+    """The id of its root, which names the tree even if that turn was deleted."""
+    turns: int
+    whole: bool
+    """Whether `turns` counts all of its turns; else there are more."""
+    newest: str
+    """The id of its newest turn, which may be no response (keys.py)."""
+    conversation: str | None
+    """The id of the conversation that stands there."""
+    under_way: int
+    status: str
+    """The status of the newest turn."""
+    created: int
+    """The time when the newest turn was made, in µs since 1970."""
+    size: int
+    """The bytes of its response, as it is stored."""
+
+    @property
+    def used(self) -> int:
+        """The last use of any of its turns, in µs since 1970."""
+        return self.place.score
+
+
+class TreeListing:
+    """A list of trees that is read from a place on, some at a time."""
+
+    def __init__(self, history: ConversationHistoryStore, tenant: str, *, after: ScoredDigits | None = None) -> None:
+        """The trees of `tenant`, those behind `after`, which need not be there any more."""
+        self._history = history
+        self._tenant = tenant
+        self._merged = Merged(history.keyspace.all_shards(), self._read, ascending=False, after=after)
+
+    async def some(self, most: int) -> list[tuple[ScoredDigits, Tree | None]]:
+        """The next ones, at most so many, each with None where it is unknown by now; none once all were read. Raises
+        StoreUnavailable.
+        """
+        places = await self._merged.some(most)
+        found = await self._summed_up([place for place in places if place.known])
+        return [(place, found.get(place.digits)) for place in places]
+
+    async def _read(self, shard: ShardKeys, behind: ScoredDigits | None, most: int) -> tuple[list[ScoredDigits], bool]:
+        return await page(self._history, shard, "trees", self._tenant, behind, ascending=False, most=most)
+
+    async def _summed_up(self, places: list[ScoredDigits]) -> dict[str, Tree]:
+        """The summaries of the trees at these places, by their digits; without those that are gone."""
+        at = {place.digits: place for place in places}
+        found: dict[str, Tree] = {}
+        for left in by_shard(at):
+            shard = self._history.keyspace.shard(left[0])
+            while left:
+                async with self._history.server.operation() as operation:
+                    _, *rows = await scripts.sum_up(
+                        operation, shard, tenant=self._tenant, roots=" ".join(left), most=TURNS_AT_ONCE
+                    )
+                found |= {root: _tree(at[root], row) for root, row in zip(left, rows, strict=False) if row}
+                left = left[len(rows) :]
+        return found
+
+
+def _tree(place: ScoredDigits, row: bytes) -> Tree:
+    """The summary by sum_up.lua of the tree at a place; it keeps the place at which it was listed."""
+    _, turns, whole, newest, named, under_way, status, created, size = row.decode().split(" ")
+    return Tree(
+        place=place,
+        id=id_of(place.digits),
+        turns=int(turns),
+        whole=whole == "1",
+        newest=id_of(newest),
+        conversation=None if named == "-" else conversation_id(named),
+        under_way=int(under_way),
+        status=status,
+        created=int(created),
+        size=int(size),
+    )

@@ -16,7 +16,7 @@ from store import codec
 from store.errors import NewerFormat, NotFound
 from store.history.elsewhere import AwayBranches
 from store.history.history import ConversationHistoryStore
-from store.history.merging import SHARDS_AT_ONCE
+from store.history.listing import SHARDS_AT_ONCE
 from store.history.read import mget
 from store.keys import CONVERSATION_MARK, CONVERSATION_PREFIX, ShardKeys, TurnKeys, digits_of, id_of, mark_of, name_of
 from store.redis import scripts

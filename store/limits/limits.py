@@ -9,7 +9,6 @@ may settle it. All of a tenant's are in one shard, so one script looks at all of
 
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import partial
 from typing import Literal, NamedTuple
 from zlib import crc32
 
@@ -126,22 +125,20 @@ class Limits:
         refuse it. `id` has the form of a response's. Again for the same id it only changes the holder. The work in
         `over` is settled before, as by `settle_all`. Raises StoreUnavailable.
         """
-        shard, history = self._shard(tenant), self.history
-        script = partial(
-            scripts.admit,
-            tenant=checked_tenant(tenant),
-            over=self._over(over),
-            digits=history.keyspace.digits(id),
-            token=token,
-            checks=msgspec.json.encode(checks),
-            reads=reads,
-            writes=writes,
-            usual=self._usual,
-            held_ms=round(self.held_seconds * 1000),
-        )
-        until = history.clocks.until
-        async with history.server.operation() as operation:
-            word, *details, left = await history.clocks.bound(until, script)(operation, shard)
+        async with self.history.server.operation() as operation:
+            word, *details, left = await scripts.admit(
+                operation,
+                self._shard(tenant),
+                tenant=checked_tenant(tenant),
+                over=self._over(over),
+                digits=self.history.keyspace.digits(id),
+                token=token,
+                checks=msgspec.json.encode(checks),
+                reads=reads,
+                writes=writes,
+                usual=self._usual,
+                held_ms=round(self.held_seconds * 1000),
+            )
         shown = _LEFT.decode(left)
         if word == b"ok":
             return Admission(shown)

@@ -7,23 +7,27 @@ command through it that does harm when it is carried out twice.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, cast
 
 from redis import exceptions as redis_errors
 from redis.asyncio import RedisCluster
 from redis.backoff import AbstractBackoff, FullJitterBackoff
 
 from store.errors import StoreReadOnly, StoreUnavailable
+from store.keys import ShardKeys
 from store.redis.client import Client, connect
 from store.redis.conditions import TooManyClients, advice, refuses_writes
 from store.redis.health import Health
-from store.redis.links import Argument, Link, links_of
+from store.redis.links import Argument, Command, Link, links_of
 
 __all__ = ["Argument", "Client", "Operation", "Server", "connect"]
 
-T = TypeVar("T")
+KNOWN_SECONDS = 30.0
+"""How long an estimate of a server's clock is used, before the server is asked again."""
+
+LATE_TRIES = 3
+"""How often a call is sent that a server calls late although its caller waits: its clock may have been changed."""
 
 SHRUNK_SECONDS = 5.0
 """How long a place stays empty after the server refused a connection because it has too many clients."""
@@ -70,6 +74,34 @@ class Room:
             timer.cancel()
 
 
+class Clocks:
+    """The clocks of the servers that have the shards, each estimated by itself.
+
+    A server that stood still may carry out a command that its client gave up: the command is in the server's buffer. So
+    a script that hands out or makes something gets the moment at which its caller gives up, on the server's own clock,
+    and does nothing later. Replies give an estimate of that clock: it was at least that late when the reply arrived.
+    The estimate errs towards too early a moment, by the time that the reply travelled at most.
+    """
+
+    def __init__(self) -> None:
+        self._ahead: dict[ShardKeys, tuple[float, float]] = {}
+        """By shard, the least seconds by which its clock is ahead of the loop's, and the time of that estimate."""
+
+    def note(self, shard: ShardKeys, ms: int) -> None:
+        """Note the server's clock, which a reply that has just arrived gives."""
+        now = asyncio.get_running_loop().time()
+        self._ahead[shard] = ms / 1000 - now, now
+
+    async def moment(self, operation: "Operation", shard: ShardKeys, at: float) -> int:
+        """The time by the server's clock, in ms, at a time of the loop's, or a little before."""
+        ahead, learned = self._ahead.get(shard, (0.0, -KNOWN_SECONDS))
+        if asyncio.get_running_loop().time() - learned >= KNOWN_SECONDS:
+            seconds, microseconds = await operation.command("TIME", at=shard.clock)
+            self.note(shard, int(seconds) * 1000 + int(microseconds) // 1000)
+            ahead, _ = self._ahead[shard]
+        return int(1000 * (at + ahead))
+
+
 class Server:
     """A Redis server, or several that are one store: every operation ends in time, with a result or an error.
 
@@ -91,13 +123,15 @@ class Server:
         """How long an operation may take."""
         self._attempts = attempts
         self.health = Health()
+        self.clocks = Clocks()
 
     def operation(self, *, longer: float = 0.0) -> "Operation":
         """`async with server.operation() as operation:` around the commands of one operation.
 
         It may take `longer` seconds than others, where it waits for something.
         """
-        return Operation(self._new_link(), self._room, self.timeout_seconds + longer, self._attempts, self.health)
+        seconds = self.timeout_seconds + longer
+        return Operation(self._new_link(), self._room, seconds, self._attempts, self.health, self.clocks)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -118,8 +152,11 @@ class Operation:
         timeout_seconds: float,
         attempts: int,
         health: Health,
+        clocks: Clocks,
     ) -> None:
         self._link = link
+        self._clocks = clocks
+        self._lates = 0
         self._health = health
         self._room = room
         self._entered = False
@@ -132,34 +169,31 @@ class Operation:
         self.wrote = False
         """Whether the server took a script that may write."""
 
-    def command(self, *args: Argument, at: Argument | None = None) -> Coroutine[Any, Any, Any]:
+    async def command(self, *args: Argument, at: Argument | None = None) -> Any:
         """The reply to one command, which must be harmless to retry. Raises redis-py's errors.
 
         On a cluster the node that has the command's first key answers; `at` is a key that names the node for a command
         without keys, like INFO. Without any key, it is one node that stays the same.
         """
-        return self._tried(lambda: self._link.ask(args, at))
+        return (await self.row(args, at=at))[0]
 
-    def row(self, *commands: tuple[Argument, ...], at: Argument, ahead: bool = False) -> Coroutine[Any, Any, list[Any]]:
-        """The replies to commands that go over one connection, one after the other, to the node that has the key `at`.
+    async def row(self, *commands: Command, at: Argument | None = None, ahead: bool = False) -> list[Any]:
+        """The replies to commands that go over one connection, one after the other, to the node that has the key `at`,
+        or the first command's own.
 
         With `ahead` all are sent at once, and one that is refused doesn't keep the others from being carried out. All
         of it is sent again over another one where that breaks, so all of it must be harmless to retry. Raises
         redis-py's errors.
         """
-        return self._tried(lambda: self._link.row(commands, at, ahead=ahead))
-
-    async def _tried(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The result of `ask`, which is called with a place in the room, and again where its connection broke."""
         failures = 0
         while True:
             if not self._entered:
                 await self._room.enter()
                 self._entered = True
             try:
-                reply = await ask()
+                replies = await self._link.row(commands, at, ahead=ahead)
                 self._refusal = None
-                return reply
+                return replies
             except TooManyClients as error:
                 self._refusal, self._entered = error, False
                 if not self._room.shrink():  # not one connection: others have them all, so only time may help
@@ -169,6 +203,19 @@ class Operation:
                 if failures == self._attempts:
                     raise
                 await asyncio.sleep(self.backoff.compute(failures - 1))
+
+    async def not_after(self, shard: ShardKeys) -> int:
+        """The ms on the clock of a shard's server when this operation is given up, or a little before."""
+        return await self._clocks.moment(self, shard, cast(float, self._deadline.when()))
+
+    def late(self, shard: ShardKeys, ms: int) -> None:
+        """Note the clock of a shard's server, which says that `not_after` has passed. Raises StoreUnavailable where it
+        says so LATE_TRIES times.
+        """
+        self._clocks.note(shard, ms)
+        self._lates += 1
+        if self._lates == LATE_TRIES:
+            raise StoreUnavailable("the server's clock runs away from what it says")
 
     async def __aenter__(self) -> Self:
         await self._deadline.__aenter__()

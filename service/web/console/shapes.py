@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from store.history.tree_listing import Tree
+from store.history.listing import Tree
 from store.history.tree_turns import Node
 from store.keys import BY_HAND_MARK, CONVERSATION_MARK, OMISSION_MARK, digits_of, mark_of, name_of
 

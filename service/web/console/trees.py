@@ -40,9 +40,7 @@ from service.web.routes.received import exchange_of, service_of
 from service.web.routes.stored import with_room
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
-from store.history.listing import by_shard
-from store.history.merging import ScoredDigits
-from store.history.tree_listing import Tree, TreeListing
+from store.history.listing import ScoredDigits, Tree, TreeListing, by_shard
 from store.history.tree_turns import TreeTurns, UnderWay, away_from, shown_of, turns_of, under_way
 from store.keys import HEX_DIGITS, digits_of, name_of
 

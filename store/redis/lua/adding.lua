@@ -4,6 +4,8 @@
 --- include trees
 --- include walk
 -- Shared by the scripts that add a turn: what it has from those above it, and its node.
+-- Arguments: pin        the token of the run's pin on the parent, or of its hold of a conversation, or ''
+--            max_depth  the most turns of a chain
 -- Invariant: a deleted parent takes no child but from the run that has it pinned; one whose status or depth forbids a
 -- child takes none. A node is written once its place is sure.
 --

@@ -9,7 +9,6 @@
 -- Arguments: top      TENANT/DIGITS of the faulty turn
 --            members  TENANT/DIGITS of turns below it, children before their parents, and at the end of all calls
 --                     the turn itself, with spaces between
---            version  the newest format version that is known
 -- Result:    {'ok'} | {'sound'} when the faulty turn is gone, or no longer faulty
 -- Invariant: the fault is found again before anything is removed. Where the parent is there, it has one child less,
 --            and is a leaf again when that was its last.

@@ -3,16 +3,10 @@
 -- Take away what was used least, to make room for a turn: below the caps, and in the server where it has no memory left.
 --
 -- Keys:      usage, leaves, trees
--- Arguments: parent         the digits of the turn that is about to be continued, or '' for a root
---            room           the most bytes that the server may hold for the turn
---            max_responses  the most responses in the shard; 0: any number
---            max_trees      the most trees in the shard; 0: any number
---            max_bytes      the most bytes that the server may hold for the shard; 0: any number
---            memory         how many bytes have to be free in the server, where it has a limit; 0 is none
---            stays          TENANT=RANK: how many of a tenant's leaves are known to have to stay, -1 for all of them, with
---                           spaces between, of some tenants
---            tree_rank      how many trees are known not to be the next to go
---            budget         the most turns that this call removes
+-- Arguments: memory     how many bytes have to be free in the server, where it has a limit; 0 is none
+--            stays      TENANT=RANK: how many of a tenant's leaves are known to have to stay, -1 for all of them, with
+--                       spaces between, of some tenants
+--            tree_rank  how many trees are known not to be the next to go
 -- Result:    {'ok', evicted} | {'again', evicted, stays, tree_rank} to go on with | {'full', evicted} when all that is left
 --            has to stay; evicted is how many turns went for what (eviction.lua) | {'wait'} when memory that was freed is
 --            not there yet | {'closed'} when the server takes no turns, as its disk is nearly full (store/guard.py)

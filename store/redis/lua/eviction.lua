@@ -1,5 +1,11 @@
 --- include choosing
 -- Shared by the scripts that make room: which turn is evicted next.
+-- Arguments: parent         the parent's digits, or '' for a root
+--            room           the most bytes that the server may hold for the turn
+--            max_responses  the most responses in the shard; 0: any number
+--            max_trees      the most trees in the shard; 0: any number
+--            max_bytes      the most bytes that the server may hold for the shard; 0: any number
+--            budget         the most turns that this call removes
 -- Invariant: it is the least recently used leaf of the tenant that gives room (shares.lua). Where there are too many trees,
 -- it is the least recently used tree of those LOOKS whose tenant has more than its share, with all its turns. What a run
 -- has pinned stays, and so do `kept`, which is about to be continued, and its tree; so all above them stays too. A tree goes

@@ -1,5 +1,6 @@
 --- include clock
 -- Shared by the scripts that ask whether a tree is still there for anyone.
+-- Arguments: idle_us  for how long a tree may be unused; 0: for ever
 -- Invariant: a tree that was forgotten has the score 0, and never another. One that is gone, or was not used for
 -- `idle_us` where that isn't 0, is unknown from then on, before the sweeper takes it away; none of it is kept by a pin.
 -- A tree with a job is never idle, however long that waits; its root counts its jobs. Nor is one in which a conversation

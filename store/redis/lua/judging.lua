@@ -2,6 +2,7 @@
 --- include usage
 --- include walk
 -- Shared by the scripts that check and repair: what is wrong with one turn, by what is stored at one moment.
+-- Arguments: version  the newest format version that is known
 -- Invariant: nothing changes. Every change of the store is one script, so each of these faults is one at any moment.
 -- Only one word is no fault: 'unneeded', a tombstone that the next sweep removes.
 --

@@ -27,14 +27,21 @@ def head(name: str) -> list[str]:
     return lines[: next(i for i, line in enumerate(lines) if not line.startswith("--"))]
 
 
+def described(name: str) -> list[str]:
+    """The arguments that the head of a file describes."""
+    return [match[1] for line in lua(name).splitlines() if (match := _ARGUMENT.match(line))]
+
+
 @pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_a_head_names_the_declared_keys_and_arguments_in_order(script: AnyScript) -> None:
-    text = head(script.name)
-    keys = next(at for at, line in enumerate(text) if line.startswith("-- Keys:      "))
-    result = next(at for at, line in enumerate(text) if line.startswith("-- Result: "))
-    assert tuple(text[keys].removeprefix("-- Keys:      ").split(", ")) == script.keys
-    named = [match[1] for line in text[keys + 1 : result] if (match := _ARGUMENT.match(line))]
-    assert tuple(named) == script.arguments
+def test_a_head_names_the_declared_keys_and_no_other_arguments(script: AnyScript) -> None:
+    keys = next(line for line in head(script.name) if line.startswith("-- Keys:      "))
+    assert tuple(keys.removeprefix("-- Keys:      ").split(", ")) == script.keys
+    assert set(described(script.name)) <= set(script.arguments)
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_each_argument_is_described_in_a_script_or_in_what_it_includes(script: AnyScript) -> None:
+    assert set(script.arguments) <= {name for file in files_of(script.name) for name in described(file)}
 
 
 @pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
