@@ -160,9 +160,13 @@ class ShardKeys:
         """One of the keys by its name, such as `clock`."""
         return getattr(self, name)
 
+    def named(self, name: str) -> Key:
+        """The key of the shard with a name that has a part of its own, such as `registry:LIST`."""
+        return Key(self.turns.removesuffix("t:") + name)
+
     def changes_of(self, tenant: str, root: str) -> Key:
         """The key of the changes to a tenant's tree that the archive lacks; `root` has the digits of its root."""
-        return Key(f"{self.turns.removesuffix('t:')}changes:{checked_tenant(tenant)}/{root}")
+        return self.named(f"changes:{checked_tenant(tenant)}/{root}")
 
     def fences_of(self, tenant: str, digits: str, root: str) -> tuple[Key, Key]:
         """The keys that say that a tenant's turn, or its tree, was deleted a moment ago."""
@@ -172,11 +176,11 @@ class ShardKeys:
     @property
     def all_fences(self) -> str:
         """The prefix of all fences of the shard."""
-        return f"{self.turns.removesuffix('t:')}fence:"
+        return self.named("fence:")
 
     def conversations_of(self, tenant: str) -> Key:
         """The key of a tenant's list of conversations; ValueError for a malformed tenant."""
-        return Key(f"{self.turns.removesuffix('t:')}conversations:{checked_tenant(tenant)}")
+        return self.named(f"conversations:{checked_tenant(tenant)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ KINDS = {
 """The keys that all trees of a shard share, by name, with their types of value."""
 
 PLACES = ("leases", "logs", *(f"queued:{level}" for level in range(LEVELS)))
-"""Those that name jobs and logs, as lua/judging_jobs.lua knows them."""
+"""Those that name jobs and logs, as lua/judging.lua knows them."""
 
 _NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
 """A number that Redis can count with."""

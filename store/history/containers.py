@@ -82,4 +82,4 @@ class Containers:
 
     def _key(self, tenant: str) -> Key:
         shard = self.history.keyspace.all_shards()[self._shard(tenant)]
-        return Key(f"{shard.turns.removesuffix('t:')}containers:{checked_tenant(tenant)}")
+        return shard.named(f"containers:{checked_tenant(tenant)}")

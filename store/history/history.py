@@ -329,7 +329,7 @@ class ConversationHistoryStore:
 
     async def _found(self, keys: TurnKeys, id: str, *, touched: bool) -> Found:
         async with self.server.operation() as operation:
-            (word, *found), blob = await (self._touch if touched else self._look)(operation, keys)
+            (word, *found), blob = await self._look(operation, keys, touched=touched)
         if word == b"missing" or blob is None:
             kept = await self._kept(keys, id)
             return Found(kept.status, kept.response, kept.background, under_way=False, logged=False)
@@ -349,21 +349,16 @@ class ConversationHistoryStore:
             raise NotFound(id)
         return kept
 
-    async def _touch(self, operation: Operation, keys: TurnKeys) -> list[Any]:
+    async def _look(self, operation: Operation, keys: TurnKeys, *, touched: bool) -> list[Any]:
         """The state of a turn, and its response blob: both in one round trip, as most turns are there."""
+        script, touches = (scripts.touch, "1") if touched else (scripts.look, "0")
+        get, idle_us = ("GET", keys.key("response")), self.caps.idle_us
         try:
-            return await scripts.touch.in_a_row(
-                operation, keys, [("GET", keys.key("response"))], ahead=True, idle_us=self.caps.idle_us
-            )
+            return await script.in_a_row(operation, keys, [get], ahead=True, touches=touches, idle_us=idle_us)
         except RedisError as refusal:
-            if not refuses_writes(refusal):
+            if not touched or not refuses_writes(refusal):
                 raise
-        return await self._look(operation, keys)
-
-    async def _look(self, operation: Operation, keys: TurnKeys) -> list[Any]:
-        return await scripts.look.in_a_row(
-            operation, keys, [("GET", keys.key("response"))], ahead=True, idle_us=self.caps.idle_us
-        )
+        return await self._look(operation, keys, touched=False)
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The response JSON as served; notes its use. Raises NotFound, StoreUnavailable."""

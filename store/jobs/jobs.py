@@ -323,9 +323,11 @@ class Jobs:
     async def steers(self, lease: Lease) -> list[Steer]:
         """The steers of a response so far, in the order in which they came. Raises LeaseLost, StoreUnavailable."""
         async with self._server.operation() as operation:
-            word, *found = await scripts.steers(operation, self._keys(lease), token=lease.token)
-        _refuse_lease(word, found, lease.id)
-        return [Steer(id.decode(), said) for id, said in zip(found[::2], found[1::2], strict=True)]
+            found: list[bytes] = await operation.command("HGETALL", self._keys(lease).key("job"))
+        job = dict(zip(found[::2], found[1::2], strict=True))
+        if job.get(b"token") != lease.token.encode():
+            raise LeaseLost(lease.id)
+        return [Steer(id.decode(), job[b"said:" + id]) for id in job.get(b"steers", b"").split()]
 
     async def finish(
         self,

@@ -72,8 +72,11 @@ class Script(Generic[Names, P]):
         declaration: Callable[Concatenate[Names, P], None],
         keys: str,
         flags: str,
+        file: str = "",
     ) -> None:
         self.name = declaration.__name__
+        self.file = file or self.name
+        """The name of its Lua."""
         hints = get_type_hints(declaration)
         hints.pop("return")
         about = hints.pop(next(iter(inspect.signature(declaration).parameters)))
@@ -94,7 +97,7 @@ class Script(Generic[Names, P]):
         for i, name in enumerate(self._names + self.arguments, 1):
             given[name] = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
         bound = "; ".join(f"local {name} = {value}" for name, value in given.items())
-        return "\n".join([self.flags, bound, *map(lua, files_of(self.name))])
+        return "\n".join([self.flags, bound, *map(lua, files_of(self.file))])
 
     @cached_property
     def sha(self) -> str:
@@ -176,9 +179,9 @@ def files_of(name: str) -> list[str]:
 
 
 def script(
-    keys: str, *, out_of_memory: bool = False, read_only: bool = False
+    keys: str, *, out_of_memory: bool = False, read_only: bool = False, file: str = ""
 ) -> Callable[[Callable[Concatenate[Names, P], None]], Script[Names, P]]:
-    """Make the script lua/NAME.lua of a declaration called NAME.
+    """Make the script lua/NAME.lua, or that of `file`, of a declaration called NAME.
 
     `keys` are those that it gets as KEYS, with spaces between. One that adds next to nothing says `out_of_memory`: it
     also runs on a server without memory, so that turns can be read, and deleted to make room. One that is
@@ -187,7 +190,7 @@ def script(
     flags = _READ_ONLY if read_only else _ALLOW_OUT_OF_MEMORY if out_of_memory else _STRICT
 
     def declare(declaration: Callable[Concatenate[Names, P], None]) -> Script[Names, P]:
-        return Script(declaration, keys, flags)
+        return Script(declaration, keys, flags, file)
 
     return declare
 
@@ -288,11 +291,11 @@ def lineage(turn: TurnKeys, *, idle_us: int) -> None: ...
 
 
 @script("node job clock leaves trees", out_of_memory=True)
-def touch(turn: TurnKeys, *, idle_us: int) -> None: ...
+def touch(turn: TurnKeys, *, touches: str, idle_us: int) -> None: ...
 
 
-@script("node job trees", read_only=True)
-def look(turn: TurnKeys, *, idle_us: int) -> None: ...
+@script("node job clock leaves trees", read_only=True, file="touch")
+def look(turn: TurnKeys, *, touches: str, idle_us: int) -> None: ...
 
 
 @script("clock", out_of_memory=True)
@@ -512,10 +515,6 @@ def succeed(
 def steer(turn: TurnKeys, *, id: str, said: bytes, most: int, most_bytes: int, idle_us: int) -> None: ...
 
 
-@script("job", read_only=True)
-def steers(turn: TurnKeys, *, token: str) -> None: ...
-
-
 @script("usage leaves trees", out_of_memory=True)
 def expire_logs(shard: ShardKeys, *, kept_ms: int, budget: int) -> None: ...
 
@@ -537,11 +536,7 @@ def take_webhooks(shard: ShardKeys, *, token: str, most: int, hold_ms: int) -> N
 
 
 @script("outbox", out_of_memory=True)
-def delay_webhook(shard: ShardKeys, *, member: str, tries: str, delay_ms: int) -> None: ...
-
-
-@script("outbox", out_of_memory=True)
-def drop_webhook(shard: ShardKeys, *, member: str) -> None: ...
+def return_webhook(shard: ShardKeys, *, member: str, tries: str, delay_ms: int) -> None: ...
 
 
 @script("secret", out_of_memory=True)
@@ -586,10 +581,6 @@ def change_registry(
 def note_used(shard: ShardKeys, *, used: bytes) -> None: ...
 
 
-@script("registry", read_only=True)
-def page_registry(shard: ShardKeys, *, name: str, after: str, most: int, ascending: int) -> None: ...
-
-
 @script("reservations", out_of_memory=True)
 def admit(
     shard: ShardKeys,
@@ -617,10 +608,6 @@ def hold_admitted(shard: ShardKeys, *, tenant: str, held: str, held_ms: int) -> 
 
 @script("node", out_of_memory=True)
 def spend(turn: TurnKeys, *, spent: str, marked_ms: int) -> None: ...
-
-
-@script("clock", read_only=True)
-def tell_spent(shard: ShardKeys, *, first: int, last: int, most: int) -> None: ...
 
 
 @script("store", out_of_memory=True)

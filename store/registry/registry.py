@@ -19,7 +19,7 @@ from store.redis import scripts
 T = TypeVar("T")
 
 ADMINISTRATORS = "@administrators"
-"""The administrators' share of the audit log, with room of its own (lua/auditing.lua); no tenant is called so."""
+"""The administrators' share of the audit log, with room of its own (lua/change_registry.lua)."""
 
 STRANGERS = "@strangers"
 """The share of callers that are no tenant."""
@@ -83,11 +83,16 @@ class Registry:
         """At most `limit` names of a list, behind the name `after`, in the order in which they were added, or the
         newest first; None where the list has no such name. Raises StoreUnavailable.
         """
+        place = self._shard.named(f"registry:{name}")
+        first, last = ("-inf", "+inf") if ascending else ("+inf", "-inf")
+        order = ("BYSCORE",) if ascending else ("BYSCORE", "REV")
         async with self._history.server.operation() as operation:
-            word, *names = await scripts.page_registry(
-                operation, self._shard, name=name, after=after or "", most=limit, ascending=int(ascending)
-            )
-        return [name.decode() for name in names] if word == b"ok" else None
+            if after is not None:
+                if (score := await operation.command("ZSCORE", place, after)) is None:
+                    return None
+                first = b"(" + score
+            names = await operation.command("ZRANGE", place, first, last, *order, "LIMIT", 0, limit)
+        return [name.decode() for name in names]
 
     async def change(
         self,

@@ -17,12 +17,8 @@ HOUR_SECONDS = 3600
 MARKED_MS = 600_000
 """How long the mark of a counted response that isn't stored is kept: longer than anybody retries."""
 
-MOST_HOURS = 200
-"""The most hours that one call looks at: a tenth of a millisecond where nothing was spent."""
-
-MOST_FIELDS = 500
-"""After so many fields a call looks at no further hour, as each may have 1,000 (lua/spending.lua): reading them takes
-3 ms."""
+MOST_HOURS = 48
+"""The most hours that one call reads, as each may have 1,000 fields (lua/spending.lua)."""
 
 
 class Spender(NamedTuple):
@@ -79,17 +75,17 @@ class Spending:
         """The sums of a shard in the hours from `first` on, and the hour with which to go on, which is behind
         `last` at the end. Raises StoreUnavailable.
         """
+        keys = self._history.keyspace.all_shards()[shard]
+        hours = range(first, min(last + 1, first + MOST_HOURS))
+        if not hours:
+            return [], first
         async with self._history.server.operation() as operation:
-            _, behind, *rows = await scripts.tell_spent(
-                operation,
-                self._history.keyspace.all_shards()[shard],
-                first=first,
-                last=min(last, first + MOST_HOURS - 1),
-                most=MOST_FIELDS,
-            )
-        return [_read(*rows[at : at + 3]) for at in range(0, len(rows), 3)], int(behind)
+            commands = [("HGETALL", keys.named(f"spent:{hour}")) for hour in hours]
+            found: list[list[bytes]] = await operation.row(*commands, at=keys.clock, ahead=True)
+        pairs = ((hour, zip(spent[::2], spent[1::2], strict=True)) for hour, spent in zip(hours, found, strict=True))
+        return [_read(hour, *pair) for hour, spent in pairs for pair in spent], hours.stop
 
 
-def _read(hour: bytes, field: bytes, value: bytes) -> HourSpent:
+def _read(hour: int, field: bytes, value: bytes) -> HourSpent:
     tenant, key, model = field.decode().split("/", 2)
-    return HourSpent(int(hour), Spender(tenant, key, model), Sums(*map(int, value.split()[:5])))
+    return HourSpent(hour, Spender(tenant, key, model), Sums(*map(int, value.split()[:5])))

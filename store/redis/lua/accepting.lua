@@ -1,4 +1,4 @@
---- include entries
+--- include logs
 --- include queueing
 -- Shared by the scripts that accept a background response: a place for it, and its job.
 -- Arguments: last         the number of the last event in the first entry

@@ -20,15 +20,9 @@
 --            never more than one chain. A retry of what is stored is 'ok'.
 
 local begins = conversation_blob ~= ''
-local stored_digest, stored_root = unpack(redis.call('HMGET', node, 'digest', 'root'))
-if stored_digest and stored_digest ~= digest then
-  return { 'conflict' }
-elseif stored_digest then
-  release(tenant, parent, stored_root)
-  return { 'ok' }
-end
-if now_ms > not_after then
-  return { 'late', exact(now_ms) }
+local reply = not_to_add(unpack(redis.call('HMGET', node, 'digest', 'root')))
+if reply then
+  return reply
 end
 local why = not begins and barred(tenant, conversation, parent, pin)
 if why then
@@ -45,8 +39,7 @@ if begins and max_responses > 1 then
 end
 local verdict = make_room(from.root)
 if verdict ~= 'ok' then
-  record()
-  return { verdict, told_of_evicted() }
+  return reply_with_evicted(verdict)
 end
 
 spend(tenant, spent)
@@ -67,5 +60,4 @@ else
 end
 note_unarchived(tenant, from.root, '+' .. digits, score)
 note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, begins and '' or parent, score))
-record()
-return { 'ok', told_of_evicted() }
+return reply_with_evicted('ok')

@@ -19,13 +19,11 @@ if max_responses > 0 then
 end
 local verdict = make_room(root)
 if verdict ~= 'ok' then
-  record()
-  return { verdict, told_of_evicted() }
+  return reply_with_evicted(verdict)
 end
 redis.call('SET', response, response_blob)
 redis.call('HSET', node, 'response_bytes', #response_blob)
 touch(root)
 note_unarchived(tenant, root, '+' .. digits, next_score(clock))
 note_conversation(tenant, digits, redis.call('HGET', key('node', tenant, above), 'chain_held') or 0)
-record()
-return { 'ok', told_of_evicted() }
+return reply_with_evicted('ok')

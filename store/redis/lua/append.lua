@@ -21,15 +21,9 @@
 -- `has_erased` on the root of a tree with such a turn, and `redactions`, how often a part of them was (redact.lua); `named`
 -- on the root of a tree that ever had a conversation; and those of a background response (submit.lua).
 
-local stored_digest = redis.call('HGET', node, 'digest')
-if stored_digest and stored_digest ~= digest then
-  return { 'conflict' }
-elseif stored_digest then
-  release(tenant, parent, redis.call('HGET', node, 'root'))
-  return { 'ok' }
-end
-if now_ms > not_after then
-  return { 'late', exact(now_ms) }
+local reply = not_to_add(unpack(redis.call('HMGET', node, 'digest', 'root')))
+if reply then
+  return reply
 end
 local from, refusal = inherited(tenant, digits, parent, pin)
 if not from then
@@ -37,8 +31,7 @@ if not from then
 end
 local verdict = make_room(from.root)
 if verdict ~= 'ok' then
-  record()
-  return { verdict, told_of_evicted() }
+  return reply_with_evicted(verdict)
 end
 
 spend(tenant, spent)
@@ -49,5 +42,4 @@ note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 place_leaf(tenant, digits, score)
 redis.call('SADD', key('tree', tenant, from.root), digits)
 note_unarchived(tenant, from.root, '+' .. digits, score)
-record()
-return { 'ok', told_of_evicted() }
+return reply_with_evicted('ok')

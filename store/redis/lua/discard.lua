@@ -1,7 +1,6 @@
 --- include judging
---- include listed
---- include placing
---- include repair_jobs
+--- include places
+--- include repairing
 -- Remove turns that can no longer be read: one that has lost its parent, its messages or what its node must say,
 -- and all below it. No history is better than a history with a hole.
 --

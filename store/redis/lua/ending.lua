@@ -1,7 +1,7 @@
---- include entries
+--- include logs
+--- include places
 --- include spending
 --- include standing
---- include trees
 -- Shared by the scripts by which a background response ends: by itself, or together with the beginning of another one.
 -- Arguments: token        of who holds the lease
 --            after        the number of the event before the entry's first one, or '' to leave it unchecked

@@ -15,8 +15,8 @@
 --            for what they hold beyond a part of the server's memory: they will be gone soon, and a conversation for good.
 
 local CLOSED = 1 -- the memory limit of a server that takes no turns
-local ALL = -1 -- instead of a rank (shares.lua)
-local TOLD = 150 -- the most tenants of whose leaves is told what has to stay; more than are passed over (shares.lua)
+local ALL = -1 -- instead of a rank (choosing.lua)
+local TOLD = 150 -- the most tenants of whose leaves is told what has to stay; more than are passed over (choosing.lua)
 local LOGS_PART = 4 -- what part of the server's memory logs may have at the expense of conversations
 
 -- How many bytes the server lacks until so many are free, its limit, and whether more is about to be free; nil where it
@@ -75,8 +75,8 @@ if memory > 0 then
 end
 local root = parent ~= '' and redis.call('HGET', key('node', tenant, parent), 'root') or ''
 local verdict, next_rank = evict_until(root, math.min(most_bytes, most_before()), known, tree_rank)
-record()
+local reply = reply_with_evicted(verdict)
 if verdict == 'again' then
-  return { 'again', told_of_evicted(), told_of(known), exact(next_rank) }
+  reply[3], reply[4] = told_of(known), exact(next_rank)
 end
-return { verdict, told_of_evicted() }
+return reply

@@ -1,8 +1,7 @@
 --- include idle
---- include leaves
---- include listed
 --- include logs
 --- include pins
+--- include places
 --- include unarchived
 --- include walk
 -- Delete a turn: it becomes a tombstone, without its response, and without its messages if asked to. prune.lua, which is

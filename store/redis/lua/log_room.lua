@@ -1,4 +1,4 @@
---- include entries
+--- include logs
 --- include removal
 -- Shared by the scripts that remove event logs, for new ones or as they were kept for long enough.
 -- Arguments: max_logged  the most bytes of all logs in the shard

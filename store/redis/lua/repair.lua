@@ -1,7 +1,6 @@
 --- include judging
---- include placing
 --- include removal
---- include repair_jobs
+--- include repairing
 -- Repair some turns, as far as that costs nothing that anyone could read.
 --
 -- Keys:      clock, usage, leaves, trees

@@ -1,5 +1,5 @@
 --- include adding
---- include listed
+--- include places
 --- include unarchived
 --- include using
 -- Store a turn as a backup has it, below the one that it continues: with its times, alive or as a tombstone.

@@ -36,14 +36,9 @@
 -- to, which has it in `awaits` (standing.lua). A tree's root has `jobs`, their number in the tree, where there are any.
 
 local stored_digest, before, root = unpack(redis.call('HMGET', node, 'digest', 'submission', 'root'))
-if stored_digest and before ~= digest then
-  return { 'conflict' }
-elseif stored_digest then
-  release(tenant, parent, root)
-  return { 'ok' }
-end
-if now_ms > not_after then
-  return { 'late', exact(now_ms) }
+local reply = not_to_add(stored_digest and (before or ''), root)
+if reply then
+  return reply
 end
 local log_bytes = #entry + ENTRY_BYTES
 local why = no_place(tenant, log_bytes, max_queued, max_waiting)
@@ -66,8 +61,7 @@ if verdict == 'ok' then
   verdict = take_log_room(log_bytes, max_logged, budget)
 end
 if verdict ~= 'ok' then
-  record()
-  return { verdict, told_of_evicted() }
+  return reply_with_evicted(verdict)
 end
 
 local score = next_score(clock)
@@ -89,5 +83,4 @@ if joins then
   note_conversation(tenant, conversation, from.held)
 end
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))
-record()
-return { 'ok', told_of_evicted() }
+return reply_with_evicted('ok')

@@ -53,8 +53,7 @@ if verdict == 'ok' then
   verdict = take_log_room(log_bytes, max_logged, budget)
 end
 if verdict ~= 'ok' then
-  record()
-  return { verdict, told_of_evicted() }
+  return reply_with_evicted(verdict)
 end
 
 end_job(turn, { status = ended_status, continuable = '1', digest = ended_digest, added = ended_added, last = ended_last,
