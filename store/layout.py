@@ -139,8 +139,7 @@ class Layout:
 
     async def read(self) -> Record | None:
         """The record, if there is one. Raises StoreUnavailable."""
-        async with self._server.operation() as operation:
-            found = await operation.command("HGETALL", self._first.store)
+        found = await self._server.command("HGETALL", self._first.store)
         texts = iter(each.decode("utf-8", "replace") for each in found)
         return Record.of(dict(zip(texts, texts, strict=True))) if found else None
 

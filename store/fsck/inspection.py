@@ -71,26 +71,35 @@ class Inspection:
         self._jobs_noted: dict[str, int] = {}
 
     async def run(self) -> AsyncGenerator[list[TurnFaults]]:
-        """Judge every turn of the shard once; the faults of each batch."""
+        """Judge every turn of the shard once, and every place that names one; the faults of each batch."""
+        async for members in self._named_members():
+            async for rows in self._shard.judge(member for member in members if not self._is_judged(member)):
+                yield [fault for fault in map(self._note, rows) if fault.words]
+
+    async def _named_members(self) -> AsyncGenerator[Iterable[str]]:
+        """Yields members as in lua/judging.lua: of turns, and then of places that name them."""
         async for keys in self._shard.scan("SCAN", match=f"{self._shard.base}*"):
             names = [key.removeprefix(self._shard.base.encode()) for key in keys]
-            async for faults in self._judge(self._members(names)):
-                yield faults
+            yield self._members(names)
             await self._inspect_notes(names)
         for place in ("tombstones", "trees"):
             async for some in self._members_of(place, _MEMBER):
-                async for faults in self._judge(some):
-                    yield faults
+                yield some
         for place in dict.fromkeys(self._own["leaves"] + self._own["conversations"] + self._own["trees"]):
             tenant = place.partition(":")[2]
             async for some in self._members_of(place, _DIGITS):
-                async for faults in self._judge(f"{tenant}/{digits}" for digits in some):
-                    yield faults
+                yield [f"{tenant}/{digits}" for digits in some]
         for root in self._mixed:
-            async for faults in self._judge_tree(root):
-                yield faults
-        async for faults in self._judge_places():
-            yield faults
+            tenant, _, digits = root.partition("/")
+            async for some in self._shard.scan("SSCAN", f"{self._shard.keys.turns}{tenant}:tree:{digits}"):
+                yield [f"{tenant}/{leaf}/{digits}" for leaf in self._named(root, some, _DIGITS)]
+        for place in PLACES:
+            async for some in self._members_of(place, _MEMBER):
+                yield [f"{member}/{place}" for member in some]
+        for line in dict.fromkeys(self._own["line"]):
+            level, _, tenant = line.rpartition(":")
+            async for some in self._members_of(line, _DIGITS):
+                yield [f"{tenant}/{digits}/{level}" for digits in some]
 
     def suspects(self) -> list[str]:
         """The turns that don't have as many children as they count."""
@@ -124,26 +133,6 @@ class Inspection:
             if _NOTE.fullmatch(name) and await self._shard.is_endless(name.decode()):
                 self.endless.append(name.decode())
 
-    async def _judge_tree(self, root: str) -> AsyncGenerator[list[TurnFaults]]:
-        """Judge whether the leaves that a tree names belong there."""
-        tenant, _, digits = root.partition("/")
-        async for some in self._shard.scan("SSCAN", f"{self._shard.keys.turns}{tenant}:tree:{digits}"):
-            named = self._named(root, some, _DIGITS)
-            async for faults in self._judge_listed(f"{tenant}/{leaf}/{digits}" for leaf in named):
-                yield faults
-
-    async def _judge_places(self) -> AsyncGenerator[list[TurnFaults]]:
-        """Judge whether the members of queues, leases and logs belong there."""
-        for place in PLACES:
-            async for some in self._members_of(place, _MEMBER):
-                async for faults in self._judge_listed(f"{member}/{place}" for member in some):
-                    yield faults
-        for line in dict.fromkeys(self._own["line"]):
-            level, _, tenant = line.rpartition(":")
-            async for some in self._members_of(line, _DIGITS):
-                async for faults in self._judge_listed(f"{tenant}/{digits}/{level}" for digits in some):
-                    yield faults
-
     async def _members_of(self, name: str, pattern: re.Pattern[bytes]) -> AsyncGenerator[list[str]]:
         """Yields the members of a sorted set of the shard, call by call; a key of another type is noted."""
         if await self._shard.type_of(name) not in ("zset", "none"):
@@ -151,10 +140,6 @@ class Inspection:
             return
         async for some in self._shard.scan("ZSCAN", self._shard.base + name):
             yield list(self._named(self._shard.base + name, some[::2], pattern))
-
-    async def _judge_listed(self, members: Iterable[str]) -> AsyncGenerator[list[TurnFaults]]:
-        async for rows in self._shard.judge(members):
-            yield [TurnFaults(row.member, row.words) for row in map(_Row.of, rows)]
 
     def _named(self, place: str, members: Iterable[bytes], pattern: re.Pattern[bytes]) -> Iterator[str]:
         """Those of `members` that can name a turn; the others are noted."""
@@ -164,19 +149,14 @@ class Inspection:
             elif len(self.misnamed.setdefault(place, [])) < MAX_REMEMBERED:
                 self.misnamed[place].append(member)
 
-    async def _judge(self, members: Iterable[str]) -> AsyncGenerator[list[TurnFaults]]:
-        """Judge those of some turns that were not judged before."""
-        async for rows in self._shard.judge(member for member in members if not self._is_judged(member)):
-            yield [fault for fault in map(self._note, rows) if fault.words]
-
     def _is_judged(self, member: str) -> bool:
-        tenant, _, digits = member.partition("/")
-        return bytes.fromhex(digits) in self._balance[tenant] or member in self._leftovers
+        tenant, digits, *place = member.split("/")
+        return not place and (bytes.fromhex(digits) in self._balance[tenant] or member in self._leftovers)
 
     def _note(self, words: list[str]) -> TurnFaults:
         row = _Row.of(words)
-        tenant, _, digits = row.member.partition("/")
-        if self._is_judged(row.member):
+        tenant, digits, *place = row.member.split("/")
+        if place or self._is_judged(row.member):
             return TurnFaults(row.member, row.words)
         self.counted["bytes"] += row.bytes
         self.counted[f"bytes/{tenant}"] += row.own_bytes

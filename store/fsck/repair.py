@@ -57,17 +57,16 @@ class Repair:
         roots = [place for place in misnamed if not place.startswith(self._shard.base)]
         places = [place.removeprefix(self._shard.base) for place in misnamed if place not in roots]
         names = [name for place, found in misnamed.items() if place not in roots for name in found]
-        async with self._shard.server.operation() as operation:
-            await scripts.refit(
-                operation,
-                self._keys,
-                kinds=" ".join(f"{name}={kind}" for name, kind in kinds.items()),
-                places=" ".join(places),
-                names=b"".join(name + b"\0" for name in names if b"\0" not in name),
-                notes=" ".join(notes),
-                counters=" ".join(counters),
-                roots=" ".join(roots),
-            )
+        await self._shard.server.run(
+            scripts.refit,
+            self._keys,
+            kinds=" ".join(f"{name}={kind}" for name, kind in kinds.items()),
+            places=" ".join(places),
+            names=b"".join(name + b"\0" for name in names if b"\0" not in name),
+            notes=" ".join(notes),
+            counters=" ".join(counters),
+            roots=" ".join(roots),
+        )
 
     async def repair_trees(self, inspection: Inspection) -> None:
         """Repair the turns below the faulty ones of this inspection, which remembers all children."""
@@ -103,31 +102,22 @@ class Repair:
 
     async def _repair(self, members: Iterable[str]) -> None:
         for some in batches(members):
-            async with self._shard.server.operation() as operation:
-                await scripts.repair(
-                    operation,
-                    self._keys,
-                    members=" ".join(some),
-                    version=codec.FORMAT,
-                    budget=PRUNED,
-                )
+            await self._shard.server.run(
+                scripts.repair, self._keys, members=" ".join(some), version=codec.FORMAT, budget=PRUNED
+            )
 
     async def _discard(self, top: str, members: list[str]) -> None:
         for some in batches(members):
-            async with self._shard.server.operation() as operation:
-                (word,) = await scripts.discard(
-                    operation,
-                    self._keys,
-                    top=top,
-                    members=" ".join(some),
-                    version=codec.FORMAT,
-                )
+            (word,) = await self._shard.server.run(
+                scripts.discard, self._keys, top=top, members=" ".join(some), version=codec.FORMAT
+            )
             if word == b"sound":
                 return
 
     async def _settle(self, since: str, *, nodes: str = "", events: str = "", counters: str = "") -> None:
-        async with self._shard.server.operation() as operation:
-            await scripts.settle(operation, self._keys, since=since, nodes=nodes, events=events, counters=counters)
+        await self._shard.server.run(
+            scripts.settle, self._keys, since=since, nodes=nodes, events=events, counters=counters
+        )
 
 
 def below(children: Mapping[str, list[str]], top: str) -> list[str]:

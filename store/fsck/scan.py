@@ -98,13 +98,11 @@ class Shard:
 
     async def type_of(self, name: str) -> str:
         """The type of the value of a key of the shard."""
-        async with self.server.operation() as operation:
-            return (await operation.command("TYPE", self.base + name)).decode()
+        return (await self.server.command("TYPE", self.base + name)).decode()
 
     async def is_endless(self, name: str) -> bool:
         """Whether a key is there and never expires."""
-        async with self.server.operation() as operation:
-            return await operation.command("PTTL", self.base + name) == -1
+        return await self.server.command("PTTL", self.base + name) == -1
 
     async def counters(self) -> dict[str, int | None]:
         """The counters of the shard, and FIELD/TENANT of tenants; None is one that isn't a number."""
@@ -148,10 +146,9 @@ class Shard:
     async def judge(self, members: Iterable[str]) -> AsyncGenerator[list[list[str]]]:
         """Yields the rows of lua/inspect_turns.lua for some turns, call by call: the words of each."""
         for some in batches(members):
-            async with self.server.operation() as operation:
-                _, *rows = await scripts.inspect_turns(
-                    operation, self.keys, members=" ".join(some), version=codec.FORMAT
-                )
+            _, *rows = await self.server.run(
+                scripts.inspect_turns, self.keys, members=" ".join(some), version=codec.FORMAT
+            )
             yield [row.decode().split(" ") for row in rows]
             if self._turns_per_second:
                 await asyncio.sleep(len(some) / self._turns_per_second)

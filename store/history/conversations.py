@@ -112,8 +112,7 @@ class Conversations:
         )  # fmt: skip
 
         async def attempt() -> None:
-            async with self.history.server.operation() as operation:
-                await with_room(operation, addition, caps, change, self.history.note_removed)
+            await self.history.server.run(with_room, addition, caps, change, self.history.note_removed)
 
         try:
             await self.history.at_hand(keys, attempt)
@@ -141,10 +140,9 @@ class Conversations:
         keys, hold_ms = self._keys(tenant, id), max(1, round(seconds * 1000))
 
         async def attempt() -> None:
-            async with self.history.server.operation() as operation:
-                (word,) = await scripts.hold(
-                    operation, keys, token=hold, hold_ms=hold_ms, idle_us=self.history.caps.idle_us
-                )
+            (word,) = await self.history.server.run(
+                scripts.hold, keys, token=hold, hold_ms=hold_ms, idle_us=self.history.caps.idle_us
+            )
             if word == b"missing":
                 raise ConversationNotFound(id)
             if word == b"held":

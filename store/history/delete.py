@@ -88,8 +88,7 @@ async def in_pieces(
             more = True
             while more:
                 start = monotonic()
-                async with server.operation() as operation:
-                    more = await remove(operation, shard)
+                more = await server.run(remove, shard)
                 await asyncio.sleep(monotonic() - start)
         except StoreUnavailable as failure:
             failures.append(failure)
@@ -102,9 +101,8 @@ async def forget(operation: Operation, keys: TurnKeys, *, token: str, idle_us: i
 
     Raises NotTerminal, NotFound, and redis-py's errors.
     """
-    erases = "1" if erase else "0"
     word, path = await scripts.forget(
-        operation, keys, token=token, idle_us=idle_us, erase=erases, no_messages=codec.NO_MESSAGES
+        operation, keys, token=token, idle_us=idle_us, erase=erase, no_messages=codec.NO_MESSAGES
     )
     if word == b"running":
         raise NotTerminal(id_of(keys.digits))

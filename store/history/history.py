@@ -201,7 +201,7 @@ class ConversationHistoryStore:
             max_messages=self.caps.chain_messages,
             max_bytes=self.max_chain_bytes,
             max_held=max(0, self.caps.bytes - ROOM_BYTES),
-            under_way="1" if above else "0",
+            under_way=above,
             idle_us=self.caps.idle_us,
         )
         word, *detail = await (script(operation, keys) if pin else script(operation, keys, not_after=0))
@@ -214,13 +214,8 @@ class ConversationHistoryStore:
         Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable.
         """
         keys = self._parent(tenant, tip)
-
-        async def attempt() -> bool:
-            async with self.server.operation() as operation:
-                detail = await self._walk(operation, keys, tip, pin, self.pin_ms)
-            return detail[1] == b"1"
-
-        return await self.at_hand(keys, attempt)
+        detail = await self.at_hand(keys, lambda: self.server.run(self._walk, keys, tip, pin, self.pin_ms))
+        return detail[1] == b"1"
 
     def refuse_long(self, chain: Chain) -> None:
         """Raise ChainTooLong for a chain in memory that could not be continued if it were stored."""
@@ -328,8 +323,7 @@ class ConversationHistoryStore:
         return await self._found(self.keyspace.response(tenant, id), id, touched=False)
 
     async def _found(self, keys: TurnKeys, id: str, *, touched: bool) -> Found:
-        async with self.server.operation() as operation:
-            (word, *found), blob = await self._look(operation, keys, touched=touched)
+        (word, *found), blob = await self.server.run(self._look, keys, touched=touched)
         if word == b"missing" or blob is None:
             kept = await self._kept(keys, id)
             return Found(kept.status, kept.response, kept.background, under_way=False, logged=False)
@@ -351,10 +345,10 @@ class ConversationHistoryStore:
 
     async def _look(self, operation: Operation, keys: TurnKeys, *, touched: bool) -> list[Any]:
         """The state of a turn, and its response blob: both in one round trip, as most turns are there."""
-        script, touches = (scripts.touch, "1") if touched else (scripts.look, "0")
+        script = scripts.touch if touched else scripts.look
         get, idle_us = ("GET", keys.key("response")), self.caps.idle_us
         try:
-            return await script.in_a_row(operation, keys, [get], ahead=True, touches=touches, idle_us=idle_us)
+            return await script.in_a_row(operation, keys, [get], ahead=True, touches=touched, idle_us=idle_us)
         except RedisError as refusal:
             if not touched or not refuses_writes(refusal):
                 raise
@@ -404,17 +398,15 @@ class ConversationHistoryStore:
         lacking = [] if self.elsewhere is NO_ARCHIVE else [at for at, blob in enumerate(blobs) if blob is None]
         if not lacking:
             return []
-        async with self.server.operation() as operation:
-            there = await operation.row(
-                *(("EXISTS", keys.family("node") + path[at]) for at in lacking), at=keys.shard.clock
-            )
+        there = await self.server.row(
+            *(("EXISTS", keys.family("node") + path[at]) for at in lacking), at=keys.shard.clock
+        )
         return [at for at, exists in zip(lacking, there, strict=True) if not exists]
 
     async def messages(self, tenant: str, id: str) -> Messages:
         """The messages that one turn added. Raises NotFound, StoreUnavailable."""
         keys = self.keyspace.turn(tenant, id)
-        async with self.server.operation() as operation:
-            blob = await operation.command("GET", keys.key("messages"))
+        blob = await self.server.command("GET", keys.key("messages"))
         return (await self._kept(keys, id)).messages if blob is None else codec.decode_messages(blob)
 
     async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
@@ -423,8 +415,7 @@ class ConversationHistoryStore:
 
     async def lineage_by(self, keys: TurnKeys, id: str) -> tuple[str, ...]:
         """The result of `lineage` for the turn with these keys, which the caller knows by `id`."""
-        async with self.server.operation() as operation:
-            word, *detail = await scripts.lineage(operation, keys, idle_us=self.caps.idle_us)
+        word, *detail = await self.server.run(scripts.lineage, keys, idle_us=self.caps.idle_us)
         if word != b"missing":
             return ids_of(split_path(detail[0]))
         gone = await self.elsewhere.lineage(keys.tenant, keys.digits)
@@ -443,10 +434,10 @@ class ConversationHistoryStore:
 
     async def forget_by(self, keys: TurnKeys, *, erase: bool) -> None:
         """Delete the turn with these keys, as `forget` does."""
+        token, idle_us = self.token(), self.caps.idle_us
 
-        async def attempt() -> None:
-            async with self.server.operation() as operation:
-                await forget(operation, keys, token=self.token(), idle_us=self.caps.idle_us, erase=erase)
+        def attempt() -> Awaitable[None]:
+            return self.server.run(forget, keys, token=token, idle_us=idle_us, erase=erase)
 
         try:
             await self.at_hand(keys, attempt)
@@ -478,15 +469,14 @@ class ConversationHistoryStore:
                 messages, response, items = await asyncio.to_thread(edit, *before)
             else:
                 messages, response, items = edit(*before)
-            async with self.server.operation() as operation:
-                (word,) = await scripts.redact(
-                    operation,
-                    keys,
-                    redactions=(redactions or b"").decode(),
-                    idle_us=self.caps.idle_us,
-                    messages_blob=codec.encode_messages(messages),
-                    response_blob=codec.encode_response(response, items),
-                )
+            (word,) = await self.server.run(
+                scripts.redact,
+                keys,
+                redactions=(redactions or b"").decode(),
+                idle_us=self.caps.idle_us,
+                messages_blob=codec.encode_messages(messages),
+                response_blob=codec.encode_response(response, items),
+            )
             if word == b"ok":
                 return
             if word == b"missing":
@@ -502,13 +492,8 @@ class ConversationHistoryStore:
         a very large tree goes with the next sweep. Raises NotFound, NotTerminal where a run in it hasn't ended,
         StoreUnavailable.
         """
-        keys = self.keyspace.response(tenant, id)
-
-        async def attempt() -> None:
-            async with self.server.operation() as operation:
-                await forget_tree(operation, keys, token=self.token(), caps=self.caps)
-
-        await self.at_hand(keys, attempt)
+        keys, token = self.keyspace.response(tenant, id), self.token()
+        await self.at_hand(keys, lambda: self.server.run(forget_tree, keys, token=token, caps=self.caps))
 
     async def sweep(self) -> Doubt | None:
         """Remove all trees that are deleted, or unused for longer than the caps allow, with the grace that they have.
@@ -540,7 +525,7 @@ class ConversationHistoryStore:
         shards = self.keyspace.all_shards()
         async with self.server.operation() as operation:
             for shard in shards:
-                await scripts.prove(operation, shard, takes_turns="0")
+                await scripts.prove(operation, shard, takes_turns=False)
         await self.confirmer.prove(*(shards if self.server.several else shards[:1]))
 
     async def prove(self, id: str) -> None:
@@ -548,8 +533,7 @@ class ConversationHistoryStore:
         DiskFull where the server takes none.
         """
         shard = self.keyspace.shard(self.keyspace.digits(id))
-        async with self.server.operation() as operation:
-            (word,) = await scripts.prove(operation, shard, takes_turns="1")
+        (word,) = await self.server.run(scripts.prove, shard, takes_turns=True)
         if word == b"closed":
             raise DiskFull
         await self.confirmer.prove(shard)

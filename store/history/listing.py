@@ -137,8 +137,7 @@ class Listing:
         if self._after is None:
             return None
         keys = self._history.keyspace.conversation(self._tenant, self._after)
-        async with self._history.server.operation() as operation:
-            began = await operation.command("ZSCORE", keys.shard.conversations_of(self._tenant), keys.digits)
+        began = await self._history.server.command("ZSCORE", keys.shard.conversations_of(self._tenant), keys.digits)
         if began is None:
             raise ConversationNotFound(self._after)
         return ScoredDigits(int(float(began)), keys.digits)
@@ -177,18 +176,17 @@ async def page(
     """The next places of a tenant's list in a shard, `conversations` or `trees`, and whether there are more. Raises
     StoreUnavailable.
     """
-    async with history.server.operation() as operation:
-        _, places, more = await scripts.page(
-            operation,
-            shard,
-            of=name,
-            tenant=tenant,
-            score="0" if behind is None else str(behind.score),
-            after="" if behind is None else behind.digits,
-            ascending=int(ascending),
-            most=most,
-            idle_us=history.caps.idle_us,
-        )
+    _, places, more = await history.server.run(
+        scripts.page,
+        shard,
+        of=name,
+        tenant=tenant,
+        score="0" if behind is None else str(behind.score),
+        after="" if behind is None else behind.digits,
+        ascending=int(ascending),
+        most=most,
+        idle_us=history.caps.idle_us,
+    )
     return list(map(ScoredDigits.of, places.decode().split())), bool(int(more))
 
 
@@ -258,10 +256,9 @@ class TreeListing:
         for left in by_shard(at):
             shard = self._history.keyspace.shard(left[0])
             while left:
-                async with self._history.server.operation() as operation:
-                    _, *rows = await scripts.sum_up(
-                        operation, shard, tenant=self._tenant, roots=" ".join(left), most=TURNS_AT_ONCE
-                    )
+                _, *rows = await self._history.server.run(
+                    scripts.sum_up, shard, tenant=self._tenant, roots=" ".join(left), most=TURNS_AT_ONCE
+                )
                 found |= {root: _tree(at[root], row) for root, row in zip(left, rows, strict=False) if row}
                 left = left[len(rows) :]
         return found

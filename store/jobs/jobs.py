@@ -144,8 +144,8 @@ class Jobs:
             conversation="" if conversation is None else self._keyspace.conversation(tenant, conversation).digits,
             level=priority.value,
             mode="stream" if streams else "plain",
-            fleeting="1" if fleeting else "0",
-            steerable="1" if steerable else "0",
+            fleeting=fleeting,
+            steerable=steerable,
             **self._accepted(entry, spec),
         )
 
@@ -175,17 +175,16 @@ class Jobs:
         a try. Raises StoreUnavailable.
         """
         keys, token = self._keyspace.all_shards()[shard], self.history.token()
-        async with self._server.operation() as operation:
-            _, now, rescued, running, first, waiting, *rows = await scripts.claim(
-                operation,
-                keys,
-                token=token,
-                lease_ms=self.limits.lease_ms,
-                first_ms=self.limits.first_ms,
-                retry_ms=RETRY_MS,
-                most=min(most, CLAIM_BATCH),
-                most_level=int(level),
-            )
+        _, now, rescued, running, first, waiting, *rows = await self._server.run(
+            scripts.claim,
+            keys,
+            token=token,
+            lease_ms=self.limits.lease_ms,
+            first_ms=self.limits.first_ms,
+            retry_ms=RETRY_MS,
+            most=min(most, CLAIM_BATCH),
+            most_level=int(level),
+        )
         self._server.clocks.note(keys, int(now))
         jobs = [_job_of(row, token) for row in rows]
         tenants = tuple(_waiting_of(row) for row in waiting.decode().split(",") if row)
@@ -228,7 +227,7 @@ class Jobs:
                     after="" if after is None else str(after),
                     last=entry.last,
                     entry=entry.blob,
-                    progress="1" if progress else "0",
+                    progress=progress,
                     snapshot=snapshot,
                     max_logged=self.limits.log_bytes,
                     budget=DROP_BATCH,
@@ -255,14 +254,13 @@ class Jobs:
         One that `gives_way` waits at the level of its priority, behind other tenants there. Raises StoreUnavailable;
         the lease then ends by itself.
         """
-        async with self._server.operation() as operation:
-            await scripts.hand_back(
-                operation,
-                self._keys(lease),
-                token=lease.token,
-                counts="1" if failed else "0",
-                gives_way="1" if gives_way else "0",
-            )
+        await self._server.run(
+            scripts.hand_back,
+            self._keys(lease),
+            token=lease.token,
+            counts=failed,
+            gives_way=gives_way,
+        )
 
     async def cancel(self, tenant: str, id: str) -> Job | None:
         """Cancel a response: its status is cancelled, and nobody else can write to its log.
@@ -274,14 +272,9 @@ class Jobs:
         return await self.history.at_hand(keys, lambda: self._cancel(keys, Lease(tenant, id, self.history.token())))
 
     async def _cancel(self, keys: TurnKeys, lease: Lease) -> Job | None:
-        async with self._server.operation() as operation:
-            word, *detail = await scripts.cancel(
-                operation,
-                keys,
-                token=lease.token,
-                lease_ms=self.limits.lease_ms,
-                idle_us=self.history.caps.idle_us,
-            )
+        word, *detail = await self._server.run(
+            scripts.cancel, keys, token=lease.token, lease_ms=self.limits.lease_ms, idle_us=self.history.caps.idle_us
+        )
         if word == b"missing":
             raise NotFound(lease.id)
         if word in (b"ended", b"synchronous"):
@@ -322,8 +315,7 @@ class Jobs:
 
     async def steers(self, lease: Lease) -> list[Steer]:
         """The steers of a response so far, in the order in which they came. Raises LeaseLost, StoreUnavailable."""
-        async with self._server.operation() as operation:
-            found: list[bytes] = await operation.command("HGETALL", self._keys(lease).key("job"))
+        found: list[bytes] = await self._server.command("HGETALL", self._keys(lease).key("job"))
         job = dict(zip(found[::2], found[1::2], strict=True))
         if job.get(b"token") != lease.token.encode():
             raise LeaseLost(lease.id)
@@ -375,7 +367,7 @@ class Jobs:
             "token": lease.token,
             "after": "" if after is None else str(after),
             "steers": " ".join(steer.id for steer in steers),
-            "announced": "1" if announced else "0",
+            "announced": announced,
             "max_pending": self.limits.pending,
             "spent": spending(turn.expense, self.history.caps),
         }
@@ -428,8 +420,7 @@ class Jobs:
     async def snapshot(self, tenant: str, id: str) -> tuple[int, bytes] | None:
         """The last snapshot, after the number of its last event. Raises NotFound, StoreUnavailable."""
         snapshot = self._keyspace.turn(tenant, id).key("snapshot")
-        async with self._server.operation() as operation:
-            blob = await operation.command("GET", snapshot)
+        blob = await self._server.command("GET", snapshot)
         if blob is None:
             return None
         last, _, taken = cast(bytes, blob).partition(b" ")
@@ -450,8 +441,7 @@ class Jobs:
 
     async def queue(self, shard: int) -> Queue:
         """The figures of a shard's queue and storage, at one moment. Raises StoreUnavailable."""
-        async with self._server.operation() as operation:
-            _, *counts = await scripts.gauge(operation, self._keyspace.all_shards()[shard])
+        _, *counts = await self._server.run(scripts.gauge, self._keyspace.all_shards()[shard])
         waiting, (oldest_ms, *others) = counts[:LEVELS], map(int, counts[LEVELS:])
         return Queue(tuple(map(int, waiting)), oldest_ms / 1000, *others)
 

@@ -52,10 +52,9 @@ class Outbox:
 
         Call `done` or `later` for each by then; else it is due again.
         """
-        async with self._server.operation() as operation:
-            _, *taken = await scripts.take_webhooks(
-                operation, shard, token=secrets.token_hex(TOKEN_BYTES), most=limit, hold_ms=hold_ms
-            )
+        _, *taken = await self._server.run(
+            scripts.take_webhooks, shard, token=secrets.token_hex(TOKEN_BYTES), most=limit, hold_ms=hold_ms
+        )
         return [_webhook(*each.decode().split(" ")) for each in taken]
 
     async def later(self, webhook: Webhook, delay_ms: int) -> None:
@@ -63,8 +62,7 @@ class Outbox:
         since.
         """
         shard, tries = self.shard(webhook.id), str(webhook.tries)
-        async with self._server.operation() as operation:
-            await scripts.return_webhook(operation, shard, member=webhook.member, tries=tries, delay_ms=delay_ms)
+        await self._server.run(scripts.return_webhook, shard, member=webhook.member, tries=tries, delay_ms=delay_ms)
 
     async def done(self, webhook: Webhook) -> None:
         """Remove a webhook that was accepted or given up; it may be gone already."""

@@ -125,20 +125,19 @@ class Limits:
         refuse it. `id` has the form of a response's. Again for the same id it only changes the holder. The work in
         `over` is settled before, as by `settle_all`. Raises StoreUnavailable.
         """
-        async with self.history.server.operation() as operation:
-            word, *details, left = await scripts.admit(
-                operation,
-                self._shard(tenant),
-                tenant=checked_tenant(tenant),
-                over=self._over(over),
-                digits=self.history.keyspace.digits(id),
-                token=token,
-                checks=msgspec.json.encode(checks),
-                reads=reads,
-                writes=writes,
-                usual=self._usual,
-                held_ms=round(self.held_seconds * 1000),
-            )
+        word, *details, left = await self.history.server.run(
+            scripts.admit,
+            self._shard(tenant),
+            tenant=checked_tenant(tenant),
+            over=self._over(over),
+            digits=self.history.keyspace.digits(id),
+            token=token,
+            checks=msgspec.json.encode(checks),
+            reads=reads,
+            writes=writes,
+            usual=self._usual,
+            held_ms=round(self.held_seconds * 1000),
+        )
         shown = _LEFT.decode(left)
         if word == b"ok":
             return Admission(shown)
@@ -155,22 +154,20 @@ class Limits:
         """Settle work that is over, at most MOST_SETTLED pieces. Returns how many of them still had a reservation.
         Raises StoreUnavailable.
         """
-        async with self.history.server.operation() as operation:
-            _, found = await scripts.settle_admitted(
-                operation, self._shard(tenant), tenant=checked_tenant(tenant), over=self._over(over)
-            )
+        _, found = await self.history.server.run(
+            scripts.settle_admitted, self._shard(tenant), tenant=checked_tenant(tenant), over=self._over(over)
+        )
         return int(found)
 
     async def hold(self, tenant: str, held: Sequence[str]) -> None:
         """Extend the reservations of work that is still under way, by its ids. Raises StoreUnavailable."""
-        async with self.history.server.operation() as operation:
-            await scripts.hold_admitted(
-                operation,
-                self._shard(tenant),
-                tenant=checked_tenant(tenant),
-                held=" ".join(map(self.history.keyspace.digits, held)),
-                held_ms=round(self.held_seconds * 1000),
-            )
+        await self.history.server.run(
+            scripts.hold_admitted,
+            self._shard(tenant),
+            tenant=checked_tenant(tenant),
+            held=" ".join(map(self.history.keyspace.digits, held)),
+            held_ms=round(self.held_seconds * 1000),
+        )
 
     async def due(self) -> list[Due]:
         """The reservations that nobody extended in time, at most MOST_DUE of each shard. Raises StoreUnavailable."""

@@ -7,8 +7,9 @@ command through it that does harm when it is carried out twice.
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from redis import exceptions as redis_errors
 from redis.asyncio import RedisCluster
@@ -22,6 +23,9 @@ from store.redis.health import Health
 from store.redis.links import Argument, Command, Link, links_of
 
 __all__ = ["Argument", "Client", "Operation", "Server", "connect"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 KNOWN_SECONDS = 30.0
 """How long an estimate of a server's clock is used, before the server is asked again."""
@@ -132,6 +136,25 @@ class Server:
         """
         seconds = self.timeout_seconds + longer
         return Operation(self._new_link(), self._room, seconds, self._attempts, self.health, self.clocks)
+
+    async def run(
+        self, work: Callable[Concatenate["Operation", P], Awaitable[T]], *args: P.args, **values: P.kwargs
+    ) -> T:
+        """The result of one script, or of other work, in an operation of its own. Raises its errors, and
+        StoreUnavailable.
+        """
+        async with self.operation() as operation:
+            return await work(operation, *args, **values)
+
+    async def command(self, *args: Argument, at: Argument | None = None) -> Any:
+        """The reply to one command in an operation of its own. Raises StoreUnavailable."""
+        async with self.operation() as operation:
+            return await operation.command(*args, at=at)
+
+    async def row(self, *commands: Command, at: Argument | None = None, ahead: bool = False) -> list[Any]:
+        """The replies to a row of commands in an operation of its own. Raises StoreUnavailable."""
+        async with self.operation() as operation:
+            return await operation.row(*commands, at=at, ahead=ahead)
 
     async def close(self) -> None:
         """Close all connections."""

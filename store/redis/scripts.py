@@ -2,9 +2,10 @@
 
 A script is declared by a function without a body. Its first parameter says whether the script is about one turn or
 about a shard: the script knows their names (lua/names.lua), and gets those of their keys that the declaration lists as
-KEYS. The other parameters come from ARGV, an `int` as a number. All become locals of the Lua with the same names, so no
-script counts ARGV[7]. An argument is described in the head of a script, or of a file that it includes;
-tests/store/redis/test_scripts.py compares these with the declaration. Arguments of several scripts are a TypedDict.
+KEYS. The other parameters come from ARGV, an `int` as a number, a `bool` as 1 or 0. All become locals of the Lua with
+the same names, so no script counts ARGV[7]. An argument is described in the head of a script, or of a file that it
+includes; tests/store/redis/test_scripts.py compares these with the declaration. Arguments of several scripts are a
+TypedDict.
 
 Its KEYS end with one that never exists. While keys of a slot move one by one, a node refuses a script (TRYAGAIN) with
 a listed key elsewhere; but a script touches more keys than it lists, and would miss those on the other node.
@@ -129,6 +130,7 @@ class Script(Generic[Names, P]):
         given = [values.get(name) for name in self.arguments]
         if None in given or len(values) != len(given):
             raise TypeError(f"{self.name} takes {', '.join(self.arguments)} by name, none of them None")
+        given = [int(value) if isinstance(value, bool) else value for value in given]
         keys = [about.key(name) for name in (*self.keys, "whole")]
         names = (about.shard.turns, about.tenant, about.digits) if isinstance(about, TurnKeys) else (about.turns,)
         return [*keys, *names, *cast(list[Argument], given)]
@@ -147,13 +149,11 @@ class Script(Generic[Names, P]):
     async def _row(
         self, operation: Operation, values: list[Argument], commands: Sequence[Command] = (), ahead: bool = False
     ) -> list[Any]:
-        at = values[0]
+        given = (self._key_count, *values)
         try:
-            named = ("EVALSHA", self.sha, self._key_count, *values)
-            replies = await operation.row(named, *commands, at=at, ahead=ahead)
+            replies = await operation.row(("EVALSHA", self.sha, *given), *commands, at=values[0], ahead=ahead)
         except NoScriptError:  # a server that was restarted, flushed or failed over; EVAL also loads what it runs
-            whole = ("EVAL", self.source, self._key_count, *values)
-            replies = await operation.row(whole, *commands, at=at, ahead=ahead)
+            replies = await operation.row(("EVAL", self.source, *given), *commands, at=values[0], ahead=ahead)
         operation.wrote |= self.flags != _READ_ONLY
         return replies
 
@@ -257,7 +257,7 @@ class Ending(TypedDict):
     token: str
     after: str
     steers: str
-    announced: str
+    announced: bool
     max_pending: int
     spent: str
 
@@ -280,7 +280,7 @@ def chain(
     max_messages: int,
     max_bytes: int,
     max_held: int,
-    under_way: str,
+    under_way: bool,
     idle_us: int,
     not_after: int = 0,
 ) -> None: ...
@@ -291,15 +291,15 @@ def lineage(turn: TurnKeys, *, idle_us: int) -> None: ...
 
 
 @script("node job clock leaves trees", out_of_memory=True)
-def touch(turn: TurnKeys, *, touches: str, idle_us: int) -> None: ...
+def touch(turn: TurnKeys, *, touches: bool, idle_us: int) -> None: ...
 
 
 @script("node job clock leaves trees", read_only=True, file="touch")
-def look(turn: TurnKeys, *, touches: str, idle_us: int) -> None: ...
+def look(turn: TurnKeys, *, touches: bool, idle_us: int) -> None: ...
 
 
 @script("clock", out_of_memory=True)
-def prove(shard: ShardKeys, *, takes_turns: str) -> None: ...
+def prove(shard: ShardKeys, *, takes_turns: bool) -> None: ...
 
 
 @script("clock", out_of_memory=True)
@@ -388,7 +388,7 @@ def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 
 
 @script("node messages response pins usage leaves trees", out_of_memory=True)
-def forget(turn: TurnKeys, *, token: str, idle_us: int, erase: str, no_messages: bytes) -> None: ...
+def forget(turn: TurnKeys, *, token: str, idle_us: int, erase: bool, no_messages: bytes) -> None: ...
 
 
 @script("node messages response usage leaves trees", out_of_memory=True)
@@ -444,8 +444,8 @@ def submit(
     conversation: str,
     level: int,
     mode: str,
-    fleeting: str,
-    steerable: str,
+    fleeting: bool,
+    steerable: bool,
     **shared: Unpack[Submitted],
 ) -> None: ...
 
@@ -473,7 +473,7 @@ def journal(
     after: str,
     last: int,
     entry: bytes,
-    progress: str,
+    progress: bool,
     snapshot: bytes,
     max_logged: int,
     budget: int,
@@ -485,7 +485,7 @@ def renew(shard: ShardKeys, *, held: str, lease_ms: int) -> None: ...
 
 
 @script("leases", out_of_memory=True)
-def hand_back(turn: TurnKeys, *, token: str, counts: str, gives_way: str) -> None: ...
+def hand_back(turn: TurnKeys, *, token: str, counts: bool, gives_way: bool) -> None: ...
 
 
 @script("node job trees", out_of_memory=True)
@@ -560,7 +560,7 @@ def keep_keyed(
 
 
 @script("clock", out_of_memory=True)
-def end_keyed(turn: TurnKeys, *, owner: str, made: str, kept_ms: int) -> None: ...
+def end_keyed(turn: TurnKeys, *, owner: str, made: bool, kept_ms: int) -> None: ...
 
 
 @script("registry registry_used audit_entries audit_shares registry_news", out_of_memory=True)

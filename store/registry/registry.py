@@ -73,8 +73,7 @@ class Registry:
 
     async def read(self, *names: str) -> list[bytes]:
         """The records of these names, empty where there is none. Raises StoreUnavailable."""
-        async with self._history.server.operation() as operation:
-            found: list[bytes | None] = await operation.command("HMGET", self._shard.registry, *names)
+        found: list[bytes | None] = await self._history.server.command("HMGET", self._shard.registry, *names)
         return [each or b"" for each in found]
 
     async def page(
@@ -108,18 +107,17 @@ class Registry:
         When it returns, the change is as safe as a stored turn. Raises RegistryMoved where a record has changed since,
         RegistryFull, StoreUnconfirmed, StoreUnavailable.
         """
-        async with self._history.server.operation() as operation:
-            word, *details = await scripts.change_registry(
-                operation,
-                self._shard,
-                changes=msgspec.json.encode([tuple(map(_text, each)) for each in changes]),
-                places=msgspec.json.encode(places),
-                mark=secrets.token_hex(16),
-                entries=msgspec.json.encode([_text(each) for each in entries]),
-                share=share,
-                most_entries=self._most_entries,
-                tell=tell,
-            )
+        word, *details = await self._history.server.run(
+            scripts.change_registry,
+            self._shard,
+            changes=msgspec.json.encode([tuple(map(_text, each)) for each in changes]),
+            places=msgspec.json.encode(places),
+            mark=secrets.token_hex(16),
+            entries=msgspec.json.encode([_text(each) for each in entries]),
+            share=share,
+            most_entries=self._most_entries,
+            tell=tell,
+        )
         if word == b"moved":
             raise RegistryMoved(details[0].decode())
         if word == b"full":
@@ -140,24 +138,21 @@ class Registry:
         """
         newest = "+inf" if last is None else last
         bounds = (first, newest, "BYSCORE") if ascending else (newest, first, "BYSCORE", "REV")
-        async with self._history.server.operation() as operation:
-            found: list[bytes] = await operation.command(
-                "ZRANGE", self._shard.audit_entries, *bounds, "LIMIT", 0, limit
-            )
+        found: list[bytes] = await self._history.server.command(
+            "ZRANGE", self._shard.audit_entries, *bounds, "LIMIT", 0, limit
+        )
         parts = [each.partition(b" ") for each in found]
         return [Entry(int(us), record) for us, _, record in parts]
 
     async def used(self, names: dict[str, int]) -> None:
         """Note when keys were last used, by their names, in seconds; skips deleted keys. Raises StoreUnavailable."""
-        async with self._history.server.operation() as operation:
-            await scripts.note_used(operation, self._shard, used=msgspec.json.encode(names))
+        await self._history.server.run(scripts.note_used, self._shard, used=msgspec.json.encode(names))
 
     async def last_used(self, names: Sequence[str]) -> list[int | None]:
         """The times when keys were last used, in seconds; None for those that never were. Raises StoreUnavailable."""
         if not names:
             return []
-        async with self._history.server.operation() as operation:
-            found: list[bytes | None] = await operation.command("HMGET", self._shard.registry_used, *names)
+        found: list[bytes | None] = await self._history.server.command("HMGET", self._shard.registry_used, *names)
         return [None if each is None else int(each) for each in found]
 
 

@@ -17,8 +17,11 @@ HOUR_SECONDS = 3600
 MARKED_MS = 600_000
 """How long the mark of a counted response that isn't stored is kept: longer than anybody retries."""
 
-MOST_HOURS = 48
-"""The most hours that one call reads, as each may have 1,000 fields (lua/spending.lua)."""
+MOST_HOURS = 200
+"""The most hours that one call looks at."""
+
+MOST_FIELDS = 500
+"""After so many fields a call reads no further hour, as each may have 1,000 (lua/spending.lua)."""
 
 
 class Spender(NamedTuple):
@@ -63,8 +66,7 @@ class Spending:
         if not argument:
             return
         keys = self._history.keyspace.turn(tenant, id)
-        async with self._history.server.operation() as operation:
-            await scripts.spend(operation, keys, spent=argument, marked_ms=MARKED_MS)
+        await self._history.server.run(scripts.spend, keys, spent=argument, marked_ms=MARKED_MS)
 
     @property
     def shards(self) -> int:
@@ -75,15 +77,17 @@ class Spending:
         """The sums of a shard in the hours from `first` on, and the hour with which to go on, which is behind
         `last` at the end. Raises StoreUnavailable.
         """
-        keys = self._history.keyspace.all_shards()[shard]
-        hours = range(first, min(last + 1, first + MOST_HOURS))
-        if not hours:
-            return [], first
-        async with self._history.server.operation() as operation:
-            commands = [("HGETALL", keys.named(f"spent:{hour}")) for hour in hours]
-            found: list[list[bytes]] = await operation.row(*commands, at=keys.clock, ahead=True)
-        pairs = ((hour, zip(spent[::2], spent[1::2], strict=True)) for hour, spent in zip(hours, found, strict=True))
-        return [_read(hour, *pair) for hour, spent in pairs for pair in spent], hours.stop
+        server, keys = self._history.server, self._history.keyspace.all_shards()[shard]
+        behind = min(last + 1, first + MOST_HOURS)
+        names = {hour: keys.named(f"spent:{hour}") for hour in range(first, behind)}
+        sizes = await server.row(*(("HLEN", name) for name in names.values()), at=keys.clock, ahead=True)
+        found: list[HourSpent] = []
+        for hour in [hour for hour, size in zip(names, sizes, strict=True) if size]:
+            if len(found) >= MOST_FIELDS:
+                return found, hour
+            fields: list[bytes] = await server.command("HGETALL", names[hour])
+            found += [_read(hour, *pair) for pair in zip(fields[::2], fields[1::2], strict=True)]
+        return found, behind
 
 
 def _read(hour: int, field: bytes, value: bytes) -> HourSpent:
