@@ -80,6 +80,10 @@ def dictionary(number: int) -> zstandard.ZstdCompressionDict:
     return made
 
 
+def _dictionary(number: int) -> zstandard.ZstdCompressionDict | None:
+    return dictionary(number) if number else None
+
+
 class _Contexts(threading.local):
     """A thread's own zstd contexts, by their dictionaries, which all threads share. A context can be used again, but
     not by two threads at once.
@@ -91,20 +95,16 @@ class _Contexts(threading.local):
 
     def compressor(self, number: int) -> zstandard.ZstdCompressor:
         """The compressor of a dictionary."""
-        found = self._compressors.get(number)
-        if found is None:
-            used = dictionary(number) if number else None
-            found = self._compressors[number] = zstandard.ZstdCompressor(level=LEVEL, dict_data=used)
-        return found
+        if number not in self._compressors:
+            self._compressors[number] = zstandard.ZstdCompressor(level=LEVEL, dict_data=_dictionary(number))
+        return self._compressors[number]
 
     def decompressor(self, frame: bytes) -> zstandard.ZstdDecompressor:
         """The decompressor of a frame's dictionary. Raises UnknownDictionary, and ZstdError for other bytes."""
         number = zstandard.get_frame_parameters(frame).dict_id
-        found = self._decompressors.get(number)
-        if found is None:
-            used = dictionary(number) if number else None
-            found = self._decompressors[number] = zstandard.ZstdDecompressor(dict_data=used)
-        return found
+        if number not in self._decompressors:
+            self._decompressors[number] = zstandard.ZstdDecompressor(dict_data=_dictionary(number))
+        return self._decompressors[number]
 
 
 _contexts = _Contexts()

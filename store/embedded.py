@@ -24,11 +24,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Self, cast
 
 from redis import Redis
@@ -112,12 +111,11 @@ class EmbeddedServer:
         self._handover_seconds = handover_seconds
         self._standstill_seconds = standstill_seconds
         self._reserve = reserve
-        self._guard: Guard | None = None
-        self._client: Redis | None = None
         self._folder = folder.absolute()
-        self._lock: int | None = None
         self._runtime: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._undo = ExitStack()
+        """Ends all that was started."""
 
     @property
     def url(self) -> str:
@@ -138,44 +136,28 @@ class EmbeddedServer:
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("start the embedded server from the main thread: it ends with the thread that starts it")
-        if self._lock is not None:
+        if self._runtime is not None:
             raise RuntimeError("the embedded server is running already")
         _make_private(self._folder)
-        self._lock = _acquire(self._folder, self._handover_seconds)
-        try:
+        with self._undo:
+            lock = _acquire(self._folder, self._handover_seconds)
+            self._undo.callback(os.close, lock)
+            self._undo.callback(self._forget)
             self._runtime = _runtime_folder()
-            _record_owner(self._lock, self._runtime)
-            if not self._reads_back(self._lock) and not (self._repaired() and self._reads_back(self._lock)):
+            self._undo.callback(_remove, self._runtime)
+            _record_owner(lock, self._runtime)
+            if not self._reads_back(lock) and not (self._repaired() and self._reads_back(lock)):
                 ended = f"the embedded server ended at once ({self._running.poll()})"
                 raise StoreUnavailable(f"{ended}: {self._log_tail()}")
             self._watch_the_disk()
-        except BaseException:
-            self.stop()
-            raise
+            self._undo = self._undo.pop_all()
 
     def stop(self) -> None:
         """End the server with everything on disk, and unlock the folder; a retry does nothing."""
-        guard, self._guard = self._guard, None
-        if guard is not None:
-            guard.stop()
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
-        process, self._process = self._process, None
-        if process is not None:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        runtime, self._runtime = self._runtime, None
-        lock, self._lock = self._lock, None
-        try:
-            _remove(runtime)
-        finally:
-            if lock is not None:
-                os.close(lock)
+        self._undo.close()
+
+    def _forget(self) -> None:
+        self._runtime = self._process = None
 
     def wait(self) -> int:
         """Block until the server ends, and return its exit status, or the negative number of the signal that did it.
@@ -189,9 +171,7 @@ class EmbeddedServer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     @property
@@ -245,6 +225,7 @@ class EmbeddedServer:
     def _reads_back(self, lock: int) -> bool:
         """Start the server and wait until it answers; False if it ended instead. Raises StoreUnavailable."""
         self._process = self._spawn(lock)
+        self._undo.callback(_end, self._process)
         loaded, told = None, time.monotonic()
         moved = told
         while not _answers(self._socket):
@@ -281,7 +262,8 @@ class EmbeddedServer:
     def _watch_the_disk(self) -> None:
         """Start the guard. Raises StoreUnavailable."""
         folder = self._folder
-        self._client = client = Redis(unix_socket_path=self._socket, socket_timeout=ASK_SECONDS)
+        client = Redis(unix_socket_path=self._socket, socket_timeout=ASK_SECONDS)
+        self._undo.callback(client.close)
         guard = Guard(
             cast(Ask, client.execute_command),  # pyright: ignore[reportUnknownMemberType]
             lambda: free_bytes(folder),
@@ -293,7 +275,7 @@ class EmbeddedServer:
             guard.start()
         except RedisError as error:
             raise StoreUnavailable(f"the embedded server does not answer: {error}") from error
-        self._guard = guard
+        self._undo.callback(guard.stop)
 
     def _log_tail(self) -> str:
         return self._log.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
@@ -372,11 +354,20 @@ def _remove_leftover(lock: int) -> None:
         _remove(runtime)
 
 
-def _remove(runtime: Path | None) -> None:
+def _remove(runtime: Path) -> None:
     """Remove a runtime folder; a cleaner of old temporary files may have done that before."""
-    if runtime is not None:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(runtime)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(runtime)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a server, or kill one that takes too long."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _alive(pid: int | None) -> bool:

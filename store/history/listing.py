@@ -10,9 +10,8 @@ others wait for its server meanwhile. Listing doesn't count as use.
 """
 
 import asyncio
-import heapq
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from store import codec
@@ -47,65 +46,61 @@ class ScoredDigits(NamedTuple):
 
 
 class _Part:
-    """One shard's part of the list."""
+    """One shard's part of the list: the places that wait, and whether it may have more."""
 
     def __init__(self, shard: ShardKeys) -> None:
         self.shard = shard
         self.waiting: deque[ScoredDigits] = deque()
         self.more = True
-        """Whether the shard may have more than is waiting."""
-
-
-Read = Callable[[ShardKeys, ScoredDigits | None, int], Awaitable[tuple[list[ScoredDigits], bool]]]
-"""The next places of a shard behind one, at most so many, and whether it has more."""
 
 
 class Merged:
-    """The list. `read` asks a shard; with `after` it begins behind that place, which need not be there any more."""
+    """A tenant's `conversations` or `trees`; with `after` behind that place, which need not be there any more."""
 
-    def __init__(self, shards: Sequence[ShardKeys], read: Read, *, ascending: bool, after: ScoredDigits | None) -> None:
-        self._read_shard = read
-        self._sign = 1 if ascending else -1
-        self._parts = [_Part(shard) for shard in shards]
+    def __init__(
+        self, history: ConversationHistoryStore, of: str, tenant: str, *, ascending: bool, after: ScoredDigits | None
+    ) -> None:
+        self._history, self._of, self._tenant = history, of, tenant
+        self._ascending = ascending
+        self._parts = list(map(_Part, history.keyspace.all_shards()))
         self._last = after
-        self._heads: list[tuple[int, int, int]] | None = None
-        """A heap: for each part with waiting places the order of the first of these, and the part's number."""
 
     async def some(self, most: int) -> list[ScoredDigits]:
-        """The next ones, at most so many; none once all were read. Raises the errors of `read`."""
-        if self._heads is None:
-            await self._begin(most)
-        assert self._heads is not None
+        """The next ones, at most so many; none once all were read. Raises StoreUnavailable."""
         places: list[ScoredDigits] = []
-        while self._heads and len(places) < most:
-            *_, number = heapq.heappop(self._heads)
-            part = self._parts[number]
-            self._last = part.waiting.popleft()
+        while len(places) < most:
+            lacking = [part for part in self._parts if part.more and not part.waiting]
+            for at in range(0, len(lacking), SHARDS_AT_ONCE):
+                some = lacking[at : at + SHARDS_AT_ONCE]
+                await asyncio.gather(*(self._read(part, most - len(places)) for part in some))
+            waiting = [part.waiting for part in self._parts if part.waiting]
+            if not waiting:
+                break
+            self._last = min(waiting, key=self._rank).popleft()
             places.append(self._last)
-            if not part.waiting and part.more:
-                await self._read(part, most - len(places))
-            self._wait(number)
         return places
 
-    async def _begin(self, most: int) -> None:
-        """Read the first places of each shard."""
-        for at in range(0, len(self._parts), SHARDS_AT_ONCE):
-            await asyncio.gather(*(self._read(part, most) for part in self._parts[at : at + SHARDS_AT_ONCE]))
-        self._heads = []
-        for number in range(len(self._parts)):
-            self._wait(number)
+    def _rank(self, waiting: deque[ScoredDigits]) -> tuple[int, int]:
+        score, digits, _ = waiting[0]
+        sign = 1 if self._ascending else -1
+        return sign * score, sign * int(digits, 16)
 
     async def _read(self, part: _Part, wanted: int) -> None:
         """Read on in a shard, behind the last place of all; with many shards each gives a part of the wanted places."""
-        most = min(max(2 * wanted // (len(self._parts) + 1), FEWEST_AT_ONCE), MOST_AT_ONCE)
-        places, part.more = await self._read_shard(part.shard, self._last, most)
-        part.waiting.extend(places)
-
-    def _wait(self, number: int) -> None:
-        """Put a part into the heap, if it has waiting places."""
-        if self._heads is not None and self._parts[number].waiting:
-            score, digits, _ = self._parts[number].waiting[0]
-            heapq.heappush(self._heads, (self._sign * score, self._sign * int(digits, 16), number))
+        score, after, _ = self._last or ScoredDigits(0, "")
+        _, places, more = await self._history.server.run(
+            scripts.page,
+            part.shard,
+            of=self._of,
+            tenant=self._tenant,
+            score=str(score),
+            after=after,
+            ascending=int(self._ascending),
+            most=min(max(2 * wanted // (len(self._parts) + 1), FEWEST_AT_ONCE), MOST_AT_ONCE),
+            idle_us=self._history.caps.idle_us,
+        )
+        part.waiting.extend(map(ScoredDigits.of, places.decode().split()))
+        part.more = bool(int(more))
 
 
 class ListedConversation(NamedTuple):
@@ -128,8 +123,8 @@ class Listing:
     async def some(self, most: int) -> list[ListedConversation]:
         """The next ones, at most so many; none once all were read."""
         if self._merged is None:
-            shards = self._history.keyspace.all_shards()
-            self._merged = Merged(shards, self._read, ascending=self._ascending, after=await self._place())
+            after = await self._place()
+            self._merged = Merged(self._history, "conversations", self._tenant, ascending=self._ascending, after=after)
         return await self._shown(await self._merged.some(most))
 
     async def _place(self) -> ScoredDigits | None:
@@ -141,11 +136,6 @@ class Listing:
         if began is None:
             raise ConversationNotFound(self._after)
         return ScoredDigits(int(float(began)), keys.digits)
-
-    async def _read(self, shard: ShardKeys, behind: ScoredDigits | None, most: int) -> tuple[list[ScoredDigits], bool]:
-        return await page(
-            self._history, shard, "conversations", self._tenant, behind, ascending=self._ascending, most=most
-        )
 
     async def _shown(self, places: list[ScoredDigits]) -> list[ListedConversation]:
         """The conversations at these places, with their JSON."""
@@ -161,33 +151,6 @@ class Listing:
             shown = None if blob is None else (await codec.unpack_response(blob))[0]
             listed.append(ListedConversation(conversation_id(place.digits), shown))
         return listed
-
-
-async def page(
-    history: ConversationHistoryStore,
-    shard: ShardKeys,
-    name: str,
-    tenant: str,
-    behind: ScoredDigits | None,
-    *,
-    ascending: bool,
-    most: int,
-) -> tuple[list[ScoredDigits], bool]:
-    """The next places of a tenant's list in a shard, `conversations` or `trees`, and whether there are more. Raises
-    StoreUnavailable.
-    """
-    _, places, more = await history.server.run(
-        scripts.page,
-        shard,
-        of=name,
-        tenant=tenant,
-        score="0" if behind is None else str(behind.score),
-        after="" if behind is None else behind.digits,
-        ascending=int(ascending),
-        most=most,
-        idle_us=history.caps.idle_us,
-    )
-    return list(map(ScoredDigits.of, places.decode().split())), bool(int(more))
 
 
 def by_shard(digits: Iterable[str]) -> Iterable[list[str]]:
@@ -236,7 +199,7 @@ class TreeListing:
         """The trees of `tenant`, those behind `after`, which need not be there any more."""
         self._history = history
         self._tenant = tenant
-        self._merged = Merged(history.keyspace.all_shards(), self._read, ascending=False, after=after)
+        self._merged = Merged(history, "trees", tenant, ascending=False, after=after)
 
     async def some(self, most: int) -> list[tuple[ScoredDigits, Tree | None]]:
         """The next ones, at most so many, each with None where it is unknown by now; none once all were read. Raises
@@ -245,9 +208,6 @@ class TreeListing:
         places = await self._merged.some(most)
         found = await self._summed_up([place for place in places if place.known])
         return [(place, found.get(place.digits)) for place in places]
-
-    async def _read(self, shard: ShardKeys, behind: ScoredDigits | None, most: int) -> tuple[list[ScoredDigits], bool]:
-        return await page(self._history, shard, "trees", self._tenant, behind, ascending=False, most=most)
 
     async def _summed_up(self, places: list[ScoredDigits]) -> dict[str, Tree]:
         """The summaries of the trees at these places, by their digits; without those that are gone."""

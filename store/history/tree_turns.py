@@ -18,7 +18,7 @@ from store.history.elsewhere import AwayBranches
 from store.history.history import ConversationHistoryStore
 from store.history.listing import SHARDS_AT_ONCE
 from store.history.read import mget
-from store.keys import CONVERSATION_MARK, CONVERSATION_PREFIX, ShardKeys, TurnKeys, digits_of, id_of, mark_of, name_of
+from store.keys import CONVERSATION_MARK, CONVERSATION_PREFIX, TurnKeys, digits_of, id_of, mark_of, name_of
 from store.redis import scripts
 
 MOST_TURNS = 5_000
@@ -183,30 +183,24 @@ class UnderWay(NamedTuple):
         """Its id, as clients see it."""
         return id_of(self.digits)
 
+    @classmethod
+    def of(cls, row: bytes) -> "UnderWay":
+        """The response in a row of jobs_of.lua."""
+        digits, parent, status, created, size = row.decode().split(" ")
+        return cls(digits, None if parent == "-" else parent, status, int(created), int(size))
+
 
 async def under_way(history: ConversationHistoryStore, tenant: str, most: int) -> tuple[list[UnderWay], bool]:
     """At most `most` responses of a tenant under way, the newest first, and whether these are all. Raises
     StoreUnavailable.
     """
-    shards = history.keyspace.all_shards()
+    shards, run = history.keyspace.all_shards(), history.server.run
     found: list[UnderWay] = []
     whole = True
     for at in range(0, len(shards), SHARDS_AT_ONCE):
-        some = (_of_shard(history, shard, tenant, most) for shard in shards[at : at + SHARDS_AT_ONCE])
-        for rows, all_of_them in await asyncio.gather(*some):
-            found += rows
-            whole = whole and all_of_them
+        some = (run(scripts.jobs_of, shard, tenant=tenant, most=most) for shard in shards[at : at + SHARDS_AT_ONCE])
+        for _, all_of_them, *rows in await asyncio.gather(*some):
+            found += map(UnderWay.of, rows)
+            whole = whole and bool(int(all_of_them))
     found.sort(key=lambda each: (-each.created, each.digits))
     return found[:most], whole and len(found) <= most
-
-
-async def _of_shard(
-    history: ConversationHistoryStore, shard: ShardKeys, tenant: str, most: int
-) -> tuple[list[UnderWay], bool]:
-    _, whole, *rows = await history.server.run(scripts.jobs_of, shard, tenant=tenant, most=most)
-    return [_row(row.decode()) for row in rows], bool(int(whole))
-
-
-def _row(text: str) -> UnderWay:
-    digits, parent, status, created, size = text.split(" ")
-    return UnderWay(digits, None if parent == "-" else parent, status, int(created), int(size))

@@ -11,16 +11,15 @@ Its KEYS end with one that never exists. While keys of a slot move one by one, a
 a listed key elsewhere; but a script touches more keys than it lists, and would miss those on the other node.
 With a key that neither node has, both refuse.
 
-The first lines of a file name those that it includes, as `--- include clock`. At its first use a script is put together
-of names.lua, of its includes and theirs, and of its own text.
+The first lines of a file name those that it includes, as `--- include clock`. A script is put together of names.lua, of
+its includes and theirs, and of its own text.
 
 Never pass None (Redis would get the word "None"), and never write a script that can't be run twice: after a
 lost reply the same call is sent again.
 """
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from itertools import takewhile
@@ -69,41 +68,30 @@ class Script(Generic[Names, P]):
     """One Lua script: its declared names, its source with those names bound, and how to run it."""
 
     def __init__(
-        self,
-        declaration: Callable[Concatenate[Names, P], None],
-        keys: str,
-        flags: str,
-        file: str = "",
+        self, declaration: Callable[Concatenate[Names, P], None], keys: str, flags: str, file: str = ""
     ) -> None:
         self.name = declaration.__name__
         self.file = file or self.name
         """The name of its Lua."""
-        hints = get_type_hints(declaration)
-        hints.pop("return")
-        about = hints.pop(next(iter(inspect.signature(declaration).parameters)))
-        if shared := hints.pop("shared", None):
-            hints |= get_type_hints(get_args(shared)[0])
+        kinds = get_type_hints(declaration)
+        del kinds["return"]
+        about = kinds.pop(next(iter(kinds)))
+        if shared := kinds.pop("shared", None):
+            kinds |= get_type_hints(get_args(shared)[0])
         self.keys = tuple(keys.split())
         self._key_count = len(self.keys) + 1
-        self._names = ("turns", "tenant", "digits") if about is TurnKeys else ("turns",)
-        self.arguments = tuple(hints)
-        self._numbers = frozenset(name for name, kind in hints.items() if kind is int)
+        self.arguments = tuple(kinds)
         self.flags = flags
         """Its first line."""
-
-    @cached_property
-    def source(self) -> str:
-        """The Lua as the server gets it: its flags, a line of locals, its includes, its own text."""
-        given = {name: f"KEYS[{i}]" for i, name in enumerate(self.keys, 1)}
-        for i, name in enumerate(self._names + self.arguments, 1):
-            given[name] = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
+        given = {name: f"KEYS[{at}]" for at, name in enumerate(self.keys, 1)}
+        names = ("turns", "tenant", "digits") if about is TurnKeys else ("turns",)
+        for at, name in enumerate(names + self.arguments, 1):
+            given[name] = f"tonumber(ARGV[{at}])" if kinds.get(name) is int else f"ARGV[{at}]"
         bound = "; ".join(f"local {name} = {value}" for name, value in given.items())
-        return "\n".join([self.flags, bound, *map(lua, files_of(self.file))])
-
-    @cached_property
-    def sha(self) -> str:
+        self.source = "\n".join([flags, bound, *map(lua, files_of(self.file))])
+        """The Lua as the server gets it: its flags, a line of locals, its includes, its own text."""
+        self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         """The name by which the server knows the script."""
-        return sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def __call__(self, operation: Operation, about: Names, /, *args: P.args, **values: P.kwargs) -> Awaitable[Reply]:
         """Run the script about a turn or a shard. Raises TypeError for a value that is missing, unknown or None."""
