@@ -28,10 +28,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import FullJitterBackoff, NoBackoff
 
 from store.errors import StoreUnavailable
-from store.redis.client import Client
+from store.redis.client import Client, PrimaryPool
 from store.redis.conditions import NotPrimary, misled
 from store.redis.links import Connection, Nodes, pack
-from store.redis.pools import PrimaryPool
 
 WRITING = "#!lua flags=allow-oom\nreturn 1"
 """A script that only a primary runs, although it writes nothing."""

@@ -42,7 +42,7 @@ from service.tools.toolbox import ToolRun, decode_connections
 from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnavailable, StoreUnconfirmed
 from store.history.approvals import Approvals, Use
 from store.history.history import ConversationHistoryStore
-from store.limits.limits import Spent, Unspent
+from store.limits import Spent, Unspent
 from store.turn import Turn
 
 T = TypeVar("T")

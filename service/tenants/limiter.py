@@ -21,7 +21,7 @@ from service.loans import Loans
 from service.settings.background import RENEWALS
 from service.tenants.limits import Allowance, Limit, Shown, refusal_of
 from store.errors import StoreError, StoreUnavailable
-from store.limits.limits import MOST_SETTLED, Check, Limits, Over, Spent, Unspent
+from store.limits import MOST_SETTLED, Check, Limits, Over, Spent, Unspent
 
 HELD_AT_ONCE = 500
 """How many pieces of a tenant's work one command reports as under way."""

@@ -13,7 +13,7 @@ import msgspec
 
 from service.errors import ApiError
 from service.settings.core import LIMITS
-from store.limits.limits import Admission, Check, Left, Refused, What, Window
+from store.limits import Admission, Check, Left, Refused, What, Window
 
 WHOLE_PROJECT = "all"
 """The scope in which a project's limits are counted."""

@@ -17,9 +17,8 @@ from collections.abc import AsyncGenerator, Iterable
 import msgspec
 
 from store.fsck.faults import MEANINGS, Fault
-from store.fsck.inspection import Inspection, TurnFaults
+from store.fsck.inspection import KINDS, Inspection, Moment, Shard, TurnFaults
 from store.fsck.repair import Repair
-from store.fsck.scan import KINDS, Moment, Shard
 from store.keys import SECRET_BYTES, Keyspace, TurnKeys
 from store.layout import Layout, Terms
 from store.redis.connection import Client, Server

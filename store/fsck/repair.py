@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from store import codec
 from store.fsck.faults import UNREADABLE
-from store.fsck.inspection import Inspection, TurnFaults
-from store.fsck.scan import KINDS, Shard, batches
+from store.fsck.inspection import KINDS, Inspection, Shard, TurnFaults, batches
 from store.keys import COUNTERS
 from store.redis import scripts
 

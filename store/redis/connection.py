@@ -18,8 +18,7 @@ from redis.backoff import AbstractBackoff, FullJitterBackoff
 from store.errors import StoreReadOnly, StoreUnavailable
 from store.keys import ShardKeys
 from store.redis.client import Client, connect
-from store.redis.conditions import TooManyClients, advice, refuses_writes
-from store.redis.health import Health
+from store.redis.conditions import Health, TooManyClients, advice, refuses_writes
 from store.redis.links import Argument, Command, Link, links_of
 
 __all__ = ["Argument", "Client", "Operation", "Server", "connect"]

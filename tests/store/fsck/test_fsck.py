@@ -12,7 +12,7 @@ from store import codec
 from store.errors import NotContinuable, NotFound, StoreFull, StoreUnavailable
 from store.fsck.check import Fsck, Report
 from store.fsck.faults import Fault
-from store.fsck.scan import Shard
+from store.fsck.inspection import Shard
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore

@@ -17,8 +17,8 @@ from store.errors import StoreUnavailable
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
+from store.redis.conditions import Health
 from store.redis.connection import Clocks, Operation, Room, Server, connect
-from store.redis.health import Health
 from store.redis.links import PooledLink
 from tests.support.store.operations import (
     CONVERSATION_OPERATIONS,
