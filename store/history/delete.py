@@ -45,25 +45,6 @@ class Doubt(NamedTuple):
     trees: int
 
 
-async def sweep(operation: Operation, shard: ShardKeys, caps: Caps, clock_us: int) -> tuple[bool, Doubt | None, int]:
-    """Remove some turns of the trees that are gone. Returns whether there may be more, the doubt that kept the unused
-    trees, and how many turns were removed as unused.
-
-    `clock_us` is the time by this process's clock. Raises redis-py's errors.
-    """
-    word, why, trees, expired = await scripts.sweep(
-        operation,
-        shard,
-        only="",
-        idle_us=caps.idle_us,
-        named_us=caps.named_us,
-        grace_us=caps.idle_grace_us,
-        clock_us=clock_us,
-        budget=EVICT_BATCH,
-    )
-    return word == b"again", Doubt(why.decode(), int(trees)) if why else None, int(expired)
-
-
 async def remove_tree(operation: Operation, shard: ShardKeys, tree: str, calls: int) -> None:
     """Remove a forgotten tree, or as much of it as `calls` calls can. Raises redis-py's errors."""
     for _ in range(calls):

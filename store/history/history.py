@@ -20,11 +20,11 @@ from redis.exceptions import RedisError
 from store import codec
 from store.errors import ChainTooLong, DiskFull, NotFound, NotTerminal, ParentNotFound, StoreUnavailable
 from store.history.append import Addition, refuse_continuation, spending, with_room
-from store.history.caps import ROOM_BYTES, Caps
-from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
+from store.history.caps import EVICT_BATCH, ROOM_BYTES, Caps
+from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune
 from store.history.elsewhere import NO_ARCHIVE, ArchivedTurn, ArchiveReader
 from store.history.omissions import may_omit, without_omitted
-from store.history.read import TurnReader, first_within, mget
+from store.history.read import TurnCache, first_within, mget
 from store.ids import Ids
 from store.keys import (
     BY_HAND_MARK,
@@ -114,7 +114,7 @@ class ConversationHistoryStore:
         self.pin_ms = max(1, round(pin_seconds * 1000))
         self.max_depth = min(max_depth, self.caps.responses or max_depth)
         self.max_chain_bytes = max_chain_bytes
-        self._reader = TurnReader(cache_bytes)
+        self._cache = TurnCache(cache_bytes)
         self._entropy, self._clock = entropy, clock
         self.elsewhere: ArchiveReader = NO_ARCHIVE
         """The archive that is asked for turns that left the store."""
@@ -174,7 +174,7 @@ class ConversationHistoryStore:
             if above or mark_of(keys.digits) == CONVERSATION_MARK:
                 path.pop()
             messages = keys.family("messages")
-            turns = await self._reader.turns(operation, [messages + each for each in path], erased=erased)
+            turns = await self._cache.turns(operation, [messages + each for each in path], erased=erased)
         if turns is None:  # deleted between the script and MGET
             raise ParentNotFound(id)
         omits = may_omit(detail[0])
@@ -290,7 +290,7 @@ class ConversationHistoryStore:
 
     def note_written(self, tenant: str, turn: Turn) -> None:
         """Cache the messages of a turn that this process has stored."""
-        self._reader.note(self.keyspace.turn(tenant, turn.id).key("messages"), turn.messages)
+        self._cache.put(self.keyspace.turn(tenant, turn.id).key("messages"), turn.messages)
 
     async def settle(self, tenant: str, id: str) -> None:
         """Return once the end of a background response is as safe as the settings ask.
@@ -506,11 +506,21 @@ class ConversationHistoryStore:
         doubts: dict[ShardKeys, Doubt] = {}
 
         async def remove(operation: Operation, shard: ShardKeys) -> bool:
-            more, doubt, expired = await sweep(operation, shard, self._all_caps, round(self._clock() * 1_000_000))
-            self.note_removed({"idle": expired})
-            if doubt is not None:
-                doubts[shard] = doubt
-            return more
+            caps = self._all_caps
+            word, why, trees, expired = await scripts.sweep(
+                operation,
+                shard,
+                only="",
+                idle_us=caps.idle_us,
+                named_us=caps.named_us,
+                grace_us=caps.idle_grace_us,
+                clock_us=round(self._clock() * 1_000_000),
+                budget=EVICT_BATCH,
+            )
+            self.note_removed({"idle": int(expired)})
+            if why:
+                doubts[shard] = Doubt(why.decode(), int(trees))
+            return word == b"again"
 
         await in_pieces(self.server, self.keyspace, remove)
         self.caps = replace(self._all_caps, idle_seconds=0, named_idle_seconds=0) if doubts else self._all_caps

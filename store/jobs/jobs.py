@@ -242,9 +242,8 @@ class Jobs:
             return Renewal([], [])
         shard = self._keyspace.all_shards()[self.shard_of(leases[0])]
         held = {f"{each.tenant}/{each.id[5:]}": each for each in leases}
-        async with self._server.operation() as operation:
-            tokens = " ".join(f"{member} {each.token}" for member, each in held.items())
-            _, lost, *members = await scripts.renew(operation, shard, held=tokens, lease_ms=self.limits.lease_ms)
+        tokens = " ".join(f"{member} {each.token}" for member, each in held.items())
+        _, lost, *members = await self._server.run(scripts.renew, shard, held=tokens, lease_ms=self.limits.lease_ms)
         told = [held[member.decode()] for member in members]
         return Renewal(told[: int(lost)], told[int(lost) :])
 
@@ -306,7 +305,12 @@ class Jobs:
                     )
                 except OutOfMemoryError as error:
                     raise StoreFull from error
-            _refuse_steer(word, detail, id)
+            if word == b"missing":
+                raise NotFound(id)
+            if word in (b"ended", b"unsteerable"):
+                raise NotSteerable(id, detail[0].decode() if detail else None)
+            if word == b"many":
+                raise SteersFull(id)
 
         await self.history.at_hand(keys, say)
         if self.history.confirmer.safety.wanted:
@@ -461,16 +465,6 @@ def _refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
         raise LeaseLost(id)
     if word == b"behind":
         raise LogBehind(id, int(detail[0]))
-
-
-def _refuse_steer(word: bytes, detail: list[bytes], id: str) -> None:
-    """Raise the error for a script's reply about a steer, if it is a refusal."""
-    if word == b"missing":
-        raise NotFound(id)
-    if word in (b"ended", b"unsteerable"):
-        raise NotSteerable(id, detail[0].decode() if detail else None)
-    if word == b"many":
-        raise SteersFull(id)
 
 
 def _refuse_end(reply: list[bytes], turn: Turn) -> None:

@@ -36,7 +36,7 @@ SHRUNK_SECONDS = 5.0
 """How long a place stays empty after the server refused a connection because it has too many clients."""
 
 
-class Room:
+class Room(asyncio.Semaphore):
     """Bounds the operations at once: as many as there may be connections, fewer where the server takes no more.
 
     A semaphore, because some of redis-py's pools refuse at their limit, and the one that waits uses asyncio.Condition,
@@ -44,36 +44,28 @@ class Room:
     """
 
     def __init__(self, most: int) -> None:
+        super().__init__(most)
         self._most = most
-        self._kept: set[asyncio.TimerHandle] = set()
+        self._empty: set[asyncio.TimerHandle] = set()
         """The places that are taken away for a while."""
-        self._places = asyncio.Semaphore(most)
-
-    async def enter(self) -> None:
-        """Wait for a place, and take it."""
-        await self._places.acquire()
-
-    def leave(self) -> None:
-        """Give a place back."""
-        self._places.release()
 
     def shrink(self) -> bool:
         """Give a place back, and keep it empty for SHRUNK_SECONDS; False if it is the last, which stays open."""
-        if len(self._kept) + 1 >= self._most:
-            self.leave()
+        if len(self._empty) + 1 >= self._most:
+            self.release()
             return False
 
         def over() -> None:
-            self._kept.discard(timer)
-            self.leave()
+            self._empty.discard(timer)
+            self.release()
 
         timer = asyncio.get_running_loop().call_later(SHRUNK_SECONDS, over)
-        self._kept.add(timer)
+        self._empty.add(timer)
         return True
 
     def close(self) -> None:
         """Take no more places away."""
-        for timer in self._kept:
+        for timer in self._empty:
             timer.cancel()
 
 
@@ -210,7 +202,7 @@ class Operation:
         failures = 0
         while True:
             if not self._entered:
-                await self._room.enter()
+                await self._room.acquire()
                 self._entered = True
             try:
                 replies = await self._link.row(commands, at, ahead=ahead)
@@ -256,7 +248,7 @@ class Operation:
                 await self._link.close()
             finally:
                 if self._entered:
-                    self._room.leave()
+                    self._room.release()
         if isinstance(error, redis_errors.RedisError):
             refused = StoreReadOnly if refuses_writes(error) else StoreUnavailable
             raise self._noted(refused(f"the server failed: {_sentence(error)} {advice(error)}"), "error") from error

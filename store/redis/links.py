@@ -15,8 +15,9 @@ from typing import Any, Protocol, cast
 import hiredis
 from redis import exceptions as redis_errors
 from redis.asyncio import RedisCluster
+from redis.asyncio.connection import AbstractConnection
 
-from store.redis.client import Client
+from store.redis.client import Client, PrimaryPool
 from store.redis.conditions import NotPrimary, misled
 
 Argument = str | bytes | int
@@ -41,17 +42,6 @@ class Connection(Protocol):
     async def disconnect(self) -> None: ...
     async def send_packed_command(self, command: bytes, check_health: bool = True) -> None: ...
     async def read_response(self, *, timeout: float | None = None) -> Any: ...
-
-
-class Pool(Protocol):
-    """The used methods of a pool of connections to one server (pools.py)."""
-
-    doubts: int
-
-    def doubt(self) -> None: ...
-    def replace(self) -> None: ...
-    async def get_connection(self) -> Connection: ...
-    async def release(self, connection: Connection) -> None: ...
 
 
 class Node(Protocol):
@@ -89,9 +79,9 @@ class Link(Protocol):
 class PooledLink:
     """One connection of a pool for all commands of an operation: a single server, or a primary behind Sentinels."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: PrimaryPool) -> None:
         self._pool = pool
-        self._connection: Connection | None = None
+        self._connection: AbstractConnection | None = None
         self._doubts = pool.doubts
         """The pool's `doubts` when this connection was taken."""
 
@@ -101,7 +91,7 @@ class PooledLink:
             self._doubts = self._pool.doubts
             self._connection = await self._pool.get_connection()
         try:
-            return await _replies(self._connection, commands, ahead=ahead)
+            return await _replies(cast(Connection, self._connection), commands, ahead=ahead)
         except (redis_errors.ConnectionError, redis_errors.TimeoutError):
             await self.close()  # a connection reconnects to where it was; the pool asks the Sentinels anew
             raise
@@ -224,7 +214,7 @@ def links_of(client: Client) -> tuple[Callable[[], Link], int]:
         nodes = Nodes(client)
         return lambda: ClusterLink(nodes), cast(int, client.get_connection_kwargs()["max_connections"])
     pool = client.connection_pool
-    return lambda: PooledLink(cast(Pool, pool)), pool.max_connections
+    return lambda: PooledLink(cast(PrimaryPool, pool)), pool.max_connections
 
 
 def _key(args: Command) -> Argument | None:
