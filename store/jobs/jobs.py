@@ -185,7 +185,7 @@ class Jobs:
             most=min(most, CLAIM_BATCH),
             most_level=int(level),
         )
-        self._server.clocks.note(keys, int(now))
+        self._server.note_clock(keys, int(now))
         jobs = [_job_of(row, token) for row in rows]
         tenants = tuple(_waiting_of(row) for row in waiting.decode().split(",") if row)
         return Claim(jobs, int(rescued), int(running), int(first) if first else None, tenants)

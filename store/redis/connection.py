@@ -19,7 +19,7 @@ from store.errors import StoreReadOnly, StoreUnavailable
 from store.keys import ShardKeys
 from store.redis.client import Client, connect
 from store.redis.conditions import Health, TooManyClients, advice, refuses_writes
-from store.redis.links import Argument, Command, Link, links_of
+from store.redis.links import Argument, Command, links_of
 
 __all__ = ["Argument", "Client", "Operation", "Server", "connect"]
 
@@ -69,34 +69,6 @@ class Room(asyncio.Semaphore):
             timer.cancel()
 
 
-class Clocks:
-    """The clocks of the servers that have the shards, each estimated by itself.
-
-    A server that stood still may carry out a command that its client gave up: the command is in the server's buffer. So
-    a script that hands out or makes something gets the moment at which its caller gives up, on the server's own clock,
-    and does nothing later. Replies give an estimate of that clock: it was at least that late when the reply arrived.
-    The estimate errs towards too early a moment, by the time that the reply travelled at most.
-    """
-
-    def __init__(self) -> None:
-        self._ahead: dict[ShardKeys, tuple[float, float]] = {}
-        """By shard, the least seconds by which its clock is ahead of the loop's, and the time of that estimate."""
-
-    def note(self, shard: ShardKeys, ms: int) -> None:
-        """Note the server's clock, which a reply that has just arrived gives."""
-        now = asyncio.get_running_loop().time()
-        self._ahead[shard] = ms / 1000 - now, now
-
-    async def moment(self, operation: "Operation", shard: ShardKeys, at: float) -> int:
-        """The time by the server's clock, in ms, at a time of the loop's, or a little before."""
-        ahead, learned = self._ahead.get(shard, (0.0, -KNOWN_SECONDS))
-        if asyncio.get_running_loop().time() - learned >= KNOWN_SECONDS:
-            seconds, microseconds = await operation.command("TIME", at=shard.clock)
-            self.note(shard, int(seconds) * 1000 + int(microseconds) // 1000)
-            ahead, _ = self._ahead[shard]
-        return int(1000 * (at + ahead))
-
-
 class Server:
     """A Redis server, or several that are one store: every operation ends in time, with a result or an error.
 
@@ -108,25 +80,31 @@ class Server:
         if timeout_seconds <= 0 or attempts < 1:
             raise ValueError(f"timeout_seconds={timeout_seconds} and attempts={attempts} must be positive")
         self._redis = redis
-        self._new_link, limit = links_of(redis)
-        self._room = Room(limit)
-        self.connections = limit
-        """The most connections, to each node of a cluster."""
+        self.new_link, self.connections = links_of(redis)
+        """A function that makes a link for an operation, and the most connections, to each node of a cluster."""
+        self.room = Room(self.connections)
         self.several = isinstance(redis, RedisCluster)
         """Whether shards may be on different nodes."""
         self.timeout_seconds = timeout_seconds
         """How long an operation may take."""
-        self._attempts = attempts
+        self.attempts = attempts
         self.health = Health()
-        self.clocks = Clocks()
+        self.ahead: dict[ShardKeys, tuple[float, float]] = {}
+        """By shard, the least seconds by which its server's clock is ahead of the loop's, and the time of that estimate
+        by the loop's clock.
+        """
+
+    def note_clock(self, shard: ShardKeys, ms: int) -> None:
+        """Note the clock of a shard's server, which a reply that has just arrived gives."""
+        now = asyncio.get_running_loop().time()
+        self.ahead[shard] = ms / 1000 - now, now
 
     def operation(self, *, longer: float = 0.0) -> "Operation":
         """`async with server.operation() as operation:` around the commands of one operation.
 
         It may take `longer` seconds than others, where it waits for something.
         """
-        seconds = self.timeout_seconds + longer
-        return Operation(self._new_link(), self._room, seconds, self._attempts, self.health, self.clocks)
+        return Operation(self, self.timeout_seconds + longer)
 
     async def run(
         self, work: Callable[Concatenate["Operation", P], Awaitable[T]], *args: P.args, **values: P.kwargs
@@ -149,7 +127,7 @@ class Server:
 
     async def close(self) -> None:
         """Close all connections."""
-        self._room.close()
+        self.room.close()
         await self._redis.aclose()
 
 
@@ -159,24 +137,13 @@ class Operation:
     backoff: AbstractBackoff = FullJitterBackoff(base=0.02, cap=0.2)
     """The pauses before retries, in seconds."""
 
-    def __init__(
-        self,
-        link: Link,
-        room: Room,
-        timeout_seconds: float,
-        attempts: int,
-        health: Health,
-        clocks: Clocks,
-    ) -> None:
-        self._link = link
-        self._clocks = clocks
-        self._lates = 0
-        self._health = health
-        self._room = room
+    def __init__(self, server: Server, seconds: float) -> None:
+        self._server = server
+        self._link = server.new_link()
+        self._seconds = seconds
+        self._deadline = asyncio.timeout(seconds)
         self._entered = False
-        self._timeout_seconds = timeout_seconds
-        self._deadline = asyncio.timeout(timeout_seconds)
-        self._attempts = attempts
+        self._lates = 0
         self._begun = time.monotonic()
         self._refusal: redis_errors.ConnectionError | None = None
         """The reason why there was no connection for it the last time."""
@@ -202,7 +169,7 @@ class Operation:
         failures = 0
         while True:
             if not self._entered:
-                await self._room.acquire()
+                await self._server.room.acquire()
                 self._entered = True
             try:
                 replies = await self._link.row(commands, at, ahead=ahead)
@@ -210,23 +177,34 @@ class Operation:
                 return replies
             except TooManyClients as error:
                 self._refusal, self._entered = error, False
-                if not self._room.shrink():  # not one connection: others have them all, so only time may help
-                    await asyncio.sleep(self.backoff.compute(self._attempts))
+                if not self._server.room.shrink():  # not one connection: others have them all, so only time may help
+                    await asyncio.sleep(self.backoff.compute(self._server.attempts))
             except (redis_errors.ConnectionError, redis_errors.TimeoutError):
                 failures += 1
-                if failures == self._attempts:
+                if failures == self._server.attempts:
                     raise
                 await asyncio.sleep(self.backoff.compute(failures - 1))
 
     async def not_after(self, shard: ShardKeys) -> int:
-        """The ms on the clock of a shard's server when this operation is given up, or a little before."""
-        return await self._clocks.moment(self, shard, cast(float, self._deadline.when()))
+        """The ms on the clock of a shard's server when this operation is given up, or a little before.
+
+        A server that stood still may carry out a command that its client gave up: the command is in its buffer. So a
+        script that hands out or makes something gets this moment, and does nothing later. Replies give an estimate of
+        that clock: it was at least that late when the reply arrived. It errs towards too early a moment, by the time
+        that the reply travelled at most.
+        """
+        ahead, learned = self._server.ahead.get(shard, (0.0, -KNOWN_SECONDS))
+        if asyncio.get_running_loop().time() - learned >= KNOWN_SECONDS:
+            seconds, microseconds = await self.command("TIME", at=shard.clock)
+            self._server.note_clock(shard, int(seconds) * 1000 + int(microseconds) // 1000)
+            ahead, _ = self._server.ahead[shard]
+        return int(1000 * (cast(float, self._deadline.when()) + ahead))
 
     def late(self, shard: ShardKeys, ms: int) -> None:
         """Note the clock of a shard's server, which says that `not_after` has passed. Raises StoreUnavailable where it
         says so LATE_TRIES times.
         """
-        self._clocks.note(shard, ms)
+        self._server.note_clock(shard, ms)
         self._lates += 1
         if self._lates == LATE_TRIES:
             raise StoreUnavailable("the server's clock runs away from what it says")
@@ -248,22 +226,22 @@ class Operation:
                 await self._link.close()
             finally:
                 if self._entered:
-                    self._room.release()
+                    self._server.room.release()
         if isinstance(error, redis_errors.RedisError):
             refused = StoreReadOnly if refuses_writes(error) else StoreUnavailable
             raise self._noted(refused(f"the server failed: {_sentence(error)} {advice(error)}"), "error") from error
         if error is None:
-            self._health.succeeded(wrote=self.wrote)
-            self._health.took(time.monotonic() - self._begun)
+            self._server.health.succeeded(wrote=self.wrote)
+            self._server.health.took(time.monotonic() - self._begun)
 
     def _late(self) -> StoreUnavailable:
         """The error of an operation that ran out of time, with the reason."""
         if self._refusal is not None:
             return StoreUnavailable(f"the server failed: {_sentence(self._refusal)} {advice(self._refusal)}")
-        return StoreUnavailable(f"the server did not answer within {self._timeout_seconds} s. {advice(TimeoutError())}")
+        return StoreUnavailable(f"the server did not answer within {self._seconds} s. {advice(TimeoutError())}")
 
     def _noted(self, failure: StoreUnavailable, why: str) -> StoreUnavailable:
-        self._health.note(failure, why, self._begun)
+        self._server.health.note(failure, why, self._begun)
         return failure
 
 

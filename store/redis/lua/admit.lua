@@ -30,10 +30,8 @@ if known then
     before.token = token
     redis.call('HSET', reserved, digits, cjson.encode(before))
   end
-  write_limits()
   return { 'ok', cjson.encode(before.left) }
 elseif now_us / 1000 > not_after then
-  write_limits()
   return { 'late', exact(math.floor(now_us / 1000)) }
 end
 local tokens = reads + math.min(writes, math.ceil(tonumber(mean) or usual))
@@ -56,7 +54,6 @@ for i, check in ipairs(cjson.decode(checks)) do
   taken[i] = { scope, what, window, limit, amount, window == 'month' and present_month() or 0 }
 end
 if worst then
-  write_limits()
   return { 'no', worst - 1, exact(longest), taken[worst][5], cjson.encode(left) }
 end
 for i, each in ipairs(taken) do
@@ -69,7 +66,6 @@ for i, each in ipairs(taken) do
   end
   left[i] = left_of(scope, what, window, limit)
 end
-write_limits()
 redis.call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left, token = token }))
 redis.call('PEXPIRE', reserved, KEPT_MS)
 redis.call('ZADD', reservations, exact(now_us / 1000 + held_ms), tenant .. '/' .. digits)
