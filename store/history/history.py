@@ -193,8 +193,9 @@ class ConversationHistoryStore:
         above: bool = False,
     ) -> list[bytes]:
         """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased."""
-        script = partial(
-            scripts.chain,
+        word, *detail = await scripts.chain(
+            operation,
+            keys,
             pin=pin or "",
             pin_ms=pin_ms,
             max_depth=self.max_depth,
@@ -204,7 +205,6 @@ class ConversationHistoryStore:
             under_way=above,
             idle_us=self.caps.idle_us,
         )
-        word, *detail = await (script(operation, keys) if pin else script(operation, keys, not_after=0))
         refuse_continuation(word, detail, id)
         return detail
 
