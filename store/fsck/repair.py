@@ -69,8 +69,7 @@ class Repair:
 
     async def repair_trees(self, inspection: Inspection) -> None:
         """Repair the turns below the faulty ones of this inspection, which remembers all children."""
-        parents = _parents(inspection.children) if self._lineage else {}
-        circles = [member for member in self._lineage if _in_circle(parents, member)]
+        circles = [member for member in self._lineage if _in_circle(inspection.children, member)]
         for top in (*self._unreadable, *circles):
             await self._discard(top, list(reversed(below(inspection.children, top))))
         for top in set(self._lineage).difference(circles):
@@ -131,15 +130,7 @@ def below(children: Mapping[str, list[str]], top: str) -> list[str]:
     return list(found)
 
 
-def _parents(children: Mapping[str, list[str]]) -> dict[str, str]:
-    return {f"{above.partition('/')[0]}/{child}": above for above, below in children.items() for child in below}
-
-
-def _in_circle(parents: Mapping[str, str], member: str) -> bool:
-    """Whether the way up from a turn never ends."""
-    seen: set[str] = set()
-    at: str | None = member
-    while at is not None and at not in seen:
-        seen.add(at)
-        at = parents.get(at)
-    return at is not None
+def _in_circle(children: Mapping[str, list[str]], member: str) -> bool:
+    """Whether a turn is below itself."""
+    digits = member.partition("/")[2]
+    return any(digits in children.get(each, ()) for each in below(children, member))
