@@ -23,8 +23,8 @@ from store.embedded import EmbeddedServer
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.redis import scripts
+from store.redis.client import PrimaryPool
 from store.redis.links import pack
-from store.redis.pools import PrimaryPool
 
 START_SECONDS = 10.0
 READ_BYTES = 1 << 20

@@ -53,17 +53,15 @@ from store.history.idempotency import KeyedRequests
 from store.jobs.jobs import Jobs
 from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
-from store.layout import Layout, Terms
-from store.limits.limits import Limits as TenantLimits
+from store.layout import Layout, Terms, shared_secret
+from store.limits import Limits as TenantLimits
 from store.listening import Listening
 from store.redis.client import Client
-from store.redis.conditions import could_not_save
+from store.redis.conditions import Health, could_not_save
 from store.redis.confirm import Safety
 from store.redis.connection import Server, connect
-from store.redis.health import Health
 from store.registry.registry import Registry
 from store.registry.spending import Spending
-from store.secret import shared_secret
 
 logger = logging.getLogger(__name__)
 

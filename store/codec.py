@@ -13,22 +13,35 @@ another layout (store/layout.py).
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
+from pathlib import Path
 from types import MappingProxyType
-from typing import cast, overload
+from typing import Any, cast, overload
 
 import msgspec
 import zstandard
 
-from store.dictionaries.shipped import LEVEL, NEWEST, dictionary
-from store.errors import NewerFormat
+from store.errors import NewerFormat, UnknownDictionary
 from store.turn import Messages, Turn
 
 FORMAT = 2
 """The version of a response blob, and the newest of any blob."""
 MESSAGES_FORMAT = 1
 """The version of a messages blob."""
+
+LEVEL = 3
+"""The level of zstd that all compress at: a prepared dictionary is for one level."""
+
+NEWEST = 32_769
+"""The dictionary to write with. By zstd's own rules lower numbers are for dictionaries of common use; one of these
+takes 2 bytes in a frame, up to 65,535.
+"""
+
+SHIPPED = frozenset({NEWEST})
+"""The numbers of all dictionaries that were ever shipped. Never change or delete their files: what was written with one
+can't be read without it.
+"""
 
 NO_DICTIONARY = 0
 """The number by which zstd says that a frame has no dictionary."""
@@ -52,6 +65,25 @@ _messages_decoder = msgspec.msgpack.Decoder(Messages)
 _response_decoder = msgspec.msgpack.Decoder(tuple[bytes, bytes])
 
 
+def file_of(number: int) -> Path:
+    """The file of a dictionary, which says what responses have in common."""
+    return Path(__file__).with_name("dictionaries") / f"{number}.zdict"
+
+
+@cache
+def dictionary(number: int) -> zstandard.ZstdCompressionDict:
+    """The dictionary with this number, prepared. Raises UnknownDictionary for one of a later release."""
+    if number not in SHIPPED:
+        raise UnknownDictionary(number)
+    made = zstandard.ZstdCompressionDict(file_of(number).read_bytes())
+    cast(Any, made).precompute_compress(level=LEVEL)  # of which the types say nothing
+    return made
+
+
+def _dictionary(number: int) -> zstandard.ZstdCompressionDict | None:
+    return dictionary(number) if number else None
+
+
 class _Contexts(threading.local):
     """A thread's own zstd contexts, by their dictionaries, which all threads share. A context can be used again, but
     not by two threads at once.
@@ -63,20 +95,16 @@ class _Contexts(threading.local):
 
     def compressor(self, number: int) -> zstandard.ZstdCompressor:
         """The compressor of a dictionary."""
-        found = self._compressors.get(number)
-        if found is None:
-            used = dictionary(number) if number else None
-            found = self._compressors[number] = zstandard.ZstdCompressor(level=LEVEL, dict_data=used)
-        return found
+        if number not in self._compressors:
+            self._compressors[number] = zstandard.ZstdCompressor(level=LEVEL, dict_data=_dictionary(number))
+        return self._compressors[number]
 
     def decompressor(self, frame: bytes) -> zstandard.ZstdDecompressor:
         """The decompressor of a frame's dictionary. Raises UnknownDictionary, and ZstdError for other bytes."""
         number = zstandard.get_frame_parameters(frame).dict_id
-        found = self._decompressors.get(number)
-        if found is None:
-            used = dictionary(number) if number else None
-            found = self._decompressors[number] = zstandard.ZstdDecompressor(dict_data=used)
-        return found
+        if number not in self._decompressors:
+            self._decompressors[number] = zstandard.ZstdDecompressor(dict_data=_dictionary(number))
+        return self._decompressors[number]
 
 
 _contexts = _Contexts()

@@ -24,17 +24,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Self, cast
 
 from redis import Redis
 from redis.exceptions import RedisError
 
-from store.append_only import Repair, repair
+from store.append_only import repair
 from store.errors import DataFolderBusy, StoreUnavailable
 from store.guard import Ask, Guard, Reserve, free_bytes, reserve_of
 
@@ -112,12 +111,11 @@ class EmbeddedServer:
         self._handover_seconds = handover_seconds
         self._standstill_seconds = standstill_seconds
         self._reserve = reserve
-        self._guard: Guard | None = None
-        self._client: Redis | None = None
         self._folder = folder.absolute()
-        self._lock: int | None = None
         self._runtime: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._undo = ExitStack()
+        """Ends all that was started."""
 
     @property
     def url(self) -> str:
@@ -138,43 +136,28 @@ class EmbeddedServer:
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("start the embedded server from the main thread: it ends with the thread that starts it")
-        if self._lock is not None:
+        if self._runtime is not None:
             raise RuntimeError("the embedded server is running already")
         _make_private(self._folder)
-        self._lock = _acquire(self._folder, self._handover_seconds)
-        try:
+        with self._undo:
+            lock = _acquire(self._folder, self._handover_seconds)
+            self._undo.callback(os.close, lock)
+            self._undo.callback(self._forget)
             self._runtime = _runtime_folder()
-            _record_owner(self._lock, self._runtime)
-            if not self._reads_back(self._lock) and not (self._repaired() and self._reads_back(self._lock)):
-                raise StoreUnavailable(f"the embedded server ended at once ({self._status}): {self._log_tail()}")
+            self._undo.callback(_remove, self._runtime)
+            _record_owner(lock, self._runtime)
+            if not self._reads_back(lock) and not (self._repaired() and self._reads_back(lock)):
+                ended = f"the embedded server ended at once ({self._running.poll()})"
+                raise StoreUnavailable(f"{ended}: {self._log_tail()}")
             self._watch_the_disk()
-        except BaseException:
-            self.stop()
-            raise
+            self._undo = self._undo.pop_all()
 
     def stop(self) -> None:
         """End the server with everything on disk, and unlock the folder; a retry does nothing."""
-        guard, self._guard = self._guard, None
-        if guard is not None:
-            guard.stop()
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
-        process, self._process = self._process, None
-        if process is not None:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        runtime, self._runtime = self._runtime, None
-        lock, self._lock = self._lock, None
-        try:
-            _remove(runtime)
-        finally:
-            if lock is not None:
-                os.close(lock)
+        self._undo.close()
+
+    def _forget(self) -> None:
+        self._runtime = self._process = None
 
     def wait(self) -> int:
         """Block until the server ends, and return its exit status, or the negative number of the signal that did it.
@@ -188,9 +171,7 @@ class EmbeddedServer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     @property
@@ -244,21 +225,25 @@ class EmbeddedServer:
     def _reads_back(self, lock: int) -> bool:
         """Start the server and wait until it answers; False if it ended instead. Raises StoreUnavailable."""
         self._process = self._spawn(lock)
-        loading = _Loading(self._standstill_seconds)
+        self._undo.callback(_end, self._process)
+        loaded, told = None, time.monotonic()
+        moved = told
         while not _answers(self._socket):
             if self._process.poll() is not None:
                 return False
-            loading.note(_ask(self._socket, b"INFO persistence\r\n"))
-            if loading.stands_still:
+            reply, now = _ask(self._socket, b"INFO persistence\r\n"), time.monotonic()
+            found = _field(reply, b"loading_loaded_bytes")
+            if found not in (None, loaded):
+                loaded, moved = found, now
+                if now - told >= PROGRESS_SECONDS:
+                    told, total = now, _field(reply, b"loading_total_bytes")
+                    logger.warning("the embedded server reads its files back: %s of %s bytes", loaded, total)
+            if now - moved > self._standstill_seconds:
                 raise StoreUnavailable(
                     f"the embedded server got no further for {self._standstill_seconds:g} s: {self._log_tail()}"
                 )
             time.sleep(POLL_SECONDS)
         return True
-
-    @property
-    def _status(self) -> int | None:
-        return self._running.poll()
 
     def _repaired(self) -> bool:
         """Whether the server's files could not be read, and were repaired; logs the cuts. Raises OSError."""
@@ -269,13 +254,16 @@ class EmbeddedServer:
         if found is None:
             return False
         for cut in found.cuts:
-            logger.error("%s", _told(cut.file, cut.at, cut.bytes, cut.why, found))
+            why = f"{cut.bytes:,} bytes were cut from {cut.file} at byte {cut.at:,}: {cut.why}"
+            advice = "`harmonium fsck` says whether anything is missing"
+            logger.error("%s. The file as it was is in %s; %s", why, found.copy, advice)
         return True
 
     def _watch_the_disk(self) -> None:
         """Start the guard. Raises StoreUnavailable."""
         folder = self._folder
-        self._client = client = Redis(unix_socket_path=self._socket, socket_timeout=ASK_SECONDS)
+        client = Redis(unix_socket_path=self._socket, socket_timeout=ASK_SECONDS)
+        self._undo.callback(client.close)
         guard = Guard(
             cast(Ask, client.execute_command),  # pyright: ignore[reportUnknownMemberType]
             lambda: free_bytes(folder),
@@ -287,7 +275,7 @@ class EmbeddedServer:
             guard.start()
         except RedisError as error:
             raise StoreUnavailable(f"the embedded server does not answer: {error}") from error
-        self._guard = guard
+        self._undo.callback(guard.stop)
 
     def _log_tail(self) -> str:
         return self._log.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
@@ -366,11 +354,20 @@ def _remove_leftover(lock: int) -> None:
         _remove(runtime)
 
 
-def _remove(runtime: Path | None) -> None:
+def _remove(runtime: Path) -> None:
     """Remove a runtime folder; a cleaner of old temporary files may have done that before."""
-    if runtime is not None:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(runtime)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(runtime)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a server, or kill one that takes too long."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _alive(pid: int | None) -> bool:
@@ -420,43 +417,10 @@ def _end_with(owner: int) -> Callable[[], None] | None:
     return ask
 
 
-class _Loading:
-    """The progress of a server that reads its files back."""
-
-    def __init__(self, standstill_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._standstill_seconds, self._clock = standstill_seconds, clock
-        self._loaded: bytes | None = None
-        self._told = self._moved = clock()
-
-    def note(self, reply: bytes | None) -> None:
-        """Note a reply to INFO, and log the progress from time to time."""
-        loaded, total = _field(reply, b"loading_loaded_bytes"), _field(reply, b"loading_total_bytes")
-        now = self._clock()
-        if loaded is None or loaded == self._loaded:
-            return
-        self._loaded, self._moved = loaded, now
-        if now - self._told >= PROGRESS_SECONDS:
-            self._told = now
-            logger.warning("the embedded server reads its files back: %d of %d bytes", int(loaded), int(total or 0))
-
-    @property
-    def stands_still(self) -> bool:
-        """Whether it got no further for too long."""
-        return self._clock() - self._moved > self._standstill_seconds
-
-
-def _field(reply: bytes | None, name: bytes) -> bytes | None:
-    """A field of a reply to INFO."""
+def _field(reply: bytes | None, name: bytes) -> int | None:
+    """A number in a reply to INFO."""
     _, found, rest = (reply or b"").partition(b"\r\n" + name + b":")
-    return rest.partition(b"\r\n")[0] if found else None
-
-
-def _told(file: str, at: int, size: int, why: str, found: Repair) -> str:
-    """The log line on a cut."""
-    return (
-        f"{size:,} bytes were cut from {file} at byte {at:,}: {why}. The file as it was is in {found.copy}; "
-        "`harmonium fsck` says whether anything is missing"
-    )
+    return int(rest.partition(b"\r\n")[0]) if found else None
 
 
 def _answers(path: str) -> bool:

@@ -1,50 +1,6 @@
-"""The refusals of the store. Each error is raised where the fact is known, and has one meaning.
+"""The refusals of the store. Each error is raised where the fact is known, and has one meaning."""
 
-StoreError
-├── NotFound            no such turn for this tenant: unknown, deleted, evicted and foreign are the same
-│   ├── ParentNotFound  the turn to continue is not there
-│   └── ConversationNotFound  no such conversation for this tenant
-├── ConversationHeld    somebody else adds to the conversation
-├── ConversationMoved   somebody else has added to the conversation meanwhile
-├── NotContinuable      the turn is there, but its status forbids a child
-│   └── ChainTooLong    the turn ends a chain that has as much as there may be, of turns, messages or bytes
-├── Conflict            another turn already has this id
-├── StoreFull           nothing may be evicted for the turn
-│   └── DiskFull        the embedded server's disk has no room for it, whatever is evicted
-├── TurnTooLarge        the turn and its chain alone pass the cap on bytes
-├── NotTerminal         the response is under way, and can't be deleted before it ends
-├── NotCancellable      the response ended before, or was not made in the background
-├── NotSteerable        the response takes no steers: it has ended, or was not made for that
-├── SteersFull          the response has as many steers as it may
-├── Steered             the response got a steer that the process which ends it doesn't know
-├── QueueFull           the queue is at its limit
-├── RegistryMoved       a record of the registry was changed by somebody else meanwhile
-├── RegistryFull        a list of the registry has as many as it may
-├── LeaseLost           somebody else works on the job now, or it has ended
-├── LogFull             there is no room for another event
-├── NewerFormat         a value was written by a newer version
-│   └── UnknownDictionary  it needs a dictionary that came with a newer version
-├── Unsupported         the server can't do what a setting asks for
-├── LayoutMismatch      this process must not use the store with its release or its settings
-│   └── LimitsDiffer    its limits differ from the store's
-├── BadBackup           a file is no whole backup; nothing of it is used
-├── DoesNotFit          a backup has more than the store may have, or is of one with more shards
-├── StoreUnavailable    the server did not answer in time, or refused
-│   ├── StoreReadOnly   the server takes no writes, and can be read
-│   └── StoreUnconfirmed  the server has the write, but it is not as safe as the settings ask
-├── ArchiveUnavailable  the archive did not answer in time, or refused
-│   ├── ArchiveContended  others change the same tree all the time
-│   ├── ArchiveBusy     this process asks it for as much as it may
-│   └── ArchiveRefused  it will refuse again until somebody follows the message
-├── ArchiveDamaged      a value in the archive is no part of a tree, or not whole; it is never replaced
-├── ClockDoubted        an archive's ages are not believed today, as the clock may have jumped
-├── ArchiveUnfit        a store that can't be an archive: it breaks a promise that an archive needs
-├── ArchiveForeign      an archive has the turns of another store
-│   └── ArchiveReplaced  it is not the one with the turns that left this store's memory
-└── DataFolderBusy      another process's embedded server keeps the data folder
-"""
-
-from typing import Literal
+from typing import ClassVar, Literal
 
 SHOWN_CHARS = 100
 """How much of an id that can't exist a message shows; ids that can exist are shorter."""
@@ -54,12 +10,20 @@ class StoreError(Exception):
     """Any refusal of the store."""
 
 
-class NotFound(StoreError):
-    """No turn of this tenant has the id. Never says whether it existed or which tenant has it."""
+class IdError(StoreError):
+    """A refusal about one id: of a turn, or of a conversation. `says` is its message."""
+
+    says: ClassVar[str]
 
     def __init__(self, id: str) -> None:
-        super().__init__(f"no turn {id[:SHOWN_CHARS]!r}")  # it may be anything, of any length
+        super().__init__(self.says.format(id[:SHOWN_CHARS]))
         self.id = id
+
+
+class NotFound(IdError):
+    """No turn of this tenant has the id: unknown, deleted, evicted and foreign are the same."""
+
+    says = "no turn {!r}"
 
 
 class ParentNotFound(NotFound):
@@ -70,20 +34,16 @@ class ConversationNotFound(NotFound):
     """No conversation of this tenant has the id. Never says whether it existed or which tenant has it."""
 
 
-class ConversationHeld(StoreError):
+class ConversationHeld(IdError):
     """A run that will be added to the conversation is under way, and there is one at a time."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"conversation {id!r} is held by a run")
-        self.id = id
+    says = "conversation {!r} is held by a run"
 
 
-class ConversationMoved(StoreError):
+class ConversationMoved(IdError):
     """The conversation has another tip by now: this run's hold had ended, and another run came in between."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"conversation {id!r} has moved on meanwhile")
-        self.id = id
+    says = "conversation {!r} has moved on meanwhile"
 
 
 class NotContinuable(StoreError):
@@ -104,12 +64,10 @@ class ChainTooLong(NotContinuable):
         self.status = "at the limit of its chain"
 
 
-class Conflict(StoreError):
+class Conflict(IdError):
     """A different turn with this id is stored already."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"another turn {id!r} is stored already")
-        self.id = id
+    says = "another turn {!r} is stored already"
 
 
 class StoreFull(StoreError):
@@ -128,54 +86,50 @@ class DiskFull(StoreFull):
         super().__init__("the disk is nearly full")
 
 
-class TurnTooLarge(StoreError):
+class TurnTooLarge(IdError):
     """A turn that can't be stored below the cap on bytes, whatever is evicted."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"turn {id!r} and the chain before it are larger than all that may be stored")
-        self.id = id
+    says = "turn {!r} and the chain before it are larger than all that may be stored"
 
 
-class NotTerminal(StoreError):
+class NotTerminal(IdError):
     """A response is under way, so it can't be deleted; cancel it first."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"turn {id!r} is under way")
-        self.id = id
+    says = "turn {!r} is under way"
 
 
-class NotCancellable(StoreError):
+class StatusError(IdError):
+    """A refusal about a response that has ended with `status`; where that is None, for the reason that it `says`."""
+
+    def __init__(self, id: str, status: str | None) -> None:
+        super().__init__(id)
+        self.status = status
+        if status:
+            self.args = (f"turn {id!r} is {status} already",)
+
+
+class NotCancellable(StatusError):
     """A response that can't be cancelled: it has ended with `status`, or is in the foreground, if that is None."""
 
-    def __init__(self, id: str, status: str | None) -> None:
-        super().__init__(f"turn {id!r} " + (f"is {status} already" if status else "was not made in the background"))
-        self.id = id
-        self.status = status
+    says = "turn {!r} was not made in the background"
 
 
-class NotSteerable(StoreError):
+class NotSteerable(StatusError):
     """A response that takes no steers: it has ended with `status`, or was not made steerable, if that is None."""
 
-    def __init__(self, id: str, status: str | None) -> None:
-        super().__init__(f"turn {id!r} " + (f"is {status} already" if status else "can't be steered"))
-        self.id = id
-        self.status = status
+    says = "turn {!r} can't be steered"
 
 
-class SteersFull(StoreError):
+class SteersFull(IdError):
     """A response has the most steers that it may have before its end."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"as much was said to turn {id!r} as there may be")
-        self.id = id
+    says = "as much was said to turn {!r} as there may be"
 
 
-class Steered(StoreError):
+class Steered(IdError):
     """A response got a steer that the process which ends it doesn't know yet."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"something else was said to turn {id!r}")
-        self.id = id
+    says = "something else was said to turn {!r}"
 
 
 class QueueFull(StoreError):
@@ -202,20 +156,16 @@ class RegistryFull(StoreError):
         self.name = name
 
 
-class LeaseLost(StoreError):
+class LeaseLost(IdError):
     """Somebody else works on the job, or it has ended: writes of its former holder are refused."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"the lease of {id!r} is lost")
-        self.id = id
+    says = "the lease of {!r} is lost"
 
 
-class LogFull(StoreError):
+class LogFull(IdError):
     """All event logs together are at their limit, and those of ended responses are gone already."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"no room for another event of {id!r}")
-        self.id = id
+    says = "no room for another event of {!r}"
 
 
 class LogBehind(StoreError):

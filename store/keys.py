@@ -1,72 +1,10 @@
 """Names: ids, shards, tenants, and every key that the store owns in Redis.
 
-    PREFIX:{SHARD}:clock                   the last score given, so that scores only rise
-    PREFIX:{SHARD}:usage                   hash, the counters of the shard
-    PREFIX:{SHARD}:usage:COUNTER           zset, the tenants by that counter of theirs
-    PREFIX:{SHARD}:leaves:TENANT           zset DIGITS of a tenant's turns without children, by last use
-    PREFIX:{SHARD}:conversations:TENANT    zset DIGITS of a tenant's conversations, by the µs at which they began
-    PREFIX:{SHARD}:tombstones              zset TENANT/DIGITS of those without children, by the ms of their end
-    PREFIX:{SHARD}:trees                   zset TENANT/ROOT of the trees, by last use of any of their turns
-    PREFIX:{SHARD}:trees:TENANT            zset ROOT of a tenant's trees, by the same
-    PREFIX:{SHARD}:sweeps                  hash, when sweeps were, in µs, and how far trees were compared
-    PREFIX:{SHARD}:leases                  zset TENANT/DIGITS of the jobs under way, by the ms at which the lease ends
-    PREFIX:{SHARD}:queued:LEVEL            zset TENANT/DIGITS of the jobs that wait, by the ms since which they do
-    PREFIX:{SHARD}:turn:LEVEL              zset TENANT of those with waiting jobs, in the order in which they take turns
-    PREFIX:{SHARD}:line:LEVEL:TENANT       zset DIGITS of a tenant's waiting jobs, in their order
-    PREFIX:{SHARD}:looked                  string, the ms at which somebody last looked for leases that ran out; expires
-    PREFIX:{SHARD}:claim:TOKEN             string, the result of one claim, for its retry; expires
-    PREFIX:{SHARD}:logs                    zset TENANT/DIGITS of the event logs of what has ended, by the ms of that
-    PREFIX:{SHARD}:waiting-bytes           hash, the bytes of logs of jobs that wait and have not begun, by TENANT
-    PREFIX:{SHARD}:logged                  string, the bytes of all event logs
-    PREFIX:{SHARD}:outbox                  zset TENANT/DIGITS/STATUS of the webhooks that wait, by the ms when due
-    PREFIX:{SHARD}:outbox-ages             zset, the same ones by the ms of the end
-    PREFIX:{SHARD}:outbox-tries            hash, how often each of them was tried
-    PREFIX:{SHARD}:outbox-take:TOKEN       string, the result of one call, for its retry; expires
-    PREFIX:{SHARD}:approvals:TENANT        zset DIGITS NUMBER/DIGEST of approvals asked for, NUMBER/ once used; expires
-    PREFIX:{SHARD}:approved:TENANT         hash, those used up: DIGITS NUMBER, and the DIGITS of who used it; expires
-    PREFIX:{SHARD}:containers:TENANT       hash, the records of a tenant's containers, by their DIGITS; expires
-    PREFIX:{SHARD}:keyed:TENANT            hash, a tenant's requests with an Idempotency-Key, by its digits; expires
-    PREFIX:{SHARD}:keyed-until:TENANT      zset, the same ones by the ms until which each is known; expires
-    PREFIX:{SHARD}:spent:HOUR              hash, the expenses of an hour, by TENANT/KEY/MODEL; expires
-    PREFIX:{SHARD}:spent-by:DIGITS         string, that this was counted, for its retry; expires
-    PREFIX:{SHARD}:secret                  string, random bytes that all have in common; in shard 00 alone
-    PREFIX:{SHARD}:store                   hash, the layout record (layout.py); in shard 00 alone
-    PREFIX:{SHARD}:registry                hash, the records of projects, service accounts and keys; in shard 00 alone
-    PREFIX:{SHARD}:registry:LIST           zset, their names, in the order in which they were added
-    PREFIX:{SHARD}:registry-used           hash, when a key was last used, in seconds, by its record's name
-    PREFIX:{SHARD}:audit-entries           zset, the audit log: who changed what, by the µs of that
-    PREFIX:{SHARD}:audit-of:SHARE          zset, the µs of the entries in one share of it
-    PREFIX:{SHARD}:audit-shares            zset, the shares of tenants, by how many entries each has
-    PREFIX:{SHARD}:archive                 string, the ms after which a changed tree is archived; only with an archive
-    PREFIX:{SHARD}:unarchived              zset TENANT/ROOT of trees to be archived, as they changed, by the ms when due
-    PREFIX:{SHARD}:changes:TENANT/ROOT     zset, the changes to one tree that the archive lacks (lua/unarchived.lua)
-    PREFIX:{SHARD}:archive-failed          hash, why a tree could not be archived as it is, by TENANT/ROOT
-    PREFIX:{SHARD}:older                   string, the last use up to which trees from before an archive are noted
-    PREFIX:{SHARD}:archiver                string, who archives the shard for now; expires
-    PREFIX:{SHARD}:archive-swept           string, that what is too old has gone from the archive; expires
-    PREFIX:{SHARD}:archive-deletions       string, how often deletions were archived (backup/deletions.py)
-    PREFIX:{SHARD}:archive-id              string, which archive the store has (backup/ownership.py); in shard 00 alone
-    PREFIX:{SHARD}:archive-away            string, that what an archive lacks may be evicted; expires
-    PREFIX:{SHARD}:whole                   never stored; every script names it (redis/scripts.py)
-    PREFIX:{SHARD}:fence:TENANT/DIGITS     string, that a turn was deleted and the archive knows; expires
-    PREFIX:{SHARD}:fence:TENANT/*ROOT      string, the same of a tree; expires
-    PREFIX:{SHARD}:limits:TENANT/SCOPE     hash, the use of a tenant's limits (lua/limits.lua); expires
-    PREFIX:{SHARD}:parallel:TENANT/SCOPE   zset DIGITS of its work under way, by the ms until it counts; expires
-    PREFIX:{SHARD}:reserved:TENANT         hash, the reservations of its work under way, by DIGITS; expires
-    PREFIX:{SHARD}:reservations            zset TENANT/DIGITS of the reservations, by the ms when each is looked at
-    PREFIX:{SHARD}:t:TENANT:node:DIGITS      hash, a turn without payload; its fields are in lua/append.lua
-    PREFIX:{SHARD}:t:TENANT:messages:DIGITS  string, the messages that the turn added (codec.py)
-    PREFIX:{SHARD}:t:TENANT:response:DIGITS  string, the response as served, and its input items (codec.py)
-    PREFIX:{SHARD}:t:TENANT:pins:DIGITS      zset, pin token -> the ms at which it stops counting; expires
-    PREFIX:{SHARD}:t:TENANT:runs:ROOT        zset, the pins of all turns of one tree; expires
-    PREFIX:{SHARD}:t:TENANT:tree:ROOT        set, the DIGITS of the leaves of one tree
-    PREFIX:{SHARD}:t:TENANT:job:DIGITS       hash, a response under way; its fields are in lua/submit.lua
-    PREFIX:{SHARD}:t:TENANT:spec:DIGITS      string, all that a worker needs for it
-    PREFIX:{SHARD}:t:TENANT:log:DIGITS       stream, its events (log.py)
-    PREFIX:{SHARD}:t:TENANT:snapshot:DIGITS  string, the fold of its events up to some number
-    PREFIX:{SHARD}:t:TENANT:remains:DIGITS   string, the response of a deleted turn, for lists of conversations
+    PREFIX:{SHARD}:NAME                      what all trees of a shard share
+    PREFIX:{SHARD}:t:TENANT:FAMILY:DIGITS    what one turn has
 
-and the channels
+README.md has a table of all names and families: the type of each, what it holds, and its bound. Beside them there are
+channels:
 
     PREFIX:{SHARD}:control                   for workers: that a job waits, or was cancelled
     PREFIX:{SHARD}:registry-news             for all: which project or key was changed
@@ -160,9 +98,13 @@ class ShardKeys:
         """One of the keys by its name, such as `clock`."""
         return getattr(self, name)
 
+    def named(self, name: str) -> Key:
+        """The key of the shard with a name that has a part of its own, such as `registry:LIST`."""
+        return Key(self.turns.removesuffix("t:") + name)
+
     def changes_of(self, tenant: str, root: str) -> Key:
         """The key of the changes to a tenant's tree that the archive lacks; `root` has the digits of its root."""
-        return Key(f"{self.turns.removesuffix('t:')}changes:{checked_tenant(tenant)}/{root}")
+        return self.named(f"changes:{checked_tenant(tenant)}/{root}")
 
     def fences_of(self, tenant: str, digits: str, root: str) -> tuple[Key, Key]:
         """The keys that say that a tenant's turn, or its tree, was deleted a moment ago."""
@@ -172,11 +114,11 @@ class ShardKeys:
     @property
     def all_fences(self) -> str:
         """The prefix of all fences of the shard."""
-        return f"{self.turns.removesuffix('t:')}fence:"
+        return self.named("fence:")
 
     def conversations_of(self, tenant: str) -> Key:
         """The key of a tenant's list of conversations; ValueError for a malformed tenant."""
-        return Key(f"{self.turns.removesuffix('t:')}conversations:{checked_tenant(tenant)}")
+        return self.named(f"conversations:{checked_tenant(tenant)}")
 
 
 @dataclass(frozen=True, slots=True)

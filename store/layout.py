@@ -7,16 +7,18 @@ start, and reads it again with each sweep and each probe. The first that starts 
 Never write to a store whose record contradicts this process.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
 from store.errors import LayoutMismatch, LimitsDiffer, StoreUnavailable
-from store.keys import Keyspace
+from store.history.history import ConversationHistoryStore
+from store.keys import SECRET_BYTES, Keyspace
 from store.redis import scripts
 from store.redis.conditions import refuses_writes
-from store.redis.connection import Operation, Server
+from store.redis.connection import Server
 
 LAYOUT = 3
 """The layout of a store. Another one is refused: raise it when a script reads a key in another way than the release
@@ -75,7 +77,8 @@ def mismatch(terms: Terms, record: Record) -> LayoutMismatch | None:
         less = f"the store has {record.shards} shards, and {variable}={terms.shards}"
         lost = "responses in the others would be unknown, and jobs never begin"
         return LayoutMismatch(f"{less}: {lost}", f"set {variable}={record.shards}, or more; it never shrinks")
-    differing = [] if terms.decides else list(_differing(terms, record))
+    limits = {} if terms.decides else terms.limits or {}
+    differing = [(name, value) for name, value in limits.items() if record.limits.get(name, value) != value]
     if differing:
         here = ", ".join(f"{_variable(name)}={value}" for name, value in differing)
         there = ", ".join(f"{_variable(name)}={record.limits[name]}" for name, _ in differing)
@@ -136,28 +139,22 @@ class Layout:
 
     async def read(self) -> Record | None:
         """The record, if there is one. Raises StoreUnavailable."""
-        async with self._server.operation() as operation:
-            found = await operation.command("HGETALL", self._first.store)
+        found = await self._server.command("HGETALL", self._first.store)
         texts = iter(each.decode("utf-8", "replace") for each in found)
         return Record.of(dict(zip(texts, texts, strict=True))) if found else None
 
     async def _written(self, record: Record, wanted: Mapping[str, str]) -> bool:
         """Whether the record was written, or can't be; False if somebody else wrote to it. Raises StoreUnavailable."""
+        fields = " ".join(f"{name}={value}" for name, value in wanted.items())
+        release, revision = self._terms.release, record.revision
         async with self._server.operation() as operation:
             try:
-                word = await self._write(operation, record, wanted)
+                (word,) = await scripts.agree(operation, self._first, revision=revision, fields=fields, release=release)
             except RedisError as refusal:
                 if not refuses_writes(refusal):
                     raise
                 return True
         return word == b"ok"
-
-    async def _write(self, operation: Operation, record: Record, wanted: Mapping[str, str]) -> bytes:
-        fields = " ".join(f"{name}={value}" for name, value in wanted.items())
-        (word,) = await scripts.agree(
-            operation, self._first, revision=record.revision, fields=fields, release=self._terms.release
-        )
-        return word
 
     def _raise(self, found: LayoutMismatch | None) -> None:
         """Raise a mismatch, if there is one, and call `contradicted` once for it."""
@@ -168,13 +165,24 @@ class Layout:
             raise found
 
 
-def _differing(terms: Terms, record: Record) -> Iterator[tuple[str, str]]:
-    """The limits that both know and that differ, with the process's values."""
-    for name, value in (terms.limits or {}).items():
-        if record.limits.get(name, value) != value:
-            yield name, value
-
-
 def _variable(name: str) -> str:
     """The setting's name, for messages."""
     return f"HARMONIUM_{name.upper()}"
+
+
+async def shared_secret(
+    store: ConversationHistoryStore, *, entropy: Callable[[int], bytes] = secrets.token_bytes
+) -> bytes:
+    """The store's secret, SECRET_BYTES long, made for the first that asks; all others get the same one. Never log it.
+
+    The service seals values that clients keep with it: they can't be opened once it is lost.
+
+    `entropy(n)` returns the n random bytes of a new one. Raises StoreUnavailable, also where the stored value is no
+    secret: fsck finds and repairs that.
+    """
+    async with store.server.operation() as operation:
+        first = store.keyspace.all_shards()[0]
+        word, found = await scripts.secret(operation, first, made=entropy(SECRET_BYTES))
+    if word != b"ok":
+        raise StoreUnavailable(f"the secret in the store has {len(found)} bytes and should have {SECRET_BYTES}")
+    return found

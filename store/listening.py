@@ -19,85 +19,21 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from math import inf
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, cast
 
 from redis import exceptions as redis_errors
-from redis.asyncio import ConnectionPool, RedisCluster
+from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import FullJitterBackoff, NoBackoff
 
 from store.errors import StoreUnavailable
-from store.redis.client import Client
+from store.redis.client import Client, PrimaryPool
 from store.redis.conditions import NotPrimary, misled
-from store.redis.links import Nodes, pack
-from store.redis.pools import PrimaryPool
+from store.redis.links import Connection, Nodes, pack
 
 WRITING = "#!lua flags=allow-oom\nreturn 1"
 """A script that only a primary runs, although it writes nothing."""
-
-
-class Connection(Protocol):
-    """The used methods of a redis-py connection, which is made without connecting to anybody."""
-
-    async def connect(self) -> None: ...
-    async def disconnect(self) -> None: ...
-    async def send_packed_command(self, command: bytes, check_health: bool) -> None: ...
-    async def read_response(self, *, timeout: float) -> Any: ...
-
-
-class Node(NamedTuple):
-    """A server that has some channels: its name, and a function that makes a connection, which its owner closes."""
-
-    name: str
-    connection: Callable[[], Connection]
-
-
-class OneServer:
-    """One server, or the primary at the time of connecting: both have all channels."""
-
-    def __init__(self, pool: ConnectionPool) -> None:
-        self._node = Node("", lambda: cast(Connection, pool.make_connection()))  # which asks the Sentinels, if any
-
-    async def of(self, channel: str) -> Node:
-        """The only node."""
-        return self._node
-
-    def doubt(self, name: str) -> None:
-        """Nothing: a new connection finds the primary by itself."""
-
-
-class Cluster:
-    """The nodes of a cluster, each with the channels of its slots."""
-
-    def __init__(self, cluster: RedisCluster) -> None:
-        self._nodes = Nodes(cluster)
-
-    async def of(self, channel: str) -> Node:
-        """The primary that has the channel's slot. Raises ConnectionError of redis-py where none is known."""
-        node = cast(ClusterNode, await self._nodes.of(channel))
-        options: dict[str, Any] = {**node.connection_kwargs, "retry": Retry(NoBackoff(), 0)}
-        return Node(node.name, lambda: cast(Connection, node.connection_class(**options)))
-
-    def doubt(self, name: str) -> None:
-        """Ask the other nodes who has which slot before the one with this name is used again."""
-        self._nodes.doubt(name)
-
-
-class Subscriber(Protocol):
-    """Receives the messages of a channel. Nothing here may wait."""
-
-    def received(self, message: bytes) -> None:
-        """Take a message, as it was sent."""
-        ...
-
-    def confirmed(self) -> None:
-        """Note that from now on all messages come."""
-        ...
-
-    def lost(self, failure: Exception) -> None:
-        """Note that no more messages come over this connection."""
-        ...
 
 
 class SubscribedConnection:
@@ -107,7 +43,7 @@ class SubscribedConnection:
         """`seconds` bounds connecting, and how long the server may leave a command unanswered."""
         self._connection = connection
         self._seconds = seconds
-        self._subscribers: dict[bytes, Subscriber] = {}
+        self._subscriptions: dict[bytes, _Subscription] = {}
         self._unsent: list[bytes] = []
         self._more = asyncio.Event()
         self._unanswered: deque[tuple[str, bytes]] = deque()
@@ -119,15 +55,15 @@ class SubscribedConnection:
         """End `run`, as the server may be the wrong one. Never blocks."""
         self._left.set()
 
-    def subscribe(self, channel: bytes, subscriber: Subscriber) -> None:
-        """Subscribe to a channel; `subscriber` is told when that is confirmed. Never blocks."""
-        self._subscribers[channel] = subscriber
-        self._send("SSUBSCRIBE", channel)
+    def subscribe(self, subscription: "_Subscription") -> None:
+        """Subscribe to a channel, and say so once that is confirmed. Never blocks."""
+        self._subscriptions[subscription.name] = subscription
+        self._send("SSUBSCRIBE", subscription.name)
 
-    def unsubscribe(self, channel: bytes) -> None:
+    def unsubscribe(self, subscription: "_Subscription") -> None:
         """Pass on no more messages of a channel, from now on."""
-        del self._subscribers[channel]
-        self._send("SUNSUBSCRIBE", channel)
+        del self._subscriptions[subscription.name]
+        self._send("SUNSUBSCRIBE", subscription.name)
 
     async def run(self) -> None:
         """Connect, and read until the connection is lost. Raises redis-py's errors or OSError; cancel it to close."""
@@ -169,8 +105,9 @@ class SubscribedConnection:
             self._heard = True
             match reply:
                 case [b"smessage", channel, message]:
-                    if (subscriber := self._subscribers.get(channel)) is not None:
-                        subscriber.received(message)
+                    if (subscription := self._subscriptions.get(channel)) is not None:
+                        for listener in subscription.listeners:
+                            listener.tell(message)
                 case [b"ssubscribe" | b"sunsubscribe" as word, channel, _]:
                     self._answered(word.decode().upper(), channel)
                 case _:
@@ -203,8 +140,8 @@ class SubscribedConnection:
         """Note the reply to the oldest command. Only an unsubscription may come unasked."""
         if self._unanswered and self._unanswered[0] == (command, channel):
             self._unanswered.popleft()
-            if command == "SSUBSCRIBE" and (subscriber := self._subscribers.get(channel)) is not None:
-                subscriber.confirmed()
+            if command == "SSUBSCRIBE" and (subscription := self._subscriptions.get(channel)) is not None:
+                subscription.confirmed()
         elif command == "SUNSUBSCRIBE":
             self._lose(channel, redis_errors.ConnectionError("the channel's slot has moved to another node"))
         else:
@@ -219,9 +156,9 @@ class SubscribedConnection:
             self._lose(channel, refusal)
 
     def _lose(self, channel: bytes, failure: Exception) -> None:
-        subscriber = self._subscribers.pop(channel, None)
-        if subscriber is not None:
-            subscriber.lost(failure)
+        subscription = self._subscriptions.pop(channel, None)
+        if subscription is not None:
+            subscription.lose([subscription], failure)
 
 
 MAX_WAITING = 64
@@ -319,12 +256,7 @@ class _Subscription:
         """How often in a row it failed, MOST_DOUBLINGS at most."""
         self.failure: Exception | None = None
         self.stands = asyncio.Event()
-        self._lose = lose
-
-    def received(self, message: bytes) -> None:
-        """Pass a message on."""
-        for listener in self.listeners:
-            listener.tell(message)
+        self.lose = lose
 
     def confirmed(self) -> None:
         """Note that all messages come from now on; earlier ones may be lost."""
@@ -332,10 +264,6 @@ class _Subscription:
         self.stands.set()
         for listener in self.listeners:
             listener.miss()
-
-    def lost(self, failure: Exception) -> None:
-        """Note that its connection no longer has it."""
-        self._lose([self], failure)
 
     def fail(self, failure: Exception) -> None:
         """Note the failure, after which it has to be made again."""
@@ -353,10 +281,9 @@ class Listening:
 
         Subscribing takes `timeout_seconds` at most, and a server may be silent for twice as long.
         """
-        self._nodes = Cluster(redis) if isinstance(redis, RedisCluster) else OneServer(redis.connection_pool)
-        self._pool = None if isinstance(redis, RedisCluster) else redis.connection_pool
-        if isinstance(self._pool, PrimaryPool):
-            self._pool.replaced.add(self._leave)
+        self._place = Nodes(redis) if isinstance(redis, RedisCluster) else redis.connection_pool
+        if isinstance(self._place, PrimaryPool):
+            self._place.replaced.add(self._leave)
         self._seconds = timeout_seconds
         self._subscriptions: dict[str, _Subscription] = {}
         self._connections: dict[str, SubscribedConnection] = {}
@@ -386,8 +313,8 @@ class Listening:
     async def close(self) -> None:
         """Close the connections. The next call for messages of any listener raises StoreUnavailable."""
         self._closed = True
-        if isinstance(self._pool, PrimaryPool):
-            self._pool.replaced.discard(self._leave)
+        if isinstance(self._place, PrimaryPool):
+            self._place.replaced.discard(self._leave)
         for subscription in self._subscriptions.values():
             for listener in subscription.listeners:
                 listener.close()
@@ -417,13 +344,14 @@ class Listening:
     def _end(self, subscription: _Subscription) -> None:
         del self._subscriptions[subscription.channel]
         if subscription.connection is not None:
-            subscription.connection.unsubscribe(subscription.name)
+            subscription.connection.unsubscribe(subscription)
 
     def _lose(self, group: Sequence[_Subscription], failure: Exception) -> None:
         """Make subscriptions that failed together again, together, after a pause."""
         for subscription in group:
             subscription.fail(failure)
-            self._nodes.doubt(subscription.node)
+            if isinstance(self._place, Nodes):
+                self._place.doubt(subscription.node)  # any other new connection finds the primary by itself
         pause = BACKOFF.compute(max(subscription.failures for subscription in group) - 1)
         self._spawn(self._subscribe(group, pause))
 
@@ -433,21 +361,27 @@ class Listening:
         for at, subscription in enumerate(group):
             try:
                 async with asyncio.timeout(self._seconds):
-                    node = await self._nodes.of(subscription.channel)
+                    node, connect = await self._node_of(subscription.channel)
             except (redis_errors.RedisError, OSError) as failure:
                 self._lose(group[at:], failure)
                 return
             if self._subscriptions.get(subscription.channel) is subscription:  # somebody still listens
-                subscription.node = node.name
-                subscription.connection = self._connection(node)
-                subscription.connection.subscribe(subscription.name, subscription)
+                subscription.node = node
+                if (connection := self._connections.get(node)) is None:
+                    connection = self._connections[node] = SubscribedConnection(connect(), self._seconds)
+                    self._spawn(self._run(node, connection))
+                subscription.connection = connection
+                connection.subscribe(subscription)
 
-    def _connection(self, node: Node) -> SubscribedConnection:
-        connection = self._connections.get(node.name)
-        if connection is None:
-            connection = self._connections[node.name] = SubscribedConnection(node.connection(), self._seconds)
-            self._spawn(self._run(node.name, connection))
-        return connection
+    async def _node_of(self, channel: str) -> tuple[str, Callable[[], Connection]]:
+        """The name of the primary that has a channel, '' of the only one, and a function that makes a connection to it.
+        Raises ConnectionError of redis-py where none is known.
+        """
+        if not isinstance(self._place, Nodes):
+            return "", cast(Callable[[], Connection], self._place.make_connection)  # which asks the Sentinels, if any
+        node = cast(ClusterNode, await self._place.of(channel))
+        options: dict[str, Any] = {**node.connection_kwargs, "retry": Retry(NoBackoff(), 0)}
+        return node.name, lambda: cast(Connection, node.connection_class(**options))
 
     async def _run(self, node: str, connection: SubscribedConnection) -> None:
         """Keep a connection for as long as it lasts."""

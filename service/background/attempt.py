@@ -56,7 +56,7 @@ from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError,
 from store.jobs.jobs import SPEC_PIECE_BYTES
 from store.jobs.log import Entry
 from store.jobs.model import Job
-from store.limits.limits import Over
+from store.limits import Over
 from store.turn import Status
 
 logger = logging.getLogger(__name__)

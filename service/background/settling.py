@@ -13,7 +13,7 @@ from service.logs import event
 from service.responses.service import Service
 from service.tenants.limits import spent_in
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound, StoreError
-from store.limits.limits import MOST_DUE, Due, Unspent
+from store.limits import MOST_DUE, Due, Unspent
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from service.responses.sampler import BeginCall, Sampler, Step, UseUp, error_of
 from service.responses.traced import Calling, Generate, Generating, ended, planned
 from service.tenants.limits import spent_in
 from service.tools.port import Runner
-from store.limits.limits import Spent, Unspent
+from store.limits import Spent, Unspent
 
 
 class Sink:

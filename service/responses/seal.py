@@ -8,7 +8,7 @@ so that a worker that does a dead one's work again serves the same bytes as befo
     sealed    AES-SIV under the tenant's key of kind | 0 | payload; version and mark are authenticated with it
     the key   HKDF-SHA256 of a seal key for the tenant; the mark, its 4 first bytes on another label, says which key
 
-Keys come from HARMONIUM_SEAL_KEYS: the first seals, all open. Without, there is one in the store (store/secret.py).
+Keys come from HARMONIUM_SEAL_KEYS: the first seals, all open. Without, there is one in the store (store/layout.py).
 Never log a payload, a text, or a key.
 """
 

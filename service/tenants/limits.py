@@ -31,7 +31,7 @@ from service.loans import Loans
 from service.settings.background import RENEWALS
 from service.settings.core import LIMITS
 from store.errors import StoreError, StoreUnavailable
-from store.limits.limits import (
+from store.limits import (
     MOST_SETTLED,
     Admission,
     Check,

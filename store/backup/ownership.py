@@ -15,8 +15,8 @@ from store.archive.archive import Archive
 from store.errors import ArchiveForeign, ArchiveReplaced
 from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES, Key, Keyspace
+from store.layout import shared_secret
 from store.redis.connection import Server
-from store.secret import shared_secret
 
 SECRET_KEY = "v1/store/secret"
 """Where an archive has the secret of its store."""

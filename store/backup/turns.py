@@ -133,12 +133,14 @@ async def bring_back(
             await remove_tree(operation, turn.shard, f"{tenant}/{root[0].decode()}", history.caps.tree_calls)
         raise StoreUnavailable("a large tree that was deleted is still being removed")
 
-    async def store() -> bytes:
-        async with history.server.operation() as operation:
-            word, evicted = await with_room(operation, addition, history.caps, script)
-        history.note_removed(evicted)
-        if word == b"outdated":
+    def refuse(reply: scripts.Reply) -> None:
+        if reply[0] == b"outdated":
             raise Outdated(turn.id)
-        return word
 
-    return Brought((await history.stored(store, keys, turn.digest)).decode())
+    reply = await history.stored(
+        lambda operation: with_room(operation, addition, history.caps, script, history.note_removed),
+        keys,
+        turn.digest,
+        refuse,
+    )
+    return Brought(reply[0].decode())

@@ -8,9 +8,7 @@ With `repair` the shards are checked, then repaired (repair.py) and checked agai
 without being asked.
 
 The check of a shard inspects all its turns until the shard did not change meanwhile, and then judges the sums.
-
-A sum holds if nothing was appended, used or removed during an inspection. On a shard that changes all the time the
-children of a turn can still be counted: a tree that was not used since the inspection began has got no child since.
+A sum holds if nothing was appended, used or removed during an inspection.
 """
 
 import time
@@ -19,36 +17,56 @@ from collections.abc import AsyncGenerator, Iterable
 import msgspec
 
 from store.fsck.faults import MEANINGS, Fault
-from store.fsck.inspection import Inspection, TurnFaults
+from store.fsck.inspection import KINDS, Inspection, Moment, Shard, TurnFaults
 from store.fsck.repair import Repair
-from store.fsck.scan import KINDS, Shard
 from store.keys import SECRET_BYTES, Keyspace, TurnKeys
 from store.layout import Layout, Terms
-from store.redis import scripts
 from store.redis.connection import Client, Server
 
 PASSES = 3
 """How often a shard is inspected, to find it unchanged."""
 
-MAX_CHILDREN = 1_000
-"""The most children that one script call counts, on a shard that changes."""
+ROUNDS = 5
+"""How often the store is repaired and checked again."""
+
+MAX_FAULTS = 10_000
+"""The most faults that a report keeps; it counts them all."""
 
 
-class Tally:
-    """The counts of the checks of several shards, and the shards whose sums could not be judged."""
+class _Round:
+    """One round over all shards: its counts and faults, and the shards whose sums could not be judged."""
 
-    def __init__(self) -> None:
-        self.turns = self.newer = self.unknown = self.unneeded = 0
+    def __init__(self, number: int, *, repairs: bool) -> None:
+        self.number = number
+        self.repairs = repairs
+        self.turns = self.newer = self.unknown = self.unneeded = self.found = 0
         self.unjudged: list[int] = []
+        self.faults: set[Fault] = set()
+
+    def is_new(self, fault: Fault) -> bool:
+        """Note a fault; whether it is new, as far as faults are kept."""
+        if fault in self.faults:
+            return False
+        self.found += 1
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.add(fault)
+        return True
+
+    def count(self, inspection: Inspection) -> None:
+        """Add the counts of a shard."""
+        self.turns += inspection.turns
+        self.newer += inspection.newer
+        self.unknown += inspection.unknown
+        self.unneeded += inspection.unneeded
 
 
-class ShardCheck:
-    """The check of a shard with about `total` turns; what it finds is repaired if there is a `repair`."""
+class _ShardCheck:
+    """The check of a shard with about `total` turns, which are repaired in a round that repairs."""
 
-    def __init__(self, shard: Shard, tally: Tally, repair: Repair | None) -> None:
+    def __init__(self, shard: Shard, wanted: _Round) -> None:
         self._shard = shard
-        self._tally = tally
-        self._repair = repair
+        self._round = wanted
+        self._repair = Repair(shard) if wanted.repairs else None
         self.total = 0
 
     async def run(self) -> AsyncGenerator[Fault | int]:
@@ -57,7 +75,7 @@ class ShardCheck:
         for fault in shared:
             yield fault
         if any(fault.what == "shared-type" for fault in shared):
-            self._tally.unjudged.append(self._shard.number)
+            self._round.unjudged.append(self._shard.number)
             if self._repair is not None:
                 await self._repair.refit({})
             return  # no other script runs on it, so nothing else can be judged yet
@@ -65,24 +83,20 @@ class ShardCheck:
             counters = await self._shard.counters()
             await self._repair.refit({}, [field for field, number in counters.items() if number is None])
         self.total = await self._shard.total()
-        inspection, since, still = Inspection(self._shard), "", False
+        remembers_children = self._repair is not None
+        inspection = Inspection(self._shard, remembers_children)
         for _ in range(PASSES):
-            inspection = Inspection(self._shard, None if self._repair else inspection.suspects())
-            process, since = await self._shard.process(), await self._shard.moment()
-            events = await self._shard.events_moment()
+            inspection, before = Inspection(self._shard, remembers_children), await self._shard.moment()
             async for step in self._inspect(inspection):
                 yield step
-            noted = await self._shard.counters()
-            added = events != await self._shard.events_moment()
-            still = (process, since) == (await self._shard.process(), await self._shard.moment())
-            if still:
-                async for fault in self._sums(inspection, since, noted, None if added else events[0]):
+            noted, after = await self._shard.counters(), await self._shard.moment()
+            if (before.process, before.sums) == (after.process, after.sums):
+                async for fault in self._sums(inspection, before, noted, judges_events=before == after):
                     yield fault
                 break
-        self._count(inspection, still)
-        if not still:
-            async for fault in self._children(inspection, since):
-                yield fault
+        else:
+            self._round.unjudged.append(self._shard.number)
+        self._round.count(inspection)
 
     async def _shared(self) -> list[Fault]:
         """The faults of the keys that all trees share. The clock is read last, as it only rises."""
@@ -125,9 +139,9 @@ class ShardCheck:
         return [self._shard.fault(word, fault.member) for fault in faults for word in fault.words if word in MEANINGS]
 
     async def _sums(
-        self, inspection: Inspection, since: str, noted: dict[str, int | None], logged: bytes | None
+        self, inspection: Inspection, moment: Moment, noted: dict[str, int | None], *, judges_events: bool
     ) -> AsyncGenerator[Fault]:
-        """The wrong sums of a shard that did not change; `logged` has the noted bytes of events, if none were added."""
+        """The wrong sums of a shard that did not change since `moment`."""
         children: dict[str, int] = {}
         for member in inspection.suspects():
             counted = await self._children_noted(member)
@@ -140,52 +154,18 @@ class ShardCheck:
         for field, number in counters.items():
             yield self._shard.fault("usage", detail=f"{field} is {noted.get(field, 0)}, not {number}")
         events = None
-        if logged is not None and logged != b"%d" % inspection.events:
-            events = logged.decode("utf-8", "replace"), inspection.events
+        if judges_events and moment.logged != b"%d" % inspection.events:
+            events = moment.logged.decode("utf-8", "replace"), inspection.events
             yield self._shard.fault("usage", detail=f"logged is {events[0]}, not {events[1]}")
         if self._repair is not None:
-            await self._repair.settle(since, children, jobs, counters, events)
+            await self._repair.settle(moment.sums, children, jobs, counters, events)
 
     async def _children_noted(self, member: str) -> int | None:
-        async with self._shard.server.operation() as operation:
-            number = await operation.command("HGET", self._turn(member).key("node"), "children")
-        return int(number) if number and number.removeprefix(b"-").isdigit() else None
-
-    async def _children(self, inspection: Inspection, since: str) -> AsyncGenerator[Fault]:
-        """Count the children of turns that were suspect in the last inspection, each at one moment."""
-        clock = since.partition(" ")[0].partition("~")[0]
-        for member, children in inspection.children.items():
-            if self._repair is not None or len(children) > MAX_CHILDREN:
-                continue
-            async with self._shard.server.operation() as operation:
-                word, *numbers = await scripts.recount(
-                    operation,
-                    self._turn(member),
-                    children=" ".join(children),
-                    since=int(clock) if clock.isdigit() else 0,
-                )
-            if word == b"wrong":
-                counted, there = map(bytes.decode, numbers)
-                yield self._shard.fault("children", member, f"counts {counted}, has {there}")
-
-    def _count(self, inspection: Inspection, still: bool) -> None:
-        self._tally.turns += inspection.turns
-        self._tally.newer += inspection.newer
-        self._tally.unknown += inspection.unknown
-        self._tally.unneeded += inspection.unneeded
-        if not still:
-            self._tally.unjudged.append(self._shard.number)
-
-    def _turn(self, member: str) -> TurnKeys:
         tenant, _, digits = member.partition("/")
-        return TurnKeys(self._shard.keys, tenant, digits)
-
-
-ROUNDS = 5
-"""How often the store is repaired and checked again."""
-
-MAX_FAULTS = 10_000
-"""The most faults that a report keeps; it counts them all."""
+        async with self._shard.server.operation() as operation:
+            node = TurnKeys(self._shard.keys, tenant, digits).key("node")
+            number = await operation.command("HGET", node, "children")
+        return int(number) if number and number.removeprefix(b"-").isdigit() else None
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -215,26 +195,6 @@ class Report(msgspec.Struct, frozen=True):
     newer: int
     unknown: int
     seconds: float
-
-
-class _Round:
-    """One round over all shards."""
-
-    def __init__(self, number: int, *, repairs: bool) -> None:
-        self.number = number
-        self.repairs = repairs
-        self.tally = Tally()
-        self.found = 0
-        self.faults: set[Fault] = set()
-
-    def is_new(self, fault: Fault) -> bool:
-        """Note a fault; whether it is new, as far as faults are kept."""
-        if fault in self.faults:
-            return False
-        self.found += 1
-        if len(self.faults) < MAX_FAULTS:
-            self.faults.add(fault)
-        return True
 
 
 class Fsck:
@@ -274,7 +234,7 @@ class Fsck:
         async for step in self._go(first):
             yield step
         for number in range(1, ROUNDS + 1):
-            if not repair or last.tally.newer or not (last.found or last.tally.unneeded):
+            if not repair or last.newer or not (last.found or last.unneeded):
                 break
             last = _Round(number, repairs=False)
             for each in (_Round(number, repairs=True), last):
@@ -289,8 +249,7 @@ class Fsck:
 
     async def _go(self, wanted: _Round) -> AsyncGenerator[Progress | Fault]:
         for shard in self._shards:
-            repair = Repair(shard) if wanted.repairs else None
-            check = ShardCheck(shard, wanted.tally, repair)
+            check = _ShardCheck(shard, wanted)
             async for step in check.run():
                 if isinstance(step, int):
                     yield Progress(shard.number, step, max(step, check.total), wanted.number)
@@ -301,14 +260,14 @@ class Fsck:
         repaired = {each: each not in last.faults for each in _in_order(first.faults)}
         return Report(
             shards=len(self._shards),
-            turns=last.tally.turns,
+            turns=last.turns,
             faults=repaired | dict.fromkeys(_in_order(last.faults - first.faults), False),
             found=first.found,
             left=last.found,
-            unjudged=last.tally.unjudged,
-            unneeded=last.tally.unneeded,
-            newer=last.tally.newer,
-            unknown=last.tally.unknown,
+            unjudged=last.unjudged,
+            unneeded=last.unneeded,
+            newer=last.newer,
+            unknown=last.unknown,
             seconds=seconds,
         )
 

@@ -1,7 +1,6 @@
 """Faults: everything that can be wrong with a stored conversation, in one word each, and how it is repaired.
 
-The words come from lua/judging.lua, lua/judging_jobs.lua and check.py. A fault names ids and numbers, never what
-anybody said.
+The words come from lua/judging.lua and check.py. A fault names ids and numbers, never what anybody said.
 """
 
 import msgspec

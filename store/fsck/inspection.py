@@ -1,16 +1,173 @@
 """One inspection of all turns of a shard: the faults of each, and their sums.
 
 SCAN finds the keys. A read-only script judges some turns a call (lua/judging.lua), each by what is true at that moment,
-however busy the store is. Sums are not of one moment: they hold if the shard is the same before and after. A turn costs
-a dict entry, some 150 bytes; never keep more of each.
+however busy the store is. Each question is an operation of its own, so it is answered in time or is StoreUnavailable.
+Sums are not of one moment: they hold if the shard is the same before and after. A turn costs a dict entry, some 150
+bytes; never keep more of each. Nothing here writes.
 """
 
+import asyncio
 import re
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
-from store.fsck.scan import KINDS, PLACES, Shard
+from store import codec
+from store.fsck.faults import Fault
+from store.jobs.model import LEVELS
+from store.keys import COUNTERS, HEX_DIGITS, Keyspace, name_of
+from store.redis import scripts
+from store.redis.connection import Server
+
+SCAN_KEYS = 500
+"""How many keys one SCAN looks at."""
+
+TURNS = 25
+"""How many turns one script call judges, which takes about a millisecond."""
+
+KINDS = {
+    **dict.fromkeys(("clock", "logged", "looked", "secret"), "string"),
+    **dict.fromkeys(("archive", "archive-deletions", "archive-id", "older"), "string"),
+    **dict.fromkeys(
+        ("tombstones", "trees", "leases", "logs", "outbox", "outbox-ages", "reservations", "unarchived"),
+        "zset",
+    ),
+    **dict.fromkeys((f"usage:{field}" for field in COUNTERS), "zset"),
+    **dict.fromkeys((f"{name}:{level}" for name in ("queued", "turn") for level in range(LEVELS)), "zset"),
+    **dict.fromkeys(("usage", "sweeps", "waiting-bytes", "outbox-tries", "store"), "hash"),
+    **dict.fromkeys(("registry", "registry-used", "archive-failed"), "hash"),
+    **dict.fromkeys(("audit-entries", "audit-shares"), "zset"),
+}
+"""The keys that all trees of a shard share, by name, with their types of value."""
+
+PLACES = ("leases", "logs", *(f"queued:{level}" for level in range(LEVELS)))
+"""Those that name jobs and logs, as lua/judging.lua knows them."""
+
+_NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
+"""A number that Redis can count with."""
+
+
+class Moment(NamedTuple):
+    """A shard at one moment.
+
+    A worker that adds to the log of its job extends the lease, and all else that adds to a log changes `sums`. So if
+    two moments are the same, nothing was added between them; else as much might have come as went.
+    """
+
+    process: bytes
+    """The process of the server: a cursor of one means nothing to another."""
+    sums: str
+    """The clock and the counters, one of which changes with all that is appended, deleted or taken away."""
+    logged: bytes
+    """The bytes of all event logs as they are noted."""
+    leases: tuple[bytes, ...]
+
+
+class Shard:
+    """The keys of one shard on their server."""
+
+    def __init__(self, server: Server, keyspace: Keyspace, number: int, turns_per_second: float) -> None:
+        """`turns_per_second` is the pace of judging; 0 is as fast as the server answers."""
+        self.number = number
+        self.server = server
+        self.keys = keyspace.all_shards()[number]
+        self.base = self.keys.turns.removesuffix("t:")
+        self._turns_per_second = turns_per_second
+
+    def fault(self, what: str, member: str = "", detail: str = "") -> Fault:
+        """A fault of the turn TENANT/DIGITS, or of the shard."""
+        tenant, _, digits = member.partition("/")
+        id = name_of(digits[:HEX_DIGITS]) if digits else None
+        return Fault(self.number, what, tenant or None, id, detail)
+
+    async def moment(self) -> Moment:
+        """The present moment.
+
+        If the clock moves on while the counters are read, both its times stand there, as no later moment has them. Else
+        something might go, and as much come between the two questions, and all would look as before.
+        """
+        async with self.server.operation() as operation:
+            text = await operation.command("INFO", "server", at=self.keys.clock)
+            clock = await operation.command("GET", self.keys.clock)
+            counted = await operation.command("HMGET", self.keys.usage, *COUNTERS)
+            later = await operation.command("GET", self.keys.clock)
+            leases = await operation.command("ZRANGE", self.keys.leases, 0, -1, "WITHSCORES")
+            logged = await operation.command("GET", self.keys.logged)
+        if later != clock:
+            clock = b"%b~%b" % (clock or b"", later or b"")
+        sums = b" ".join(b"-" if value is None else value for value in (clock, *counted)).decode("utf-8", "replace")
+        process = next((line for line in text.splitlines() if line.startswith(b"run_id:")), b"")
+        return Moment(process, sums, logged or b"0", tuple(leases))
+
+    async def type_of(self, name: str) -> str:
+        """The type of the value of a key of the shard."""
+        return (await self.server.command("TYPE", self.base + name)).decode()
+
+    async def is_endless(self, name: str) -> bool:
+        """Whether a key is there and never expires."""
+        return await self.server.command("PTTL", self.base + name) == -1
+
+    async def counters(self) -> dict[str, int | None]:
+        """The counters of the shard, and FIELD/TENANT of tenants; None is one that isn't a number."""
+        fields = await self._fields()
+        found = {**fields, **await self._ranked()}
+        return {name: int(value) if _NUMBER.fullmatch(value) else None for name, value in found.items()}
+
+    async def _fields(self) -> dict[str, bytes]:
+        """The counters of the shard."""
+        found: dict[str, bytes] = {}
+        async for some in self.scan("HSCAN", self.keys.usage):
+            found.update(
+                (name, value) for field, value in _pairs(some) if (name := field.decode("utf-8", "replace")) in COUNTERS
+            )
+        return found
+
+    async def _ranked(self) -> dict[str, bytes]:
+        """The counters of tenants, as FIELD/TENANT."""
+        found: dict[str, bytes] = {}
+        for counter in COUNTERS:
+            async for some in self.scan("ZSCAN", f"{self.keys.usage}:{counter}"):
+                for tenant, value in _pairs(some):
+                    found[f"{counter}/{tenant.decode('utf-8', 'replace')}"] = value
+        return found
+
+    async def total(self) -> int:
+        """How many turns there are, by the counters."""
+        counted = (await self.moment()).sums.split(" ")[1:3]
+        return sum(int(number) for number in counted if number.isdigit())
+
+    async def scan(self, command: str, key: str = "", match: str = "*") -> AsyncGenerator[list[bytes]]:
+        """Yields the results of SCAN on the shard's server, or of HSCAN, SSCAN or ZSCAN of one key, call by call."""
+        cursor: bytes | int = 0
+        scanned = [key] if key else []
+        while cursor != b"0":
+            async with self.server.operation() as operation:
+                args = (command, *scanned, cursor, "MATCH", match, "COUNT", SCAN_KEYS)
+                cursor, found = await operation.command(*args, at=self.keys.clock)
+            yield found
+
+    async def judge(self, members: Iterable[str]) -> AsyncGenerator[list[list[str]]]:
+        """Yields the rows of lua/inspect_turns.lua for some turns, call by call: the words of each."""
+        for some in batches(members):
+            _, *rows = await self.server.run(
+                scripts.inspect_turns, self.keys, members=" ".join(some), version=codec.FORMAT
+            )
+            yield [row.decode().split(" ") for row in rows]
+            if self._turns_per_second:
+                await asyncio.sleep(len(some) / self._turns_per_second)
+
+
+def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def batches(members: Iterable[str], size: int = TURNS) -> Iterator[list[str]]:
+    """Lists of at most `size` of them, in order."""
+    left = iter(members)
+    while some := list(islice(left, size)):
+        yield some
+
 
 MAX_REMEMBERED = 10_000
 """How many turns of a kind are remembered for a repair or a recount; the next inspection finds the others."""
@@ -46,9 +203,9 @@ class TurnFaults(NamedTuple):
 
 
 class Inspection:
-    """An inspection of a shard. The children of `wanted` turns are remembered, those of all with None."""
+    """An inspection of a shard; `remembers_children` is for a repair."""
 
-    def __init__(self, shard: Shard, wanted: Iterable[str] | None = ()) -> None:
+    def __init__(self, shard: Shard, remembers_children: bool) -> None:
         self.turns = 0
         self.counted: Counter[str] = Counter()
         self.newer = self.unknown = self.unneeded = 0
@@ -60,8 +217,8 @@ class Inspection:
         self.endless: list[str] = []
         """Notes of calls for their retries that never expire."""
         self._shard = shard
-        self._all_children = wanted is None
-        self.children: dict[str, list[str]] = {member: [] for member in wanted or ()}
+        self._remembers_children = remembers_children
+        self.children: defaultdict[str, list[str]] = defaultdict(list)
         self._balance: defaultdict[str, dict[bytes, int]] = defaultdict(dict)
         self._awaited: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
         self._leftovers: set[str] = set()
@@ -71,26 +228,35 @@ class Inspection:
         self._jobs_noted: dict[str, int] = {}
 
     async def run(self) -> AsyncGenerator[list[TurnFaults]]:
-        """Judge every turn of the shard once; the faults of each batch."""
+        """Judge every turn of the shard once, and every place that names one; the faults of each batch."""
+        async for members in self._named_members():
+            async for rows in self._shard.judge(member for member in members if not self._is_judged(member)):
+                yield [fault for fault in map(self._note, rows) if fault.words]
+
+    async def _named_members(self) -> AsyncGenerator[Iterable[str]]:
+        """Yields members as in lua/judging.lua: of turns, and then of places that name them."""
         async for keys in self._shard.scan("SCAN", match=f"{self._shard.base}*"):
             names = [key.removeprefix(self._shard.base.encode()) for key in keys]
-            async for faults in self._judge(self._members(names)):
-                yield faults
+            yield self._members(names)
             await self._inspect_notes(names)
         for place in ("tombstones", "trees"):
             async for some in self._members_of(place, _MEMBER):
-                async for faults in self._judge(some):
-                    yield faults
+                yield some
         for place in dict.fromkeys(self._own["leaves"] + self._own["conversations"] + self._own["trees"]):
             tenant = place.partition(":")[2]
             async for some in self._members_of(place, _DIGITS):
-                async for faults in self._judge(f"{tenant}/{digits}" for digits in some):
-                    yield faults
+                yield [f"{tenant}/{digits}" for digits in some]
         for root in self._mixed:
-            async for faults in self._judge_tree(root):
-                yield faults
-        async for faults in self._judge_places():
-            yield faults
+            tenant, _, digits = root.partition("/")
+            async for some in self._shard.scan("SSCAN", f"{self._shard.keys.turns}{tenant}:tree:{digits}"):
+                yield [f"{tenant}/{leaf}/{digits}" for leaf in self._named(root, some, _DIGITS)]
+        for place in PLACES:
+            async for some in self._members_of(place, _MEMBER):
+                yield [f"{member}/{place}" for member in some]
+        for line in dict.fromkeys(self._own["line"]):
+            level, _, tenant = line.rpartition(":")
+            async for some in self._members_of(line, _DIGITS):
+                yield [f"{tenant}/{digits}/{level}" for digits in some]
 
     def suspects(self) -> list[str]:
         """The turns that don't have as many children as they count."""
@@ -124,26 +290,6 @@ class Inspection:
             if _NOTE.fullmatch(name) and await self._shard.is_endless(name.decode()):
                 self.endless.append(name.decode())
 
-    async def _judge_tree(self, root: str) -> AsyncGenerator[list[TurnFaults]]:
-        """Judge whether the leaves that a tree names belong there."""
-        tenant, _, digits = root.partition("/")
-        async for some in self._shard.scan("SSCAN", f"{self._shard.keys.turns}{tenant}:tree:{digits}"):
-            named = self._named(root, some, _DIGITS)
-            async for faults in self._judge_listed(f"{tenant}/{leaf}/{digits}" for leaf in named):
-                yield faults
-
-    async def _judge_places(self) -> AsyncGenerator[list[TurnFaults]]:
-        """Judge whether the members of queues, leases and logs belong there."""
-        for place in PLACES:
-            async for some in self._members_of(place, _MEMBER):
-                async for faults in self._judge_listed(f"{member}/{place}" for member in some):
-                    yield faults
-        for line in dict.fromkeys(self._own["line"]):
-            level, _, tenant = line.rpartition(":")
-            async for some in self._members_of(line, _DIGITS):
-                async for faults in self._judge_listed(f"{tenant}/{digits}/{level}" for digits in some):
-                    yield faults
-
     async def _members_of(self, name: str, pattern: re.Pattern[bytes]) -> AsyncGenerator[list[str]]:
         """Yields the members of a sorted set of the shard, call by call; a key of another type is noted."""
         if await self._shard.type_of(name) not in ("zset", "none"):
@@ -151,10 +297,6 @@ class Inspection:
             return
         async for some in self._shard.scan("ZSCAN", self._shard.base + name):
             yield list(self._named(self._shard.base + name, some[::2], pattern))
-
-    async def _judge_listed(self, members: Iterable[str]) -> AsyncGenerator[list[TurnFaults]]:
-        async for rows in self._shard.judge(members):
-            yield [TurnFaults(row.member, row.words) for row in map(_Row.of, rows)]
 
     def _named(self, place: str, members: Iterable[bytes], pattern: re.Pattern[bytes]) -> Iterator[str]:
         """Those of `members` that can name a turn; the others are noted."""
@@ -164,19 +306,14 @@ class Inspection:
             elif len(self.misnamed.setdefault(place, [])) < MAX_REMEMBERED:
                 self.misnamed[place].append(member)
 
-    async def _judge(self, members: Iterable[str]) -> AsyncGenerator[list[TurnFaults]]:
-        """Judge those of some turns that were not judged before."""
-        async for rows in self._shard.judge(member for member in members if not self._is_judged(member)):
-            yield [fault for fault in map(self._note, rows) if fault.words]
-
     def _is_judged(self, member: str) -> bool:
-        tenant, _, digits = member.partition("/")
-        return bytes.fromhex(digits) in self._balance[tenant] or member in self._leftovers
+        tenant, digits, *place = member.split("/")
+        return not place and (bytes.fromhex(digits) in self._balance[tenant] or member in self._leftovers)
 
     def _note(self, words: list[str]) -> TurnFaults:
         row = _Row.of(words)
-        tenant, _, digits = row.member.partition("/")
-        if self._is_judged(row.member):
+        tenant, digits, *place = row.member.split("/")
+        if place or self._is_judged(row.member):
             return TurnFaults(row.member, row.words)
         self.counted["bytes"] += row.bytes
         self.counted[f"bytes/{tenant}"] += row.own_bytes
@@ -209,11 +346,8 @@ class Inspection:
             self._balance[tenant][above] -= 1
         else:
             self._awaited[tenant][above] += 1
-        member = f"{tenant}/{parent}"
-        if self._all_children:
-            self.children.setdefault(member, []).append(digits)
-        elif member in self.children:
-            self.children[member].append(digits)
+        if self._remembers_children:
+            self.children[f"{tenant}/{parent}"].append(digits)
 
     def wrong_jobs(self) -> dict[str, int]:
         """How many jobs the tree of a turn has, for each root that counts another number."""

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from store import codec
 from store.fsck.faults import UNREADABLE
-from store.fsck.inspection import Inspection, TurnFaults
-from store.fsck.scan import KINDS, Shard, batches
+from store.fsck.inspection import KINDS, Inspection, Shard, TurnFaults, batches
 from store.keys import COUNTERS
 from store.redis import scripts
 
@@ -57,22 +56,20 @@ class Repair:
         roots = [place for place in misnamed if not place.startswith(self._shard.base)]
         places = [place.removeprefix(self._shard.base) for place in misnamed if place not in roots]
         names = [name for place, found in misnamed.items() if place not in roots for name in found]
-        async with self._shard.server.operation() as operation:
-            await scripts.refit(
-                operation,
-                self._keys,
-                kinds=" ".join(f"{name}={kind}" for name, kind in kinds.items()),
-                places=" ".join(places),
-                names=b"".join(name + b"\0" for name in names if b"\0" not in name),
-                notes=" ".join(notes),
-                counters=" ".join(counters),
-                roots=" ".join(roots),
-            )
+        await self._shard.server.run(
+            scripts.refit,
+            self._keys,
+            kinds=" ".join(f"{name}={kind}" for name, kind in kinds.items()),
+            places=" ".join(places),
+            names=b"".join(name + b"\0" for name in names if b"\0" not in name),
+            notes=" ".join(notes),
+            counters=" ".join(counters),
+            roots=" ".join(roots),
+        )
 
     async def repair_trees(self, inspection: Inspection) -> None:
         """Repair the turns below the faulty ones of this inspection, which remembers all children."""
-        parents = _parents(inspection.children) if self._lineage else {}
-        circles = [member for member in self._lineage if _in_circle(parents, member)]
+        circles = [member for member in self._lineage if _in_circle(inspection.children, member)]
         for top in (*self._unreadable, *circles):
             await self._discard(top, list(reversed(below(inspection.children, top))))
         for top in set(self._lineage).difference(circles):
@@ -103,31 +100,22 @@ class Repair:
 
     async def _repair(self, members: Iterable[str]) -> None:
         for some in batches(members):
-            async with self._shard.server.operation() as operation:
-                await scripts.repair(
-                    operation,
-                    self._keys,
-                    members=" ".join(some),
-                    version=codec.FORMAT,
-                    budget=PRUNED,
-                )
+            await self._shard.server.run(
+                scripts.repair, self._keys, members=" ".join(some), version=codec.FORMAT, budget=PRUNED
+            )
 
     async def _discard(self, top: str, members: list[str]) -> None:
         for some in batches(members):
-            async with self._shard.server.operation() as operation:
-                (word,) = await scripts.discard(
-                    operation,
-                    self._keys,
-                    top=top,
-                    members=" ".join(some),
-                    version=codec.FORMAT,
-                )
+            (word,) = await self._shard.server.run(
+                scripts.discard, self._keys, top=top, members=" ".join(some), version=codec.FORMAT
+            )
             if word == b"sound":
                 return
 
     async def _settle(self, since: str, *, nodes: str = "", events: str = "", counters: str = "") -> None:
-        async with self._shard.server.operation() as operation:
-            await scripts.settle(operation, self._keys, since=since, nodes=nodes, events=events, counters=counters)
+        await self._shard.server.run(
+            scripts.settle, self._keys, since=since, nodes=nodes, events=events, counters=counters
+        )
 
 
 def below(children: Mapping[str, list[str]], top: str) -> list[str]:
@@ -142,15 +130,7 @@ def below(children: Mapping[str, list[str]], top: str) -> list[str]:
     return list(found)
 
 
-def _parents(children: Mapping[str, list[str]]) -> dict[str, str]:
-    return {f"{above.partition('/')[0]}/{child}": above for above, below in children.items() for child in below}
-
-
-def _in_circle(parents: Mapping[str, str], member: str) -> bool:
-    """Whether the way up from a turn never ends."""
-    seen: set[str] = set()
-    at: str | None = member
-    while at is not None and at not in seen:
-        seen.add(at)
-        at = parents.get(at)
-    return at is not None
+def _in_circle(children: Mapping[str, list[str]], member: str) -> bool:
+    """Whether a turn is below itself."""
+    digits = member.partition("/")[2]
+    return any(digits in children.get(each, ()) for each in below(children, member))

@@ -59,7 +59,7 @@ class Addition(NamedTuple):
         return room(len(self.packed.messages) + len(self.packed.response) + len(self.spec))
 
     def arguments(self, caps: Caps, max_depth: int) -> dict[str, Any]:
-        """The arguments of every script that adds a turn, without those of `_bounds`."""
+        """The arguments of every script that adds a turn below the caps of `with_room`."""
         return {
             "parent": self.parent,
             "pin": self.pin,
@@ -100,31 +100,40 @@ def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:
 
 
 async def with_room(
-    operation: Operation, addition: Addition, caps: Caps, script: Callable[..., Awaitable[scripts.Reply]]
-) -> tuple[bytes, Evicted]:
-    """Run a script that stores a turn, after evicting as much as it asks; retry it where the server had no memory.
+    operation: Operation,
+    addition: Addition,
+    caps: Caps,
+    script: Callable[..., Awaitable[scripts.Reply]],
+    removed: Callable[[Evicted], None],
+) -> scripts.Reply:
+    """The reply of a script that stores a turn, after evicting as much as it asks; retries it where the server had no
+    memory. `removed` is told of the evicted turns.
 
     Where a cap was lowered by so much that `evict_calls` don't suffice, it runs without caps: each turn that is stored
-    then makes room for many, and the new cap is reached step by step. Returns the word of the script's reply, and the
-    evicted turns. Raises StoreFull when nothing can go, the errors of a refusal, and redis-py's.
+    then makes room for many, and the new cap is reached step by step. Raises StoreFull when nothing can go, the errors
+    of a refusal, and redis-py's.
     """
     bounds, refusals, evicted = _bounds(caps), 0, Evicted()
-    while True:
-        try:
-            word, *detail = await script(operation, addition.keys, **bounds)
-        except OutOfMemoryError as error:
-            refusals += 1
-            if refusals == MEMORY_TRIES:
-                raise StoreFull from error
-            await _evict(operation, addition, caps, evicted, memory=refusals * addition.room)
-        else:
-            if word in (b"ok", b"again") and detail:
-                _count(evicted, detail[0])
-            if word != b"again":
-                _refuse(word, detail, addition.turn)
-                return word, evicted
-            if not await _evict(operation, addition, caps, evicted, memory=0):
-                bounds = _bounds(UNBOUNDED)
+    try:
+        while True:
+            try:
+                reply = await script(operation, addition.keys, **bounds)
+            except OutOfMemoryError as error:
+                refusals += 1
+                if refusals == MEMORY_TRIES:
+                    raise StoreFull from error
+                await _evict(operation, addition, caps, evicted, memory=refusals * addition.room)
+            else:
+                word, *detail = reply
+                if word in (b"ok", b"again") and detail:
+                    _count(evicted, detail[0])
+                if word != b"again":
+                    _refuse(word, detail, addition.turn)
+                    return reply
+                if not await _evict(operation, addition, caps, evicted, memory=0):
+                    bounds = _bounds(UNBOUNDED)
+    finally:
+        removed(evicted)
 
 
 def _refuse(word: bytes, detail: list[bytes], turn: Added) -> None:

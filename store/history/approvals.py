@@ -53,14 +53,13 @@ class Approvals:
         """
         history = self._history
         keys = history.keyspace.turn(tenant, id)
-        async with history.server.operation() as operation:
-            await scripts.ask(
-                operation,
-                keys,
-                asked=" ".join(f"{number:04x}/{digest}" for number, digest in asked.items()),
-                kept_ms=self._kept_ms,
-                most=self._most,
-            )
+        await history.server.run(
+            scripts.ask,
+            keys,
+            asked=" ".join(f"{number:04x}/{digest}" for number, digest in asked.items()),
+            kept_ms=self._kept_ms,
+            most=self._most,
+        )
 
     async def look(self, tenant: str, id: str, number: int, digest: str, *, by: str = "") -> Use:
         """Whether an approval can still be used; BEGUN where an earlier run of the response `by` has used it up. Raises
@@ -84,8 +83,7 @@ class Approvals:
             keys = history.keyspace.turn(tenant, id)
         except NotFound:
             return Use.UNKNOWN
-        async with history.server.operation() as operation:
-            (word,) = await scripts.use_up(
-                operation, keys, number=f"{number:04x}", digest=digest, by=by, run=run, kept_ms=self._kept_ms
-            )
+        (word,) = await history.server.run(
+            scripts.use_up, keys, number=f"{number:04x}", digest=digest, by=by, run=run, kept_ms=self._kept_ms
+        )
         return _USES[word]

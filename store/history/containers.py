@@ -39,10 +39,9 @@ class Containers:
         keys = self._keys(tenant, id)
         if keys is None:
             return False
-        async with self.history.server.operation() as operation:
-            (word,) = await scripts.keep_container(
-                operation, keys, record=record, before=before, most=MOST, kept_ms=KEPT_MS
-            )
+        (word,) = await self.history.server.run(
+            scripts.keep_container, keys, record=record, before=before, most=MOST, kept_ms=KEPT_MS
+        )
         if word == b"full":
             raise StoreFull(f"a tenant may have {MOST} containers")
         return word == b"ok"
@@ -52,13 +51,11 @@ class Containers:
         keys = self._keys(tenant, id)
         if keys is None:
             return None
-        async with self.history.server.operation() as operation:
-            return await operation.command("HGET", self._key(tenant), keys.digits)
+        return await self.history.server.command("HGET", self._key(tenant), keys.digits)
 
     async def all(self, tenant: str) -> dict[str, bytes]:
         """The records of a tenant's containers, by their ids. Raises StoreUnavailable."""
-        async with self.history.server.operation() as operation:
-            found: list[bytes] = await operation.command("HGETALL", self._key(tenant))
+        found: list[bytes] = await self.history.server.command("HGETALL", self._key(tenant))
         return {PREFIX + digits.decode(): record for digits, record in zip(found[::2], found[1::2], strict=True)}
 
     async def drop(self, tenant: str, id: str) -> bool:
@@ -66,8 +63,7 @@ class Containers:
         keys = self._keys(tenant, id)
         if keys is None:
             return False
-        async with self.history.server.operation() as operation:
-            return bool(await operation.command("HDEL", self._key(tenant), keys.digits))
+        return bool(await self.history.server.command("HDEL", self._key(tenant), keys.digits))
 
     def _shard(self, tenant: str) -> int:
         return crc32(tenant.encode()) % self.history.keyspace.shards
@@ -82,4 +78,4 @@ class Containers:
 
     def _key(self, tenant: str) -> Key:
         shard = self.history.keyspace.all_shards()[self._shard(tenant)]
-        return Key(f"{shard.turns.removesuffix('t:')}containers:{checked_tenant(tenant)}")
+        return shard.named(f"containers:{checked_tenant(tenant)}")

@@ -5,7 +5,8 @@ may continue its tip without changing it. One run at a time may add to it and ho
 renewed ends by itself. Never move one but together with the turn that it moves to (advance.lua).
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from store import codec
@@ -95,10 +96,8 @@ class Conversations:
     async def get(self, tenant: str, id: str) -> bytes:
         """The JSON of a conversation; notes its use. Raises ConversationNotFound, StoreUnavailable."""
         keys = self._keys(tenant, id)
-        try:
+        with _found(id):
             return (await self.history.find_by(keys, id)).response
-        except NotFound as error:
-            raise ConversationNotFound(id) from error
 
     async def amend(self, tenant: str, id: str, shown: bytes) -> None:
         """Change the JSON of a conversation. Raises ConversationNotFound, StoreFull, StoreUnavailable."""
@@ -110,16 +109,9 @@ class Conversations:
             scripts.amend, parent=keys.digits, room=addition.room, idle_us=caps.idle_us, budget=EVICT_BATCH,
             response_blob=blob,
         )  # fmt: skip
-
-        async def attempt() -> None:
-            async with self.history.server.operation() as operation:
-                _, evicted = await with_room(operation, addition, caps, change)
-            self.history.note_removed(evicted)
-
-        try:
-            await self.history.at_hand(keys, attempt)
-        except NotFound as error:
-            raise ConversationNotFound(id) from error
+        run, removed = self.history.server.run, self.history.note_removed
+        with _found(id):
+            await self.history.at_hand(keys, lambda: run(with_room, addition, caps, change, removed))
 
     def listing(self, tenant: str, *, after: str | None = None, ascending: bool = False) -> Listing:
         """A tenant's conversations in the order in which they began, the newest first if not `ascending`; with `after`
@@ -129,10 +121,8 @@ class Conversations:
 
     async def delete(self, tenant: str, id: str) -> None:
         """Delete a conversation; the turns that it had stay. Raises ConversationNotFound, StoreUnavailable."""
-        try:
+        with _found(id):
             await self.history.forget_by(self._keys(tenant, id), erase=False)
-        except NotFound as error:
-            raise ConversationNotFound(id) from error
 
     async def hold(self, tenant: str, id: str, hold: str, seconds: float) -> None:
         """Hold a conversation with the token `hold` for so many seconds from now on. A second call renews the hold.
@@ -142,10 +132,9 @@ class Conversations:
         keys, hold_ms = self._keys(tenant, id), max(1, round(seconds * 1000))
 
         async def attempt() -> None:
-            script = partial(scripts.hold, token=hold, hold_ms=hold_ms, idle_us=self.history.caps.idle_us)
-            until = self.history.clocks.until
-            async with self.history.server.operation() as operation:
-                (word,) = await self.history.clocks.bound(until, script)(operation, keys)
+            (word,) = await self.history.server.run(
+                scripts.hold, keys, token=hold, hold_ms=hold_ms, idle_us=self.history.caps.idle_us
+            )
             if word == b"missing":
                 raise ConversationNotFound(id)
             if word == b"held":
@@ -158,10 +147,8 @@ class Conversations:
 
         Raises ConversationNotFound, ChainTooLong where nothing can be added any more, StoreUnavailable.
         """
-        try:
+        with _found(id):
             return await self.history.chain_by(self._keys(tenant, id), id, None, 0)
-        except ParentNotFound as error:
-            raise ConversationNotFound(id) from error
 
     async def release(self, tenant: str, id: str, hold: str) -> None:
         """Release a conversation, or the source of a fork; the hold may be over already. Raises ConversationNotFound,
@@ -174,10 +161,8 @@ class Conversations:
 
     async def lineage(self, tenant: str, id: str) -> Sequence[str]:
         """The ids of a conversation's turns, oldest first. Raises ConversationNotFound, StoreUnavailable."""
-        try:
+        with _found(id):
             return (await self.history.lineage_by(self._keys(tenant, id), id))[:-1]
-        except NotFound as error:
-            raise ConversationNotFound(id) from error
 
     def _keys(self, tenant: str, id: str) -> TurnKeys:
         return self._keyspace.conversation(tenant, id)
@@ -189,24 +174,25 @@ class Conversations:
     async def _advance(self, tenant: str, id: str, turn: Turn, *, shown: bytes = b"", hold: str = "") -> None:
         history, conversation = self.history, self._keys(tenant, id)
         addition = Addition(*history.keys_of(tenant, turn), turn, await codec.pack(turn), hold, shown)
-        script = partial(
+        await history.add(
+            addition,
             scripts.advance,
-            **addition.arguments(history.caps, history.max_depth),
+            lambda reply: refuse_joining(reply[0], id),
             conversation=conversation.digits,
             conversation_blob=shown,
             no_messages=codec.NO_MESSAGES,
             spent=spending(turn.expense, history.caps),
         )
-
-        async def store() -> None:
-            until = history.clocks.until
-            async with history.server.operation() as operation:
-                word, evicted = await with_room(operation, addition, history.caps, history.clocks.bound(until, script))
-            history.note_removed(evicted)
-            refuse_joining(word, id)
-
-        await history.stored(store, addition.keys, addition.packed.digest)
         history.note_written(tenant, turn)
+
+
+@contextmanager
+def _found(id: str) -> Generator[None]:
+    """Raise ConversationNotFound where a turn is not found."""
+    try:
+        yield
+    except NotFound as error:
+        raise ConversationNotFound(id) from error
 
 
 def _is_of_a_conversation(id: str) -> bool:

@@ -45,25 +45,6 @@ class Doubt(NamedTuple):
     trees: int
 
 
-async def sweep(operation: Operation, shard: ShardKeys, caps: Caps, clock_us: int) -> tuple[bool, Doubt | None, int]:
-    """Remove some turns of the trees that are gone. Returns whether there may be more, the doubt that kept the unused
-    trees, and how many turns were removed as unused.
-
-    `clock_us` is the time by this process's clock. Raises redis-py's errors.
-    """
-    word, why, trees, expired = await scripts.sweep(
-        operation,
-        shard,
-        only="",
-        idle_us=caps.idle_us,
-        named_us=caps.named_us,
-        grace_us=caps.idle_grace_us,
-        clock_us=clock_us,
-        budget=EVICT_BATCH,
-    )
-    return word == b"again", Doubt(why.decode(), int(trees)) if why else None, int(expired)
-
-
 async def remove_tree(operation: Operation, shard: ShardKeys, tree: str, calls: int) -> None:
     """Remove a forgotten tree, or as much of it as `calls` calls can. Raises redis-py's errors."""
     for _ in range(calls):
@@ -88,8 +69,7 @@ async def in_pieces(
             more = True
             while more:
                 start = monotonic()
-                async with server.operation() as operation:
-                    more = await remove(operation, shard)
+                more = await server.run(remove, shard)
                 await asyncio.sleep(monotonic() - start)
         except StoreUnavailable as failure:
             failures.append(failure)
@@ -102,9 +82,8 @@ async def forget(operation: Operation, keys: TurnKeys, *, token: str, idle_us: i
 
     Raises NotTerminal, NotFound, and redis-py's errors.
     """
-    erases = "1" if erase else "0"
     word, path = await scripts.forget(
-        operation, keys, token=token, idle_us=idle_us, erase=erases, no_messages=codec.NO_MESSAGES
+        operation, keys, token=token, idle_us=idle_us, erase=erase, no_messages=codec.NO_MESSAGES
     )
     if word == b"running":
         raise NotTerminal(id_of(keys.digits))

@@ -30,53 +30,33 @@ class AwayBranches(NamedTuple):
 
 
 class ArchiveReader(Protocol):
-    """Reads the turns that have left the store. All methods raise StoreUnavailable, ArchiveDamaged, NewerFormat, and
-    ArchiveUnavailable, which leaves open whether there is such a turn.
+    """Reads the turns that have left the store; without an archive, none. All methods raise StoreUnavailable,
+    ArchiveDamaged, NewerFormat, and ArchiveUnavailable, which leaves open whether there is such a turn.
     """
 
     async def find(self, tenant: str, digits: str) -> ArchivedTurn | None:
         """An archived turn; None where this tenant has none, or it was deleted."""
-        ...
+        return None
 
     async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
         """The ids from the root to a turn; None as for `find`."""
-        ...
+        return None
 
     async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
         """At most `most` branches of a tree that are not in the store, which has the turns with the digits `here`."""
-        ...
-
-    async def bring_back(self, tenant: str, digits: str) -> bool:
-        """Bring a turn back into the store with all above it; False if it isn't archived. Raises StoreFull, too."""
-        ...
-
-    async def bring_remains(self, tenant: str, digits: str) -> bool:
-        """The same for a deleted turn that others continue: brings back its remains."""
-        ...
-
-
-class NoArchive:
-    """No archive: a turn that leaves the store is gone."""
-
-    async def find(self, tenant: str, digits: str) -> ArchivedTurn | None:
-        """Nothing."""
-        return None
-
-    async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
-        """Nothing."""
-        return None
-
-    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
-        """Nothing."""
         return AwayBranches()
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
-        """Nothing."""
+        """Bring a turn back into the store with all above it; False if it isn't archived. Raises StoreFull, too."""
         return False
 
     async def bring_remains(self, tenant: str, digits: str) -> bool:
-        """Nothing."""
+        """The same for a deleted turn that others continue: brings back its remains."""
         return False
 
 
-NO_ARCHIVE = NoArchive()
+class _NoArchive(ArchiveReader):
+    """No archive: a turn that leaves the store is gone."""
+
+
+NO_ARCHIVE: ArchiveReader = _NoArchive()

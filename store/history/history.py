@@ -10,7 +10,7 @@ Never change or delete a key outside a script, and never answer for a turn of an
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -20,11 +20,11 @@ from redis.exceptions import RedisError
 from store import codec
 from store.errors import ChainTooLong, DiskFull, NotFound, NotTerminal, ParentNotFound, StoreUnavailable
 from store.history.append import Addition, refuse_continuation, spending, with_room
-from store.history.caps import ROOM_BYTES, Caps
-from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune, sweep
+from store.history.caps import EVICT_BATCH, ROOM_BYTES, Caps
+from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune
 from store.history.elsewhere import NO_ARCHIVE, ArchivedTurn, ArchiveReader
 from store.history.omissions import may_omit, without_omitted
-from store.history.read import TurnReader, first_within, mget
+from store.history.read import TurnCache, first_within, mget
 from store.ids import Ids
 from store.keys import (
     BY_HAND_MARK,
@@ -39,7 +39,6 @@ from store.keys import (
     split_path,
 )
 from store.redis import scripts
-from store.redis.clocks import Clocks
 from store.redis.conditions import refuses_writes
 from store.redis.confirm import ENDED, TRIES, Confirmer, Safety
 from store.redis.connection import Client, Operation, Server
@@ -111,12 +110,11 @@ class ConversationHistoryStore:
         self.keyspace = Keyspace(prefix, shards)
         self.ids = Ids(self.keyspace, entropy)
         self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
-        self.clocks = Clocks(self.server)
         self.confirmer = Confirmer(self.server, safety)
         self.pin_ms = max(1, round(pin_seconds * 1000))
         self.max_depth = min(max_depth, self.caps.responses or max_depth)
         self.max_chain_bytes = max_chain_bytes
-        self._reader = TurnReader(cache_bytes)
+        self._cache = TurnCache(cache_bytes)
         self._entropy, self._clock = entropy, clock
         self.elsewhere: ArchiveReader = NO_ARCHIVE
         """The archive that is asked for turns that left the store."""
@@ -170,14 +168,13 @@ class ConversationHistoryStore:
         raise StoreUnavailable(f"a turn was brought back {RETURNS_AT_ONCE} times, and evicted at once")
 
     async def _chain_by(self, keys: TurnKeys, id: str, pin: str | None, pin_ms: int, above: bool) -> Chain:
-        until = self.clocks.until
         async with self.server.operation() as operation:
-            detail = await self._walk(operation, keys, id, pin, pin_ms, until, above=above)
+            detail = await self._walk(operation, keys, id, pin, pin_ms, above=above)
             path, erased = split_path(detail[0]), detail[1] == b"1"
             if above or mark_of(keys.digits) == CONVERSATION_MARK:
                 path.pop()
             messages = keys.family("messages")
-            turns = await self._reader.turns(operation, [messages + each for each in path], erased=erased)
+            turns = await self._cache.turns(operation, [messages + each for each in path], erased=erased)
         if turns is None:  # deleted between the script and MGET
             raise ParentNotFound(id)
         omits = may_omit(detail[0])
@@ -192,26 +189,22 @@ class ConversationHistoryStore:
         id: str,
         pin: str | None,
         pin_ms: int,
-        until: float,
         *,
         above: bool = False,
     ) -> list[bytes]:
-        """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased. With
-        `pin` it does nothing after `until`, a time of the loop's.
-        """
-        script = partial(
-            scripts.chain,
+        """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased."""
+        word, *detail = await scripts.chain(
+            operation,
+            keys,
             pin=pin or "",
             pin_ms=pin_ms,
             max_depth=self.max_depth,
             max_messages=self.caps.chain_messages,
             max_bytes=self.max_chain_bytes,
             max_held=max(0, self.caps.bytes - ROOM_BYTES),
-            under_way="1" if above else "0",
+            under_way=above,
             idle_us=self.caps.idle_us,
         )
-        bound = self.clocks.bound(until, script) if pin else partial(script, not_after=0)
-        word, *detail = await bound(operation, keys)
         refuse_continuation(word, detail, id)
         return detail
 
@@ -221,14 +214,8 @@ class ConversationHistoryStore:
         Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable.
         """
         keys = self._parent(tenant, tip)
-
-        async def attempt() -> bool:
-            until = self.clocks.until
-            async with self.server.operation() as operation:
-                detail = await self._walk(operation, keys, tip, pin, self.pin_ms, until)
-            return detail[1] == b"1"
-
-        return await self.at_hand(keys, attempt)
+        detail = await self.at_hand(keys, lambda: self.server.run(self._walk, keys, tip, pin, self.pin_ms))
+        return detail[1] == b"1"
 
     def refuse_long(self, chain: Chain) -> None:
         """Raise ChainTooLong for a chain in memory that could not be continued if it were stored."""
@@ -250,33 +237,49 @@ class ConversationHistoryStore:
         if turn.status not in TERMINAL:
             raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
         addition = Addition(*self.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "")
-        shared = addition.arguments(self.caps, self.max_depth)
-        script = partial(scripts.append, **shared, spent=spending(turn.expense, self.caps))
-
-        async def store() -> None:
-            bound = self.clocks.bound(self.clocks.until, script)
-            async with self.server.operation() as operation:
-                _, evicted = await with_room(operation, addition, self.caps, bound)
-            self.note_removed(evicted)
-
-        await self.stored(store, addition.keys, addition.packed.digest)
+        await self.add(addition, scripts.append, spent=spending(turn.expense, self.caps))
         self.note_written(tenant, turn)
 
-    async def stored(self, store: Callable[[], Awaitable[T]], turn: TurnKeys, digest: str) -> T:
-        """The result of `store()`, once the turn that it stores is as safe as the settings ask.
+    def add(
+        self,
+        addition: Addition,
+        script: scripts.Script[TurnKeys, ...],
+        refuse: Callable[[scripts.Reply], None] = lambda reply: None,
+        **own: object,
+    ) -> Coroutine[Any, Any, scripts.Reply]:
+        """The reply of a `script` that adds a turn, with its `own` arguments, as `stored` returns it."""
+        shared = addition.arguments(self.caps, self.max_depth)
+        values = partial(script, **{name: shared[name] for name in script.arguments if name in shared}, **own)
+        return self.stored(
+            lambda operation: with_room(operation, addition, self.caps, values, self.note_removed),
+            addition.keys,
+            addition.packed.digest,
+            refuse,
+        )
 
-        Where a failover loses it before that, it is stored again. Raises the errors of `store`, StoreUnconfirmed and
-        StoreUnavailable.
+    async def stored(
+        self,
+        store: Callable[[Operation], Awaitable[scripts.Reply]],
+        turn: TurnKeys,
+        digest: str,
+        refuse: Callable[[scripts.Reply], None],
+    ) -> scripts.Reply:
+        """The reply of `store`, once the turn that it stores is as safe as the settings ask.
+
+        Where a failover loses it before that, it is stored again. Raises the errors of `store` and of `refuse`, which
+        gets the reply, StoreUnconfirmed and StoreUnavailable.
         """
         for _ in range(TRIES):
             try:
-                result = await store()
+                async with self.server.operation() as operation:
+                    reply = await store(operation)
             except DiskFull:
                 self.full = True
                 raise
             self.full = False
+            refuse(reply)
             if await self.confirmer.confirm(turn, digest):
-                return result
+                return reply
         raise StoreUnavailable(f"what was stored was gone again {TRIES} times: the servers fail over again and again")
 
     def note_removed(self, turns: Mapping[str, int]) -> None:
@@ -287,7 +290,7 @@ class ConversationHistoryStore:
 
     def note_written(self, tenant: str, turn: Turn) -> None:
         """Cache the messages of a turn that this process has stored."""
-        self._reader.note(self.keyspace.turn(tenant, turn.id).key("messages"), turn.messages)
+        self._cache.put(self.keyspace.turn(tenant, turn.id).key("messages"), turn.messages)
 
     async def settle(self, tenant: str, id: str) -> None:
         """Return once the end of a background response is as safe as the settings ask.
@@ -320,8 +323,7 @@ class ConversationHistoryStore:
         return await self._found(self.keyspace.response(tenant, id), id, touched=False)
 
     async def _found(self, keys: TurnKeys, id: str, *, touched: bool) -> Found:
-        async with self.server.operation() as operation:
-            (word, *found), blob = await (self._touch if touched else self._look)(operation, keys)
+        (word, *found), blob = await self.server.run(self._look, keys, touched=touched)
         if word == b"missing" or blob is None:
             kept = await self._kept(keys, id)
             return Found(kept.status, kept.response, kept.background, under_way=False, logged=False)
@@ -341,21 +343,16 @@ class ConversationHistoryStore:
             raise NotFound(id)
         return kept
 
-    async def _touch(self, operation: Operation, keys: TurnKeys) -> list[Any]:
+    async def _look(self, operation: Operation, keys: TurnKeys, *, touched: bool) -> list[Any]:
         """The state of a turn, and its response blob: both in one round trip, as most turns are there."""
+        script = scripts.touch if touched else scripts.look
+        get, idle_us = ("GET", keys.key("response")), self.caps.idle_us
         try:
-            return await scripts.touch.in_a_row(
-                operation, keys, [("GET", keys.key("response"))], ahead=True, idle_us=self.caps.idle_us
-            )
+            return await script.in_a_row(operation, keys, [get], ahead=True, touches=touched, idle_us=idle_us)
         except RedisError as refusal:
-            if not refuses_writes(refusal):
+            if not touched or not refuses_writes(refusal):
                 raise
-        return await self._look(operation, keys)
-
-    async def _look(self, operation: Operation, keys: TurnKeys) -> list[Any]:
-        return await scripts.look.in_a_row(
-            operation, keys, [("GET", keys.key("response"))], ahead=True, idle_us=self.caps.idle_us
-        )
+        return await self._look(operation, keys, touched=False)
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The response JSON as served; notes its use. Raises NotFound, StoreUnavailable."""
@@ -401,17 +398,15 @@ class ConversationHistoryStore:
         lacking = [] if self.elsewhere is NO_ARCHIVE else [at for at, blob in enumerate(blobs) if blob is None]
         if not lacking:
             return []
-        async with self.server.operation() as operation:
-            there = await operation.row(
-                *(("EXISTS", keys.family("node") + path[at]) for at in lacking), at=keys.shard.clock
-            )
+        there = await self.server.row(
+            *(("EXISTS", keys.family("node") + path[at]) for at in lacking), at=keys.shard.clock
+        )
         return [at for at, exists in zip(lacking, there, strict=True) if not exists]
 
     async def messages(self, tenant: str, id: str) -> Messages:
         """The messages that one turn added. Raises NotFound, StoreUnavailable."""
         keys = self.keyspace.turn(tenant, id)
-        async with self.server.operation() as operation:
-            blob = await operation.command("GET", keys.key("messages"))
+        blob = await self.server.command("GET", keys.key("messages"))
         return (await self._kept(keys, id)).messages if blob is None else codec.decode_messages(blob)
 
     async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
@@ -420,8 +415,7 @@ class ConversationHistoryStore:
 
     async def lineage_by(self, keys: TurnKeys, id: str) -> tuple[str, ...]:
         """The result of `lineage` for the turn with these keys, which the caller knows by `id`."""
-        async with self.server.operation() as operation:
-            word, *detail = await scripts.lineage(operation, keys, idle_us=self.caps.idle_us)
+        word, *detail = await self.server.run(scripts.lineage, keys, idle_us=self.caps.idle_us)
         if word != b"missing":
             return ids_of(split_path(detail[0]))
         gone = await self.elsewhere.lineage(keys.tenant, keys.digits)
@@ -440,10 +434,10 @@ class ConversationHistoryStore:
 
     async def forget_by(self, keys: TurnKeys, *, erase: bool) -> None:
         """Delete the turn with these keys, as `forget` does."""
+        token, idle_us = self.token(), self.caps.idle_us
 
-        async def attempt() -> None:
-            async with self.server.operation() as operation:
-                await forget(operation, keys, token=self.token(), idle_us=self.caps.idle_us, erase=erase)
+        def attempt() -> Awaitable[None]:
+            return self.server.run(forget, keys, token=token, idle_us=idle_us, erase=erase)
 
         try:
             await self.at_hand(keys, attempt)
@@ -475,15 +469,14 @@ class ConversationHistoryStore:
                 messages, response, items = await asyncio.to_thread(edit, *before)
             else:
                 messages, response, items = edit(*before)
-            async with self.server.operation() as operation:
-                (word,) = await scripts.redact(
-                    operation,
-                    keys,
-                    redactions=(redactions or b"").decode(),
-                    idle_us=self.caps.idle_us,
-                    messages_blob=codec.encode_messages(messages),
-                    response_blob=codec.encode_response(response, items),
-                )
+            (word,) = await self.server.run(
+                scripts.redact,
+                keys,
+                redactions=(redactions or b"").decode(),
+                idle_us=self.caps.idle_us,
+                messages_blob=codec.encode_messages(messages),
+                response_blob=codec.encode_response(response, items),
+            )
             if word == b"ok":
                 return
             if word == b"missing":
@@ -499,13 +492,8 @@ class ConversationHistoryStore:
         a very large tree goes with the next sweep. Raises NotFound, NotTerminal where a run in it hasn't ended,
         StoreUnavailable.
         """
-        keys = self.keyspace.response(tenant, id)
-
-        async def attempt() -> None:
-            async with self.server.operation() as operation:
-                await forget_tree(operation, keys, token=self.token(), caps=self.caps)
-
-        await self.at_hand(keys, attempt)
+        keys, token = self.keyspace.response(tenant, id), self.token()
+        await self.at_hand(keys, lambda: self.server.run(forget_tree, keys, token=token, caps=self.caps))
 
     async def sweep(self) -> Doubt | None:
         """Remove all trees that are deleted, or unused for longer than the caps allow, with the grace that they have.
@@ -518,11 +506,21 @@ class ConversationHistoryStore:
         doubts: dict[ShardKeys, Doubt] = {}
 
         async def remove(operation: Operation, shard: ShardKeys) -> bool:
-            more, doubt, expired = await sweep(operation, shard, self._all_caps, round(self._clock() * 1_000_000))
-            self.note_removed({"idle": expired})
-            if doubt is not None:
-                doubts[shard] = doubt
-            return more
+            caps = self._all_caps
+            word, why, trees, expired = await scripts.sweep(
+                operation,
+                shard,
+                only="",
+                idle_us=caps.idle_us,
+                named_us=caps.named_us,
+                grace_us=caps.idle_grace_us,
+                clock_us=round(self._clock() * 1_000_000),
+                budget=EVICT_BATCH,
+            )
+            self.note_removed({"idle": int(expired)})
+            if why:
+                doubts[shard] = Doubt(why.decode(), int(trees))
+            return word == b"again"
 
         await in_pieces(self.server, self.keyspace, remove)
         self.caps = replace(self._all_caps, idle_seconds=0, named_idle_seconds=0) if doubts else self._all_caps
@@ -537,7 +535,7 @@ class ConversationHistoryStore:
         shards = self.keyspace.all_shards()
         async with self.server.operation() as operation:
             for shard in shards:
-                await scripts.prove(operation, shard, takes_turns="0")
+                await scripts.prove(operation, shard, takes_turns=False)
         await self.confirmer.prove(*(shards if self.server.several else shards[:1]))
 
     async def prove(self, id: str) -> None:
@@ -545,8 +543,7 @@ class ConversationHistoryStore:
         DiskFull where the server takes none.
         """
         shard = self.keyspace.shard(self.keyspace.digits(id))
-        async with self.server.operation() as operation:
-            (word,) = await scripts.prove(operation, shard, takes_turns="1")
+        (word,) = await self.server.run(scripts.prove, shard, takes_turns=True)
         if word == b"closed":
             raise DiskFull
         await self.confirmer.prove(shard)

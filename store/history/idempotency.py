@@ -8,7 +8,6 @@ of a backup: restored responses were never requested here.
 
 import asyncio
 from enum import Enum
-from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -86,17 +85,15 @@ class KeyedRequests:
         """Take a request as `owner`, a token of the history's, if nobody has it; returns its state. Raises
         StoreUnavailable.
         """
-        script = partial(
+        word, *known = await self._history.server.run(
             scripts.take_keyed,
+            request.keys,
             body=request.body,
             owner=owner,
             lease_ms=self._lease_ms,
             kept_ms=self._kept_ms,
             most=self._most,
         )
-        until = self._history.clocks.until
-        async with self._history.server.operation() as operation:
-            word, *known = await self._history.clocks.bound(until, script)(operation, request.keys)
         digits = known[0].decode() if known else ""
         return Taken(Found(word.decode()), digits, int(known[1]) if len(known) > 1 else 0)
 
@@ -122,10 +119,7 @@ class KeyedRequests:
 
     async def end(self, request: Keyed, owner: str, *, made: bool) -> None:
         """End a request: it was `made`, or else nothing was, and the next one may make it. Raises StoreUnavailable."""
-        async with self._history.server.operation() as operation:
-            await scripts.end_keyed(
-                operation, request.keys, owner=owner, made="1" if made else "0", kept_ms=self._kept_ms
-            )
+        await self._history.server.run(scripts.end_keyed, request.keys, owner=owner, made=made, kept_ms=self._kept_ms)
 
     async def is_stored(self, tenant: str, digits: str) -> bool:
         """Whether there is a turn or a conversation with these digits, perhaps a deleted one. Raises
@@ -142,17 +136,16 @@ class KeyedRequests:
         return request.keys.key("keyed")
 
     async def _keep(self, request: Keyed, owner: str, named: str, kept: str, calls: int = 0) -> bool:
-        async with self._history.server.operation() as operation:
-            (word,) = await scripts.keep_keyed(
-                operation,
-                request.keys,
-                owner=owner,
-                named=named,
-                kept=kept,
-                calls=calls,
-                lease_ms=self._lease_ms,
-                kept_ms=self._kept_ms,
-            )
+        (word,) = await self._history.server.run(
+            scripts.keep_keyed,
+            request.keys,
+            owner=owner,
+            named=named,
+            kept=kept,
+            calls=calls,
+            lease_ms=self._lease_ms,
+            kept_ms=self._kept_ms,
+        )
         return word == b"ok"
 
 

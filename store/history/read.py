@@ -22,6 +22,10 @@ MESSAGE_BYTES = 220
 """The bytes that CPython 3.11 needs for an entry and for each message, beside the tokens (measured, 64 bit)."""
 
 
+MGET_KEYS = 4_000
+"""The most values that one command reads, so that others are served in between."""
+
+
 class TurnCache:
     """Turns' messages by key, least recently used first, in at most `max_bytes` of memory; 0 keeps nothing."""
 
@@ -59,29 +63,6 @@ class TurnCache:
         if dropped is not None:
             self.bytes -= _size(dropped)
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
-
-def _size(messages: Messages) -> int:
-    return TURN_BYTES + sum(MESSAGE_BYTES + message.size for message in messages)
-
-
-MGET_KEYS = 4_000
-"""The most values that one command reads, so that others are served in between."""
-
-
-class TurnReader:
-    """Reads the messages of turns by their keys, some from this process's cache."""
-
-    def __init__(self, cache_bytes: int) -> None:
-        """The cache takes at most `cache_bytes` of memory; 0 caches nothing."""
-        self._cache = TurnCache(cache_bytes)
-
-    def note(self, key: str, messages: Messages) -> None:
-        """Cache messages that this process has just stored."""
-        self._cache.put(key, messages)
-
     async def turns(self, operation: Operation, keys: list[str], *, erased: bool) -> codec.StoredTurns | None:
         """The messages under `keys`, which are a chain as the server has just said; None when one is gone.
 
@@ -89,8 +70,8 @@ class TurnReader:
         """
         if erased:
             for key in keys:
-                self._cache.drop(key)
-        turns = self._cache.get(keys)
+                self.drop(key)
+        turns = self.get(keys)
         missing = [at for at, turn in enumerate(turns) if turn is None]
         blobs = await mget(operation, [keys[at] for at in missing])
         if None in blobs:
@@ -99,10 +80,14 @@ class TurnReader:
         for at, blob in zip(missing, blobs, strict=True):
             stored[at] = cast(bytes, blob)
 
-        def remember(at: int, messages: Messages) -> None:
-            self._cache.put(keys[at], messages)
+        return codec.StoredTurns(stored, None if erased else lambda at, messages: self.put(keys[at], messages))
 
-        return codec.StoredTurns(stored, None if erased else remember)
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _size(messages: Messages) -> int:
+    return TURN_BYTES + sum(MESSAGE_BYTES + message.size for message in messages)
 
 
 async def mget(operation: Operation, keys: Sequence[str]) -> list[bytes | None]:

@@ -16,9 +16,9 @@ from store import codec
 from store.errors import NewerFormat, NotFound
 from store.history.elsewhere import AwayBranches
 from store.history.history import ConversationHistoryStore
-from store.history.merging import SHARDS_AT_ONCE
+from store.history.listing import SHARDS_AT_ONCE
 from store.history.read import mget
-from store.keys import CONVERSATION_MARK, CONVERSATION_PREFIX, ShardKeys, TurnKeys, digits_of, id_of, mark_of, name_of
+from store.keys import CONVERSATION_MARK, CONVERSATION_PREFIX, TurnKeys, digits_of, id_of, mark_of, name_of
 from store.redis import scripts
 
 MOST_TURNS = 5_000
@@ -100,15 +100,14 @@ async def turns_of(history: ConversationHistoryStore, tenant: str, id: str, *, m
     left = [digits for digits, _ in sorted(tips.items(), key=lambda tip: -tip[1])]
     while left and len(nodes) < most:
         branches = [node.digits for node in nodes.values() if node.children > 1]
-        async with history.server.operation() as operation:
-            _, rest, *rows = await scripts.climb(
-                operation,
-                keys.shard,
-                tenant=tenant,
-                ends=" ".join(left[:TURNS_AT_ONCE]),
-                seen=" ".join(branches),
-                most=min(TURNS_AT_ONCE, most - len(nodes)),
-            )
+        _, rest, *rows = await history.server.run(
+            scripts.climb,
+            keys.shard,
+            tenant=tenant,
+            ends=" ".join(left[:TURNS_AT_ONCE]),
+            seen=" ".join(branches),
+            most=min(TURNS_AT_ONCE, most - len(nodes)),
+        )
         nodes |= {node.digits: node for node in map(Node.of, rows)}
         left = [*rest.decode().split(), *left[TURNS_AT_ONCE:]]
     in_order = sorted(nodes.values(), key=lambda node: (node.depth, node.created))
@@ -132,10 +131,9 @@ async def _tips(history: ConversationHistoryStore, keys: TurnKeys, id: str) -> t
     tips: dict[str, int] = {}
     cursor = "0"
     while True:
-        async with history.server.operation() as operation:
-            word, *detail = await scripts.tips(
-                operation, keys, cursor=cursor, most=TIPS_AT_ONCE, idle_us=history.caps.idle_us
-            )
+        word, *detail = await history.server.run(
+            scripts.tips, keys, cursor=cursor, most=TIPS_AT_ONCE, idle_us=history.caps.idle_us
+        )
         if word == b"missing":
             raise NotFound(id)
         root, used, cursor, found = (each.decode() for each in detail)
@@ -157,8 +155,7 @@ async def shown_of(
     for at in range(0, len(left), SHOWN_AT_ONCE):
         some = left[at : at + SHOWN_AT_ONCE]
         names = [history.keyspace.keys(tenant, each).key("response") for each in some]
-        async with history.server.operation() as operation:
-            blobs = await mget(operation, names)
+        blobs = await history.server.run(mget, names)
         for each, blob in zip(some, blobs, strict=True):
             if blob is None or (own := codec.response_size(blob)) > SHOWN_BYTES:
                 continue
@@ -186,31 +183,24 @@ class UnderWay(NamedTuple):
         """Its id, as clients see it."""
         return id_of(self.digits)
 
+    @classmethod
+    def of(cls, row: bytes) -> "UnderWay":
+        """The response in a row of jobs_of.lua."""
+        digits, parent, status, created, size = row.decode().split(" ")
+        return cls(digits, None if parent == "-" else parent, status, int(created), int(size))
+
 
 async def under_way(history: ConversationHistoryStore, tenant: str, most: int) -> tuple[list[UnderWay], bool]:
     """At most `most` responses of a tenant under way, the newest first, and whether these are all. Raises
     StoreUnavailable.
     """
-    shards = history.keyspace.all_shards()
+    shards, run = history.keyspace.all_shards(), history.server.run
     found: list[UnderWay] = []
     whole = True
     for at in range(0, len(shards), SHARDS_AT_ONCE):
-        some = (_of_shard(history, shard, tenant, most) for shard in shards[at : at + SHARDS_AT_ONCE])
-        for rows, all_of_them in await asyncio.gather(*some):
-            found += rows
-            whole = whole and all_of_them
+        some = (run(scripts.jobs_of, shard, tenant=tenant, most=most) for shard in shards[at : at + SHARDS_AT_ONCE])
+        for _, all_of_them, *rows in await asyncio.gather(*some):
+            found += map(UnderWay.of, rows)
+            whole = whole and bool(int(all_of_them))
     found.sort(key=lambda each: (-each.created, each.digits))
     return found[:most], whole and len(found) <= most
-
-
-async def _of_shard(
-    history: ConversationHistoryStore, shard: ShardKeys, tenant: str, most: int
-) -> tuple[list[UnderWay], bool]:
-    async with history.server.operation() as operation:
-        _, whole, *rows = await scripts.jobs_of(operation, shard, tenant=tenant, most=most)
-    return [_row(row.decode()) for row in rows], bool(int(whole))
-
-
-def _row(text: str) -> UnderWay:
-    digits, parent, status, created, size = text.split(" ")
-    return UnderWay(digits, None if parent == "-" else parent, status, int(created), int(size))

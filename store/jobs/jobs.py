@@ -20,13 +20,18 @@ from redis.exceptions import OutOfMemoryError
 
 from store import codec
 from store.errors import (
+    LeaseLost,
+    LogBehind,
     LogFull,
     NotCancellable,
     NotFound,
+    NotSteerable,
     QueueFull,
+    Steered,
+    SteersFull,
     StoreFull,
 )
-from store.history.append import Addition, continuable, spending, with_room
+from store.history.append import Addition, continuable, spending
 from store.history.conversations import refuse_joining
 from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
@@ -43,21 +48,12 @@ from store.jobs.model import (
     Renewal,
     Steer,
     Successor,
+    WaitingTenant,
 )
-from store.jobs.replies import (
-    check_end,
-    ids_of,
-    job_of,
-    number_of,
-    refuse_end,
-    refuse_lease,
-    refuse_steer,
-    waiting_of,
-)
-from store.keys import ShardKeys, TurnKeys, shard_of
+from store.keys import ShardKeys, TurnKeys, id_of, shard_of
 from store.redis import scripts
 from store.redis.connection import Operation
-from store.turn import CONTINUABLE, Status, Turn
+from store.turn import CONTINUABLE, TERMINAL, Status, Turn
 
 RETRY_MS = 10_000
 """How long a claim's result is kept for its retries, which come within the time limit of an operation."""
@@ -93,7 +89,6 @@ class Jobs:
         self.history = history
         self._keyspace = history.keyspace
         self._server = history.server
-        self._clocks = history.clocks
         self._reading = asyncio.Semaphore(SPECS_AT_ONCE)
 
     @property
@@ -137,32 +132,33 @@ class Jobs:
             raise ValueError(f"{turn.id} is {turn.status}: only what is queued can be submitted")
         history = self.history
         addition = Addition(*history.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "", spec)
-        script = partial(
+
+        def refuse(reply: scripts.Reply) -> None:
+            self._refuse_queueing(reply[0])
+            refuse_joining(reply[0], conversation)
+
+        await history.add(
+            addition,
             scripts.submit,
-            **addition.arguments(history.caps, history.max_depth),
+            refuse,
             conversation="" if conversation is None else self._keyspace.conversation(tenant, conversation).digits,
             level=priority.value,
             mode="stream" if streams else "plain",
-            fleeting="1" if fleeting else "0",
-            steerable="1" if steerable else "0",
-            last=entry.last,
-            max_queued=self.limits.waiting,
-            max_waiting=self.limits.log_bytes // WAITING_PART,
-            max_logged=self.limits.log_bytes,
-            spec_blob=spec,
-            entry=entry.blob,
+            fleeting=fleeting,
+            steerable=steerable,
+            **self._accepted(entry, spec),
         )
 
-        async def store() -> bytes:
-            until = self._clocks.until
-            async with self._server.operation() as operation:
-                word, evicted = await with_room(operation, addition, history.caps, self._clocks.bound(until, script))
-            history.note_removed(evicted)
-            self._refuse_queueing(word)
-            refuse_joining(word, conversation)
-            return word
-
-        await history.stored(store, addition.keys, addition.packed.digest)
+    def _accepted(self, entry: Entry, spec: bytes) -> dict[str, Any]:
+        """The arguments of scripts that accept a response, about its job."""
+        return {
+            "last": entry.last,
+            "max_queued": self.limits.waiting,
+            "max_waiting": self.limits.log_bytes // WAITING_PART,
+            "max_logged": self.limits.log_bytes,
+            "spec_blob": spec,
+            "entry": entry.blob,
+        }
 
     def _refuse_queueing(self, word: bytes) -> None:
         """Raise QueueFull for a script's reply about a place in the queue, if it is a refusal."""
@@ -178,9 +174,10 @@ class Jobs:
         behind `level`. A lease is short until its holder first calls `renew` or `write`, and only then it counts as
         a try. Raises StoreUnavailable.
         """
-        keys, token, until = self._keyspace.all_shards()[shard], self.history.token(), self._clocks.until
-        script = partial(
+        keys, token = self._keyspace.all_shards()[shard], self.history.token()
+        _, now, rescued, running, first, waiting, *rows = await self._server.run(
             scripts.claim,
+            keys,
             token=token,
             lease_ms=self.limits.lease_ms,
             first_ms=self.limits.first_ms,
@@ -188,12 +185,9 @@ class Jobs:
             most=min(most, CLAIM_BATCH),
             most_level=int(level),
         )
-        async with self._server.operation() as operation:
-            reply = await self._clocks.bound(until, script)(operation, keys)
-        _, now, rescued, running, first, waiting, *rows = reply
-        self._clocks.note(keys, int(now))
-        jobs = [job_of(row, token) for row in rows]
-        tenants = tuple(waiting_of(row) for row in waiting.decode().split(",") if row)
+        self._server.note_clock(keys, int(now))
+        jobs = [_job_of(row, token) for row in rows]
+        tenants = tuple(_waiting_of(row) for row in waiting.decode().split(",") if row)
         return Claim(jobs, int(rescued), int(running), int(first) if first else None, tenants)
 
     async def spec(self, lease: Lease, start: int = 0) -> bytes:
@@ -230,17 +224,17 @@ class Jobs:
                     keys,
                     token=lease.token,
                     lease_ms=self.limits.lease_ms,
-                    after=number_of(after),
+                    after="" if after is None else str(after),
                     last=entry.last,
                     entry=entry.blob,
-                    progress="1" if progress else "0",
+                    progress=progress,
                     snapshot=snapshot,
                     max_logged=self.limits.log_bytes,
                     budget=DROP_BATCH,
                 )
         if word == b"full":
             raise LogFull(lease.id)
-        refuse_lease(word, detail, lease.id)
+        _refuse_lease(word, detail, lease.id)
 
     async def renew(self, leases: Sequence[Lease]) -> Renewal:
         """Renew leases of one shard; returns the lost and the steered ones. Raises StoreUnavailable."""
@@ -248,9 +242,8 @@ class Jobs:
             return Renewal([], [])
         shard = self._keyspace.all_shards()[self.shard_of(leases[0])]
         held = {f"{each.tenant}/{each.id[5:]}": each for each in leases}
-        async with self._server.operation() as operation:
-            tokens = " ".join(f"{member} {each.token}" for member, each in held.items())
-            _, lost, *members = await scripts.renew(operation, shard, held=tokens, lease_ms=self.limits.lease_ms)
+        tokens = " ".join(f"{member} {each.token}" for member, each in held.items())
+        _, lost, *members = await self._server.run(scripts.renew, shard, held=tokens, lease_ms=self.limits.lease_ms)
         told = [held[member.decode()] for member in members]
         return Renewal(told[: int(lost)], told[int(lost) :])
 
@@ -260,14 +253,13 @@ class Jobs:
         One that `gives_way` waits at the level of its priority, behind other tenants there. Raises StoreUnavailable;
         the lease then ends by itself.
         """
-        async with self._server.operation() as operation:
-            await scripts.hand_back(
-                operation,
-                self._keys(lease),
-                token=lease.token,
-                counts="1" if failed else "0",
-                gives_way="1" if gives_way else "0",
-            )
+        await self._server.run(
+            scripts.hand_back,
+            self._keys(lease),
+            token=lease.token,
+            counts=failed,
+            gives_way=gives_way,
+        )
 
     async def cancel(self, tenant: str, id: str) -> Job | None:
         """Cancel a response: its status is cancelled, and nobody else can write to its log.
@@ -279,14 +271,9 @@ class Jobs:
         return await self.history.at_hand(keys, lambda: self._cancel(keys, Lease(tenant, id, self.history.token())))
 
     async def _cancel(self, keys: TurnKeys, lease: Lease) -> Job | None:
-        async with self._server.operation() as operation:
-            word, *detail = await scripts.cancel(
-                operation,
-                keys,
-                token=lease.token,
-                lease_ms=self.limits.lease_ms,
-                idle_us=self.history.caps.idle_us,
-            )
+        word, *detail = await self._server.run(
+            scripts.cancel, keys, token=lease.token, lease_ms=self.limits.lease_ms, idle_us=self.history.caps.idle_us
+        )
         if word == b"missing":
             raise NotFound(lease.id)
         if word in (b"ended", b"synchronous"):
@@ -318,7 +305,12 @@ class Jobs:
                     )
                 except OutOfMemoryError as error:
                     raise StoreFull from error
-            refuse_steer(word, detail, id)
+            if word == b"missing":
+                raise NotFound(id)
+            if word in (b"ended", b"unsteerable"):
+                raise NotSteerable(id, detail[0].decode() if detail else None)
+            if word == b"many":
+                raise SteersFull(id)
 
         await self.history.at_hand(keys, say)
         if self.history.confirmer.safety.wanted:
@@ -327,10 +319,11 @@ class Jobs:
 
     async def steers(self, lease: Lease) -> list[Steer]:
         """The steers of a response so far, in the order in which they came. Raises LeaseLost, StoreUnavailable."""
-        async with self._server.operation() as operation:
-            word, *found = await scripts.steers(operation, self._keys(lease), token=lease.token)
-        refuse_lease(word, found, lease.id)
-        return [Steer(id.decode(), said) for id, said in zip(found[::2], found[1::2], strict=True)]
+        found: list[bytes] = await self._server.command("HGETALL", self._keys(lease).key("job"))
+        job = dict(zip(found[::2], found[1::2], strict=True))
+        if job.get(b"token") != lease.token.encode():
+            raise LeaseLost(lease.id)
+        return [Steer(id.decode(), job[b"said:" + id]) for id in job.get(b"steers", b"").split()]
 
     async def finish(
         self,
@@ -349,35 +342,39 @@ class Jobs:
         Raises Steered where it has others, LeaseLost, LogBehind, StoreUnavailable, and ValueError for an
         impossible end: turn.py has no such move, or the log has its last event already.
         """
-        check_end(lease, turn)
+        _check_end(lease, turn)
         keys, packed = self._keys(lease), await codec.pack(turn)
 
-        async def store() -> Finished:
-            async with self._server.operation() as operation:
-                word, *detail = await scripts.finish(
-                    operation,
-                    keys,
-                    token=lease.token,
-                    status=turn.status,
-                    continuable=continuable(turn.status),
-                    digest=packed.digest,
-                    added=len(turn.messages),
-                    after=number_of(after),
-                    last=entry.last,
-                    entry=entry.blob,
-                    steers=ids_of(steers),
-                    announced="1" if announced else "0",
-                    max_pending=self.limits.pending,
-                    spent=spending(turn.expense, self.history.caps),
-                    messages_blob=packed.messages,
-                    response_blob=packed.response,
-                )
-            refuse_end(word, detail, turn)
-            return Finished(int(detail[0]), detail[1].decode())
-
-        finished = await self.history.stored(store, keys, packed.digest)
+        values = partial(
+            scripts.finish,
+            **self._ending(lease, turn, after=after, announced=announced, steers=steers),
+            status=turn.status,
+            continuable=continuable(turn.status),
+            digest=packed.digest,
+            added=len(turn.messages),
+            last=entry.last,
+            entry=entry.blob,
+            messages_blob=packed.messages,
+            response_blob=packed.response,
+        )
+        reply = await self.history.stored(
+            lambda operation: values(operation, keys), keys, packed.digest, lambda reply: _refuse_end(reply, turn)
+        )
         self.history.note_written(lease.tenant, turn)
-        return finished
+        return Finished(int(reply[1]), reply[2].decode())
+
+    def _ending(
+        self, lease: Lease, turn: Turn, *, after: int | None, announced: bool, steers: Sequence[Steer]
+    ) -> dict[str, Any]:
+        """The arguments of scripts that end a response, beside its turn."""
+        return {
+            "token": lease.token,
+            "after": "" if after is None else str(after),
+            "steers": " ".join(steer.id for steer in steers),
+            "announced": announced,
+            "max_pending": self.limits.pending,
+            "spent": spending(turn.expense, self.history.caps),
+        }
 
     async def succeed(
         self,
@@ -396,56 +393,38 @@ class Jobs:
         Raises the errors of `finish`, and where there is no room for the successor, so that neither was done:
         QueueFull, ChainTooLong, TurnTooLarge, StoreFull.
         """
-        check_end(lease, turn)
+        _check_end(lease, turn)
         if turn.status not in CONTINUABLE or successor.turn.parent != turn.id:
             raise ValueError(f"{successor.turn.id} can't go on from {turn.id}, which is {turn.status}")
         history, packed = self.history, await codec.pack(turn)
-        keys, parent = history.keys_of(lease.tenant, successor.turn)
-        addition = Addition(keys, parent, successor.turn, await codec.pack(successor.turn), "", successor.spec)
-        shared = addition.arguments(history.caps, history.max_depth)
-        for unasked in ("pin", "idle_us"):
-            del shared[unasked]
-        script = partial(
+        below = history.keys_of(lease.tenant, successor.turn)
+        addition = Addition(*below, successor.turn, await codec.pack(successor.turn), "", successor.spec)
+
+        def refuse(reply: scripts.Reply) -> None:
+            _refuse_end(reply, turn)
+            self._refuse_queueing(reply[0])
+
+        reply = await history.add(
+            addition,
             scripts.succeed,
-            **shared,
-            **_ended(turn, packed, entry),
-            token=lease.token,
-            after=number_of(after),
-            steers=ids_of(steers),
-            announced="1" if announced else "0",
-            max_pending=self.limits.pending,
-            spent=spending(turn.expense, history.caps),
-            last=successor.entry.last,
-            max_queued=self.limits.waiting,
-            max_waiting=self.limits.log_bytes // WAITING_PART,
-            max_logged=self.limits.log_bytes,
-            spec_blob=successor.spec,
-            entry=successor.entry.blob,
+            refuse,
+            **self._ending(lease, turn, after=after, announced=announced, steers=steers),
+            **self._accepted(successor.entry, successor.spec),
+            ended_status=turn.status,
+            ended_digest=packed.digest,
+            ended_added=len(turn.messages),
+            ended_last=entry.last,
+            ended_entry=entry.blob,
+            ended_messages=packed.messages,
+            ended_response=packed.response,
         )
-
-        async def store() -> Finished:
-            reply: scripts.Reply = []
-
-            async def run(*about: Any, **bounds: Any) -> scripts.Reply:
-                reply[:] = await script(*about, **bounds)
-                return reply
-
-            async with self._server.operation() as operation:
-                word, evicted = await with_room(operation, addition, history.caps, run)
-            history.note_removed(evicted)
-            refuse_end(word, reply[1:], turn)
-            self._refuse_queueing(word)
-            return Finished(int(reply[2]), "")
-
-        finished = await history.stored(store, keys, addition.packed.digest)
         history.note_written(lease.tenant, turn)
-        return finished
+        return Finished(int(reply[2]), "")
 
     async def snapshot(self, tenant: str, id: str) -> tuple[int, bytes] | None:
         """The last snapshot, after the number of its last event. Raises NotFound, StoreUnavailable."""
         snapshot = self._keyspace.turn(tenant, id).key("snapshot")
-        async with self._server.operation() as operation:
-            blob = await operation.command("GET", snapshot)
+        blob = await self._server.command("GET", snapshot)
         if blob is None:
             return None
         last, _, taken = cast(bytes, blob).partition(b" ")
@@ -466,8 +445,7 @@ class Jobs:
 
     async def queue(self, shard: int) -> Queue:
         """The figures of a shard's queue and storage, at one moment. Raises StoreUnavailable."""
-        async with self._server.operation() as operation:
-            _, *counts = await scripts.gauge(operation, self._keyspace.all_shards()[shard])
+        _, *counts = await self._server.run(scripts.gauge, self._keyspace.all_shards()[shard])
         waiting, (oldest_ms, *others) = counts[:LEVELS], map(int, counts[LEVELS:])
         return Queue(tuple(map(int, waiting)), oldest_ms / 1000, *others)
 
@@ -475,14 +453,40 @@ class Jobs:
         return self._keyspace.turn(lease.tenant, lease.id)
 
 
-def _ended(turn: Turn, packed: codec.Packed, entry: Entry) -> dict[str, Any]:
-    """The arguments of succeed.lua about the response that has ended."""
-    return {
-        "ended_status": turn.status,
-        "ended_digest": packed.digest,
-        "ended_added": len(turn.messages),
-        "ended_last": entry.last,
-        "ended_entry": entry.blob,
-        "ended_messages": packed.messages,
-        "ended_response": packed.response,
-    }
+def _check_end(lease: Lease, turn: Turn) -> None:
+    """Raise ValueError for a turn that no job with this lease can end with."""
+    if turn.id != lease.id or turn.status not in TERMINAL:
+        raise ValueError(f"{lease.id} can't end with {turn.id}, which is {turn.status}")
+
+
+def _refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
+    """Raise the error for a script's reply about the writer of a job's log, if it is a refusal."""
+    if word == b"lost":
+        raise LeaseLost(id)
+    if word == b"behind":
+        raise LogBehind(id, int(detail[0]))
+
+
+def _refuse_end(reply: list[bytes], turn: Turn) -> None:
+    """Raise the error for a script's reply about how a response ends, if it is a refusal."""
+    word, *detail = reply
+    _refuse_lease(word, detail, turn.id)
+    if word == b"steered":
+        raise Steered(turn.id)
+    if word == b"illegal":
+        raise ValueError(f"{turn.id} is {detail[0].decode()} and can't become {turn.status}")
+    if word == b"written":
+        raise ValueError(f"the log of {turn.id} has event {detail[0].decode()}, so it can't end again")
+
+
+def _job_of(row: bytes, token: str) -> Job:
+    member, epoch, status, own, tries, last, *spans = row.decode().split()
+    tenant, _, digits = member.partition("/")
+    age, run, waited = (max(0, int(span)) / 1000 for span in spans)
+    lease, priority = Lease(tenant, id_of(digits), token), Priority(int(own))
+    return Job(lease, int(epoch), Status(status), int(tries), int(last), age, run, waited, priority)
+
+
+def _waiting_of(row: str) -> WaitingTenant:
+    tenant, level, jobs, ms = row.split()
+    return WaitingTenant(tenant, int(level), int(jobs), max(0, int(ms)) / 1000)

@@ -70,8 +70,7 @@ class EventLog:
 
     async def tail(self, tenant: str, id: str) -> Entry | None:
         """The last entry; None where there is no log. Raises NotFound for an id that can't exist, StoreUnavailable."""
-        async with self._server.operation() as operation:
-            return _last(await operation.command(*_tail(self._key(tenant, id))))
+        return _last(await self._server.command(*_tail(self._key(tenant, id))))
 
     def tail_soon(self, tenant: str, id: str) -> asyncio.Future[Entry | None]:
         """As `tail`, some GATHER_SECONDS later and together with others of the shard, unless it is cancelled before.
@@ -102,8 +101,7 @@ class EventLog:
     async def _answer(self, some: Sequence[tuple[Key, asyncio.Future[Entry | None]]]) -> None:
         """Read some tails in a row."""
         try:
-            async with self._server.operation() as operation:
-                replies = await operation.row(*(_tail(key) for key, _ in some), at=some[0][0], ahead=True)
+            replies = await self._server.row(*(_tail(key) for key, _ in some), at=some[0][0], ahead=True)
         except StoreUnavailable as error:
             for asked in [asked for _, asked in some if not asked.done()]:
                 asked.set_exception(error)

@@ -52,25 +52,21 @@ class Outbox:
 
         Call `done` or `later` for each by then; else it is due again.
         """
-        async with self._server.operation() as operation:
-            _, *taken = await scripts.take_webhooks(
-                operation, shard, token=secrets.token_hex(TOKEN_BYTES), most=limit, hold_ms=hold_ms
-            )
+        _, *taken = await self._server.run(
+            scripts.take_webhooks, shard, token=secrets.token_hex(TOKEN_BYTES), most=limit, hold_ms=hold_ms
+        )
         return [_webhook(*each.decode().split(" ")) for each in taken]
 
     async def later(self, webhook: Webhook, delay_ms: int) -> None:
-        """Make a taken webhook due again after `delay_ms`, unless it is gone or somebody else has taken it since."""
-        shard = self.shard(webhook.id)
-        async with self._server.operation() as operation:
-            await scripts.delay_webhook(
-                operation, shard, member=webhook.member, tries=str(webhook.tries), delay_ms=delay_ms
-            )
+        """Make a taken webhook due again after `delay_ms`, 1 or more, unless it is gone or somebody else has taken it
+        since.
+        """
+        shard, tries = self.shard(webhook.id), str(webhook.tries)
+        await self._server.run(scripts.return_webhook, shard, member=webhook.member, tries=tries, delay_ms=delay_ms)
 
     async def done(self, webhook: Webhook) -> None:
         """Remove a webhook that was accepted or given up; it may be gone already."""
-        shard = self.shard(webhook.id)
-        async with self._server.operation() as operation:
-            await scripts.drop_webhook(operation, shard, member=webhook.member)
+        await self.later(webhook, 0)
 
 
 def _webhook(member: str, tries: str, ended_ms: str) -> Webhook:

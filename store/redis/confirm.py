@@ -12,7 +12,7 @@ would hold a connection for each.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from redis.exceptions import ResponseError
@@ -20,7 +20,7 @@ from redis.exceptions import ResponseError
 from store.errors import StoreUnconfirmed, Unsupported
 from store.keys import ShardKeys, TurnKeys
 from store.redis import scripts
-from store.redis.connection import Argument, Operation, Server
+from store.redis.connection import Argument, Server
 
 BATCH = 64
 """The most turns that one row confirms: the script takes a fraction of a millisecond. Proofs come on top of it."""
@@ -67,7 +67,7 @@ class Safety:
         synced: tuple[Argument, ...] = ("WAITAOF", 1, 0, ms)
         return [*([replicas] if self.replicas else []), *([synced] if self.fsync else [])]
 
-    def lack(self, found: list[object]) -> str:
+    def lack(self, found: Sequence[object]) -> str:
         """The missing copies by the replies to `waits`, in words; empty if none is missing."""
         missing: list[str] = []
         for command, reply in zip(self.waits, found, strict=True):
@@ -160,7 +160,7 @@ class Confirmer:
         """Confirm some turns of a shard; returns the missing ones. Raises StoreUnconfirmed, StoreUnavailable."""
         waits, began = self.safety.waits, time.monotonic()
         async with self._server.operation(longer=self.safety.seconds * len(waits)) as operation:
-            (_, *missing), found = await _marked(operation, shard, turns, waits)
+            (_, *missing), *found = await scripts.mark.in_a_row(operation, shard, waits, there=" ".join(turns))
         lack = self.safety.lack(found)
         self.waited(not lack, time.monotonic() - began)
         if lack:
@@ -178,11 +178,3 @@ def _unsupported(refusal: ResponseError) -> Exception:
     if "appendonly" in str(refusal).lower():
         return Unsupported("HARMONIUM_STORE_FSYNC needs an append-only file: CONFIG SET appendonly yes, or unset it")
     return refusal
-
-
-async def _marked(
-    operation: Operation, shard: ShardKeys, turns: list[str], waits: list[tuple[Argument, ...]]
-) -> tuple[scripts.Reply, list[object]]:
-    """Write a mark behind some turns of a shard, and wait for it; the script's reply, and the replies to `waits`."""
-    reply, *found = await scripts.mark.in_a_row(operation, shard, waits, there=" ".join(turns))
-    return reply, found

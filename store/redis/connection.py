@@ -7,29 +7,36 @@ command through it that does harm when it is carried out twice.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from redis import exceptions as redis_errors
 from redis.asyncio import RedisCluster
 from redis.backoff import AbstractBackoff, FullJitterBackoff
 
 from store.errors import StoreReadOnly, StoreUnavailable
+from store.keys import ShardKeys
 from store.redis.client import Client, connect
-from store.redis.conditions import TooManyClients, advice, refuses_writes
-from store.redis.health import Health
-from store.redis.links import Argument, Link, links_of
+from store.redis.conditions import Health, TooManyClients, advice, refuses_writes
+from store.redis.links import Argument, Command, links_of
 
 __all__ = ["Argument", "Client", "Operation", "Server", "connect"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+KNOWN_SECONDS = 30.0
+"""How long an estimate of a server's clock is used, before the server is asked again."""
+
+LATE_TRIES = 3
+"""How often a call is sent that a server calls late although its caller waits: its clock may have been changed."""
 
 SHRUNK_SECONDS = 5.0
 """How long a place stays empty after the server refused a connection because it has too many clients."""
 
 
-class Room:
+class Room(asyncio.Semaphore):
     """Bounds the operations at once: as many as there may be connections, fewer where the server takes no more.
 
     A semaphore, because some of redis-py's pools refuse at their limit, and the one that waits uses asyncio.Condition,
@@ -37,36 +44,28 @@ class Room:
     """
 
     def __init__(self, most: int) -> None:
+        super().__init__(most)
         self._most = most
-        self._kept: set[asyncio.TimerHandle] = set()
+        self._empty: set[asyncio.TimerHandle] = set()
         """The places that are taken away for a while."""
-        self._places = asyncio.Semaphore(most)
-
-    async def enter(self) -> None:
-        """Wait for a place, and take it."""
-        await self._places.acquire()
-
-    def leave(self) -> None:
-        """Give a place back."""
-        self._places.release()
 
     def shrink(self) -> bool:
         """Give a place back, and keep it empty for SHRUNK_SECONDS; False if it is the last, which stays open."""
-        if len(self._kept) + 1 >= self._most:
-            self.leave()
+        if len(self._empty) + 1 >= self._most:
+            self.release()
             return False
 
         def over() -> None:
-            self._kept.discard(timer)
-            self.leave()
+            self._empty.discard(timer)
+            self.release()
 
         timer = asyncio.get_running_loop().call_later(SHRUNK_SECONDS, over)
-        self._kept.add(timer)
+        self._empty.add(timer)
         return True
 
     def close(self) -> None:
         """Take no more places away."""
-        for timer in self._kept:
+        for timer in self._empty:
             timer.cancel()
 
 
@@ -81,27 +80,54 @@ class Server:
         if timeout_seconds <= 0 or attempts < 1:
             raise ValueError(f"timeout_seconds={timeout_seconds} and attempts={attempts} must be positive")
         self._redis = redis
-        self._new_link, limit = links_of(redis)
-        self._room = Room(limit)
-        self.connections = limit
-        """The most connections, to each node of a cluster."""
+        self.new_link, self.connections = links_of(redis)
+        """A function that makes a link for an operation, and the most connections, to each node of a cluster."""
+        self.room = Room(self.connections)
         self.several = isinstance(redis, RedisCluster)
         """Whether shards may be on different nodes."""
         self.timeout_seconds = timeout_seconds
         """How long an operation may take."""
-        self._attempts = attempts
+        self.attempts = attempts
         self.health = Health()
+        self.ahead: dict[ShardKeys, tuple[float, float]] = {}
+        """By shard, the least seconds by which its server's clock is ahead of the loop's, and the time of that estimate
+        by the loop's clock.
+        """
+
+    def note_clock(self, shard: ShardKeys, ms: int) -> None:
+        """Note the clock of a shard's server, which a reply that has just arrived gives."""
+        now = asyncio.get_running_loop().time()
+        self.ahead[shard] = ms / 1000 - now, now
 
     def operation(self, *, longer: float = 0.0) -> "Operation":
         """`async with server.operation() as operation:` around the commands of one operation.
 
         It may take `longer` seconds than others, where it waits for something.
         """
-        return Operation(self._new_link(), self._room, self.timeout_seconds + longer, self._attempts, self.health)
+        return Operation(self, self.timeout_seconds + longer)
+
+    async def run(
+        self, work: Callable[Concatenate["Operation", P], Awaitable[T]], *args: P.args, **values: P.kwargs
+    ) -> T:
+        """The result of one script, or of other work, in an operation of its own. Raises its errors, and
+        StoreUnavailable.
+        """
+        async with self.operation() as operation:
+            return await work(operation, *args, **values)
+
+    async def command(self, *args: Argument, at: Argument | None = None) -> Any:
+        """The reply to one command in an operation of its own. Raises StoreUnavailable."""
+        async with self.operation() as operation:
+            return await operation.command(*args, at=at)
+
+    async def row(self, *commands: Command, at: Argument | None = None, ahead: bool = False) -> list[Any]:
+        """The replies to a row of commands in an operation of its own. Raises StoreUnavailable."""
+        async with self.operation() as operation:
+            return await operation.row(*commands, at=at, ahead=ahead)
 
     async def close(self) -> None:
         """Close all connections."""
-        self._room.close()
+        self.room.close()
         await self._redis.aclose()
 
 
@@ -111,64 +137,77 @@ class Operation:
     backoff: AbstractBackoff = FullJitterBackoff(base=0.02, cap=0.2)
     """The pauses before retries, in seconds."""
 
-    def __init__(
-        self,
-        link: Link,
-        room: Room,
-        timeout_seconds: float,
-        attempts: int,
-        health: Health,
-    ) -> None:
-        self._link = link
-        self._health = health
-        self._room = room
+    def __init__(self, server: Server, seconds: float) -> None:
+        self._server = server
+        self._link = server.new_link()
+        self._seconds = seconds
+        self._deadline = asyncio.timeout(seconds)
         self._entered = False
-        self._timeout_seconds = timeout_seconds
-        self._deadline = asyncio.timeout(timeout_seconds)
-        self._attempts = attempts
+        self._lates = 0
         self._begun = time.monotonic()
         self._refusal: redis_errors.ConnectionError | None = None
         """The reason why there was no connection for it the last time."""
         self.wrote = False
         """Whether the server took a script that may write."""
 
-    def command(self, *args: Argument, at: Argument | None = None) -> Coroutine[Any, Any, Any]:
+    async def command(self, *args: Argument, at: Argument | None = None) -> Any:
         """The reply to one command, which must be harmless to retry. Raises redis-py's errors.
 
         On a cluster the node that has the command's first key answers; `at` is a key that names the node for a command
         without keys, like INFO. Without any key, it is one node that stays the same.
         """
-        return self._tried(lambda: self._link.ask(args, at))
+        return (await self.row(args, at=at))[0]
 
-    def row(self, *commands: tuple[Argument, ...], at: Argument, ahead: bool = False) -> Coroutine[Any, Any, list[Any]]:
-        """The replies to commands that go over one connection, one after the other, to the node that has the key `at`.
+    async def row(self, *commands: Command, at: Argument | None = None, ahead: bool = False) -> list[Any]:
+        """The replies to commands that go over one connection, one after the other, to the node that has the key `at`,
+        or the first command's own.
 
         With `ahead` all are sent at once, and one that is refused doesn't keep the others from being carried out. All
         of it is sent again over another one where that breaks, so all of it must be harmless to retry. Raises
         redis-py's errors.
         """
-        return self._tried(lambda: self._link.row(commands, at, ahead=ahead))
-
-    async def _tried(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The result of `ask`, which is called with a place in the room, and again where its connection broke."""
         failures = 0
         while True:
             if not self._entered:
-                await self._room.enter()
+                await self._server.room.acquire()
                 self._entered = True
             try:
-                reply = await ask()
+                replies = await self._link.row(commands, at, ahead=ahead)
                 self._refusal = None
-                return reply
+                return replies
             except TooManyClients as error:
                 self._refusal, self._entered = error, False
-                if not self._room.shrink():  # not one connection: others have them all, so only time may help
-                    await asyncio.sleep(self.backoff.compute(self._attempts))
+                if not self._server.room.shrink():  # not one connection: others have them all, so only time may help
+                    await asyncio.sleep(self.backoff.compute(self._server.attempts))
             except (redis_errors.ConnectionError, redis_errors.TimeoutError):
                 failures += 1
-                if failures == self._attempts:
+                if failures == self._server.attempts:
                     raise
                 await asyncio.sleep(self.backoff.compute(failures - 1))
+
+    async def not_after(self, shard: ShardKeys) -> int:
+        """The ms on the clock of a shard's server when this operation is given up, or a little before.
+
+        A server that stood still may carry out a command that its client gave up: the command is in its buffer. So a
+        script that hands out or makes something gets this moment, and does nothing later. Replies give an estimate of
+        that clock: it was at least that late when the reply arrived. It errs towards too early a moment, by the time
+        that the reply travelled at most.
+        """
+        ahead, learned = self._server.ahead.get(shard, (0.0, -KNOWN_SECONDS))
+        if asyncio.get_running_loop().time() - learned >= KNOWN_SECONDS:
+            seconds, microseconds = await self.command("TIME", at=shard.clock)
+            self._server.note_clock(shard, int(seconds) * 1000 + int(microseconds) // 1000)
+            ahead, _ = self._server.ahead[shard]
+        return int(1000 * (cast(float, self._deadline.when()) + ahead))
+
+    def late(self, shard: ShardKeys, ms: int) -> None:
+        """Note the clock of a shard's server, which says that `not_after` has passed. Raises StoreUnavailable where it
+        says so LATE_TRIES times.
+        """
+        self._server.note_clock(shard, ms)
+        self._lates += 1
+        if self._lates == LATE_TRIES:
+            raise StoreUnavailable("the server's clock runs away from what it says")
 
     async def __aenter__(self) -> Self:
         await self._deadline.__aenter__()
@@ -187,22 +226,22 @@ class Operation:
                 await self._link.close()
             finally:
                 if self._entered:
-                    self._room.leave()
+                    self._server.room.release()
         if isinstance(error, redis_errors.RedisError):
             refused = StoreReadOnly if refuses_writes(error) else StoreUnavailable
             raise self._noted(refused(f"the server failed: {_sentence(error)} {advice(error)}"), "error") from error
         if error is None:
-            self._health.succeeded(wrote=self.wrote)
-            self._health.took(time.monotonic() - self._begun)
+            self._server.health.succeeded(wrote=self.wrote)
+            self._server.health.took(time.monotonic() - self._begun)
 
     def _late(self) -> StoreUnavailable:
         """The error of an operation that ran out of time, with the reason."""
         if self._refusal is not None:
             return StoreUnavailable(f"the server failed: {_sentence(self._refusal)} {advice(self._refusal)}")
-        return StoreUnavailable(f"the server did not answer within {self._timeout_seconds} s. {advice(TimeoutError())}")
+        return StoreUnavailable(f"the server did not answer within {self._seconds} s. {advice(TimeoutError())}")
 
     def _noted(self, failure: StoreUnavailable, why: str) -> StoreUnavailable:
-        self._health.note(failure, why, self._begun)
+        self._server.health.note(failure, why, self._begun)
         return failure
 
 

@@ -15,11 +15,13 @@ from typing import Any, Protocol, cast
 import hiredis
 from redis import exceptions as redis_errors
 from redis.asyncio import RedisCluster
+from redis.asyncio.connection import AbstractConnection
 
-from store.redis.client import Client
+from store.redis.client import Client, PrimaryPool
 from store.redis.conditions import NotPrimary, misled
 
 Argument = str | bytes | int
+Command = tuple[Argument, ...]
 
 MAX_REDIRECTS = 4
 """How often one command follows a moved slot, before it counts as failed."""
@@ -30,27 +32,16 @@ REFRESH_SECONDS = 0.5
 KEY_INDEXES = {"EVAL": 3, "EVALSHA": 3, "MEMORY": 2}
 """The index of a command's first key. In all other commands of the store it is the first argument."""
 
-pack = cast(Callable[[tuple[Argument, ...]], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
-
-_ASKING = pack(("ASKING",))
+pack = cast(Callable[[Command], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 
 class Connection(Protocol):
     """The used methods of a redis-py connection: it reconnects by itself, and closes when a command is cancelled."""
 
-    async def send_packed_command(self, command: bytes) -> None: ...
-    async def read_response(self) -> Any: ...
-
-
-class Pool(Protocol):
-    """The used methods of a pool of connections to one server (pools.py)."""
-
-    doubts: int
-
-    def doubt(self) -> None: ...
-    def replace(self) -> None: ...
-    async def get_connection(self) -> Connection: ...
-    async def release(self, connection: Connection) -> None: ...
+    async def connect(self) -> None: ...
+    async def disconnect(self) -> None: ...
+    async def send_packed_command(self, command: bytes, check_health: bool = True) -> None: ...
+    async def read_response(self, *, timeout: float | None = None) -> Any: ...
 
 
 class Node(Protocol):
@@ -66,18 +57,13 @@ class Node(Protocol):
 class Link(Protocol):
     """Carries the commands of one operation."""
 
-    async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
-        """The reply to one command, from the node that has the key `at`, by default the command's own.
-
-        Raises ConnectionError or TimeoutError where a retry may help, and other errors of redis-py.
-        """
-        ...
-
-    async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument, *, ahead: bool) -> list[Any]:
-        """The replies to commands that go over one connection to the node that has the key `at`. Raises the same.
+    async def row(self, commands: tuple[Command, ...], at: Argument | None, *, ahead: bool) -> list[Any]:
+        """The replies to commands that go over one connection to the node that has the key `at`, by default that of the
+        first command.
 
         Without `ahead` each is sent when the one before has its reply, and an error ends the row. With it all are sent
-        at once, and the first error of them is raised.
+        at once, and the first error of them is raised. Raises ConnectionError or TimeoutError where a retry may help,
+        and other errors of redis-py.
         """
         ...
 
@@ -93,27 +79,19 @@ class Link(Protocol):
 class PooledLink:
     """One connection of a pool for all commands of an operation: a single server, or a primary behind Sentinels."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: PrimaryPool) -> None:
         self._pool = pool
-        self._connection: Connection | None = None
+        self._connection: AbstractConnection | None = None
         self._doubts = pool.doubts
         """The pool's `doubts` when this connection was taken."""
 
-    async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
-        """The reply; one server has all keys. Raises NotPrimary for a server that is no primary any more."""
-        (reply,) = await self._replies((pack(args),), ahead=False)
-        return reply
-
-    async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument, *, ahead: bool) -> list[Any]:
-        """The replies; a broken connection ends the row, too. Raises the same."""
-        return await self._replies(tuple(map(pack, commands)), ahead=ahead)
-
-    async def _replies(self, commands: tuple[bytes, ...], *, ahead: bool) -> list[Any]:
+    async def row(self, commands: tuple[Command, ...], at: Argument | None, *, ahead: bool) -> list[Any]:
+        """The replies; one server has all keys. Raises NotPrimary for a server that is no primary any more."""
         if self._connection is None:
             self._doubts = self._pool.doubts
             self._connection = await self._pool.get_connection()
         try:
-            return await _replies(self._connection, commands, ahead=ahead)
+            return await _replies(cast(Connection, self._connection), commands, ahead=ahead)
         except (redis_errors.ConnectionError, redis_errors.TimeoutError):
             await self.close()  # a connection reconnects to where it was; the pool asks the Sentinels anew
             raise
@@ -146,19 +124,13 @@ class ClusterLink:
         self._nodes = nodes
         self._node: Node | None = None
 
-    async def ask(self, args: tuple[Argument, ...], at: Argument | None) -> Any:
-        """The reply of the key's node, also when its slot has moved; without any key, of one that stays the same."""
-        return (await self._replies((pack(args),), _key(args) if at is None else at))[-1]
-
-    async def row(self, commands: tuple[tuple[Argument, ...], ...], at: Argument, *, ahead: bool) -> list[Any]:
-        """The replies of the key's node, also when its slot has moved: the first command has to have a key."""
-        return await self._replies(tuple(map(pack, commands)), at, ahead=ahead)
-
-    async def _replies(self, commands: tuple[bytes, ...], key: Argument | None, *, ahead: bool = False) -> list[Any]:
+    async def row(self, commands: tuple[Command, ...], at: Argument | None, *, ahead: bool) -> list[Any]:
+        """The replies of the key's node, also when its slot has moved; without any key, of one that stays the same."""
+        key = _key(commands[0]) if at is None else at
         for _ in range(MAX_REDIRECTS):
             self._node = await self._nodes.of(key)
             try:
-                return await _exchange(self._node, *commands, ahead=ahead)
+                return await _exchange(self._node, commands, ahead=ahead)
             except redis_errors.MovedError as moved:
                 await self._nodes.move(moved)
             except redis_errors.AskError as elsewhere:  # the slot is moving, and these keys have moved
@@ -170,10 +142,10 @@ class ClusterLink:
                 raise redis_errors.ConnectionError(f"node {self._node.name}: {error}") from error
         raise redis_errors.ConnectionError(f"no node has the slot of {key}, after {MAX_REDIRECTS} redirections")
 
-    async def _ask_elsewhere(self, elsewhere: redis_errors.AskError, commands: tuple[bytes, ...]) -> list[Any]:
+    async def _ask_elsewhere(self, elsewhere: redis_errors.AskError, commands: tuple[Command, ...]) -> list[Any]:
         self._node = await self._nodes.at(elsewhere)
         try:
-            return (await _exchange(self._node, _ASKING, *commands))[1:]
+            return (await _exchange(self._node, (("ASKING",), *commands), ahead=False))[1:]
         except (redis_errors.TryAgainError, redis_errors.MovedError) as error:
             raise redis_errors.ConnectionError(f"slot {elsewhere.slot_id} is moving to another node") from error
 
@@ -242,16 +214,16 @@ def links_of(client: Client) -> tuple[Callable[[], Link], int]:
         nodes = Nodes(client)
         return lambda: ClusterLink(nodes), cast(int, client.get_connection_kwargs()["max_connections"])
     pool = client.connection_pool
-    return lambda: PooledLink(cast(Pool, pool)), pool.max_connections
+    return lambda: PooledLink(cast(PrimaryPool, pool)), pool.max_connections
 
 
-def _key(args: tuple[Argument, ...]) -> Argument | None:
+def _key(args: Command) -> Argument | None:
     """The key by which a command finds its node; None for one without arguments."""
     at = KEY_INDEXES.get(str(args[0]), 1)
     return args[at] if len(args) > at else None
 
 
-async def _exchange(node: Node, *commands: bytes, ahead: bool = False) -> list[Any]:
+async def _exchange(node: Node, commands: tuple[Command, ...], *, ahead: bool) -> list[Any]:
     """The replies to commands that belong on one connection."""
     connection = node.acquire_connection()
     try:
@@ -261,14 +233,14 @@ async def _exchange(node: Node, *commands: bytes, ahead: bool = False) -> list[A
         node.release(connection)
 
 
-async def _replies(connection: Connection, commands: tuple[bytes, ...], *, ahead: bool) -> list[Any]:
+async def _replies(connection: Connection, commands: tuple[Command, ...], *, ahead: bool) -> list[Any]:
     replies: list[Any] = []
     if not ahead:
         for command in commands:
-            await connection.send_packed_command(command)
+            await connection.send_packed_command(pack(command))
             replies.append(await connection.read_response())
         return replies
-    await connection.send_packed_command(b"".join(commands))
+    await connection.send_packed_command(b"".join(map(pack, commands)))
     refusals: list[redis_errors.ResponseError] = []
     for _ in commands:
         try:

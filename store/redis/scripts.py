@@ -2,32 +2,46 @@
 
 A script is declared by a function without a body. Its first parameter says whether the script is about one turn or
 about a shard: the script knows their names (lua/names.lua), and gets those of their keys that the declaration lists as
-KEYS. The other parameters come from ARGV, an `int` as a number. All become locals of the Lua with the same names, so no
-script counts ARGV[7]; tests/store/redis/test_scripts.py compares a script's head comment with its declaration.
+KEYS. The other parameters come from ARGV, an `int` as a number, a `bool` as 1 or 0. All become locals of the Lua with
+the same names, so no script counts ARGV[7]. An argument is described in the head of a script, or of a file that it
+includes; tests/store/redis/test_scripts.py compares these with the declaration. Arguments of several scripts are a
+TypedDict.
 
 Its KEYS end with one that never exists. While keys of a slot move one by one, a node refuses a script (TRYAGAIN) with
 a listed key elsewhere; but a script touches more keys than it lists, and would miss those on the other node.
 With a key that neither node has, both refuse.
 
-The first lines of a file name those that it includes, as `--- include clock`. At its first use a script is put together
-of names.lua, of its includes and theirs, and of its own text.
+The first lines of a file name those that it includes, as `--- include clock`. A script is put together of names.lua, of
+its includes and theirs, and of its own text.
 
 Never pass None (Redis would get the word "None"), and never write a script that can't be run twice: after a
 lost reply the same call is sent again.
 """
 
-import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from functools import cache, cached_property
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from itertools import takewhile
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type_hints
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    NotRequired,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    get_type_hints,
+)
 
 from redis.exceptions import NoScriptError
 
 from store.keys import ShardKeys, TurnKeys
-from store.redis.connection import Argument, Operation
+from store.redis.connection import Operation
+from store.redis.links import Argument, Command
 
 P = ParamSpec("P")
 Names = TypeVar("Names", ShardKeys, TurnKeys)
@@ -40,6 +54,9 @@ _LUA = files("store.redis").joinpath("lua")
 
 _INCLUDE = "--- include "
 
+_NOT_AFTER = "not_after"
+"""The ms on the server's clock after which the caller has given up: a call gets that of its operation."""
+
 _STRICT = "#!lua"
 _ALLOW_OUT_OF_MEMORY = "#!lua flags=allow-oom"
 _READ_ONLY = "#!lua flags=allow-oom,no-writes"
@@ -51,66 +68,48 @@ class Script(Generic[Names, P]):
     """One Lua script: its declared names, its source with those names bound, and how to run it."""
 
     def __init__(
-        self,
-        declaration: Callable[Concatenate[Names, P], None],
-        keys: str,
-        flags: str,
+        self, declaration: Callable[Concatenate[Names, P], None], keys: str, flags: str, file: str = ""
     ) -> None:
         self.name = declaration.__name__
-        hints = get_type_hints(declaration)
-        about, *names = inspect.signature(declaration).parameters
+        self.file = file or self.name
+        """The name of its Lua."""
+        kinds = get_type_hints(declaration)
+        del kinds["return"]
+        about = kinds.pop(next(iter(kinds)))
+        if shared := kinds.pop("shared", None):
+            kinds |= get_type_hints(get_args(shared)[0])
         self.keys = tuple(keys.split())
         self._key_count = len(self.keys) + 1
-        self._names = ("turns", "tenant", "digits") if hints[about] is TurnKeys else ("turns",)
-        self.arguments = tuple(names)
-        self._numbers = frozenset(name for name in names if hints[name] is int)
+        self.arguments = tuple(kinds)
         self.flags = flags
         """Its first line."""
-
-    @cached_property
-    def source(self) -> str:
-        """The Lua as the server gets it: its flags, a line of locals, its includes, its own text."""
-        given = {name: f"KEYS[{i}]" for i, name in enumerate(self.keys, 1)}
-        for i, name in enumerate(self._names + self.arguments, 1):
-            given[name] = f"tonumber(ARGV[{i}])" if name in self._numbers else f"ARGV[{i}]"
+        given = {name: f"KEYS[{at}]" for at, name in enumerate(self.keys, 1)}
+        names = ("turns", "tenant", "digits") if about is TurnKeys else ("turns",)
+        for at, name in enumerate(names + self.arguments, 1):
+            given[name] = f"tonumber(ARGV[{at}])" if kinds.get(name) is int else f"ARGV[{at}]"
         bound = "; ".join(f"local {name} = {value}" for name, value in given.items())
-        return "\n".join([self.flags, bound, *map(lua, files_of(self.name))])
-
-    @cached_property
-    def sha(self) -> str:
+        self.source = "\n".join([flags, bound, *map(lua, files_of(self.file))])
+        """The Lua as the server gets it: its flags, a line of locals, its includes, its own text."""
+        self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         """The name by which the server knows the script."""
-        return sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def __call__(self, operation: Operation, about: Names, /, *args: P.args, **values: P.kwargs) -> Awaitable[Reply]:
         """Run the script about a turn or a shard. Raises TypeError for a value that is missing, unknown or None."""
         if args:
             raise TypeError(f"{self.name} takes its arguments by name")
-        return self._run(operation, self._values(about, values))
+        timely = _NOT_AFTER in self.arguments and _NOT_AFTER not in values
+        return self._run(operation, about, self._values(about, {_NOT_AFTER: 0, **values} if timely else values), timely)
 
     async def in_a_row(
-        self,
-        operation: Operation,
-        about: Names,
-        commands: list[tuple[Argument, ...]],
-        *,
-        ahead: bool = False,
-        **values: Argument,
+        self, operation: Operation, about: Names, commands: list[Command], *, ahead: bool = False, **values: Argument
     ) -> list[Any]:
         """Run the script and then `commands` over the same connection; all the replies. Raises as a call does.
 
         With `ahead` nothing waits for the script's reply, as Operation.row says.
         """
-        given = self._values(about, values)
-        for how, what in (("EVALSHA", self.sha), ("EVAL", self.source)):
-            try:
-                replies = await operation.row((how, what, self._key_count, *given), *commands, at=given[0], ahead=ahead)
-            except NoScriptError:
-                continue
-            operation.wrote |= self.flags != _READ_ONLY
-            return replies
-        raise NoScriptError(self.name)
+        return await self._row(operation, self._values(about, values), commands, ahead)
 
-    def command(self, about: Names, **values: Argument) -> tuple[Argument, ...]:
+    def command(self, about: Names, **values: Argument) -> Command:
         """The command that runs the script where the server has it, to be sent in a row with others (NoScriptError)."""
         return ("EVALSHA", self.sha, self._key_count, *self._values(about, values))
 
@@ -119,17 +118,32 @@ class Script(Generic[Names, P]):
         given = [values.get(name) for name in self.arguments]
         if None in given or len(values) != len(given):
             raise TypeError(f"{self.name} takes {', '.join(self.arguments)} by name, none of them None")
+        given = [int(value) if isinstance(value, bool) else value for value in given]
         keys = [about.key(name) for name in (*self.keys, "whole")]
         names = (about.shard.turns, about.tenant, about.digits) if isinstance(about, TurnKeys) else (about.turns,)
         return [*keys, *names, *cast(list[Argument], given)]
 
-    async def _run(self, operation: Operation, values: list[Argument]) -> Reply:
+    async def _run(self, operation: Operation, about: Names, given: list[Argument], timely: bool) -> Reply:
+        """The script's reply. A `timely` one does nothing once the operation was given up."""
+        shard = about.shard if isinstance(about, TurnKeys) else about
+        while True:
+            if timely:
+                given[self.arguments.index(_NOT_AFTER) - len(self.arguments)] = await operation.not_after(shard)
+            (reply,) = await self._row(operation, given)
+            if not timely or reply[0] != b"late":
+                return reply
+            operation.late(shard, int(reply[1]))
+
+    async def _row(
+        self, operation: Operation, values: list[Argument], commands: Sequence[Command] = (), ahead: bool = False
+    ) -> list[Any]:
+        given = (self._key_count, *values)
         try:
-            reply = await operation.command("EVALSHA", self.sha, self._key_count, *values)
+            replies = await operation.row(("EVALSHA", self.sha, *given), *commands, at=values[0], ahead=ahead)
         except NoScriptError:  # a server that was restarted, flushed or failed over; EVAL also loads what it runs
-            reply = await operation.command("EVAL", self.source, self._key_count, *values)
+            replies = await operation.row(("EVAL", self.source, *given), *commands, at=values[0], ahead=ahead)
         operation.wrote |= self.flags != _READ_ONLY
-        return reply
+        return replies
 
 
 @cache
@@ -153,9 +167,9 @@ def files_of(name: str) -> list[str]:
 
 
 def script(
-    keys: str, *, out_of_memory: bool = False, read_only: bool = False
+    keys: str, *, out_of_memory: bool = False, read_only: bool = False, file: str = ""
 ) -> Callable[[Callable[Concatenate[Names, P], None]], Script[Names, P]]:
-    """Make the script lua/NAME.lua of a declaration called NAME.
+    """Make the script lua/NAME.lua, or that of `file`, of a declaration called NAME.
 
     `keys` are those that it gets as KEYS, with spaces between. One that adds next to nothing says `out_of_memory`: it
     also runs on a server without memory, so that turns can be read, and deleted to make room. One that is
@@ -164,9 +178,84 @@ def script(
     flags = _READ_ONLY if read_only else _ALLOW_OUT_OF_MEMORY if out_of_memory else _STRICT
 
     def declare(declaration: Callable[Concatenate[Names, P], None]) -> Script[Names, P]:
-        return Script(declaration, keys, flags)
+        return Script(declaration, keys, flags, file)
 
     return declare
+
+
+class Bounds(TypedDict):
+    """The most that a shard may have."""
+
+    max_responses: int
+    max_trees: int
+    max_bytes: int
+
+
+class Room(Bounds):
+    """The room that a turn needs below its parent."""
+
+    parent: str
+    room: int
+    budget: int
+
+
+class Written(TypedDict):
+    """A turn as it is written."""
+
+    status: str
+    continuable: str
+    digest: str
+    added: int
+    messages_blob: bytes
+    response_blob: bytes
+
+
+class Below(Written, Room):
+    """A turn that is added."""
+
+    max_depth: int
+
+
+class Added(Below):
+    """A turn that its run adds."""
+
+    pin: str
+    not_after: NotRequired[int]
+    idle_us: int
+
+
+class Accepted(TypedDict):
+    """The job of a response that is accepted."""
+
+    last: int
+    max_queued: int
+    max_waiting: int
+    max_logged: int
+    spec_blob: bytes
+    entry: bytes
+
+
+class Submitted(Added, Accepted):
+    """A response in the background."""
+
+
+class Ending(TypedDict):
+    """The end of a response in the background, beside its turn."""
+
+    token: str
+    after: str
+    steers: str
+    announced: bool
+    max_pending: int
+    spent: str
+
+
+class Succeeding(Below, Accepted, Ending):
+    """A response that goes on from another one."""
+
+
+class Ended(Written, Ending):
+    """The end of a response in the background."""
 
 
 @script("node pins clock leaves trees", out_of_memory=True)
@@ -179,9 +268,9 @@ def chain(
     max_messages: int,
     max_bytes: int,
     max_held: int,
-    under_way: str,
+    under_way: bool,
     idle_us: int,
-    not_after: int,
+    not_after: int = 0,
 ) -> None: ...
 
 
@@ -190,15 +279,15 @@ def lineage(turn: TurnKeys, *, idle_us: int) -> None: ...
 
 
 @script("node job clock leaves trees", out_of_memory=True)
-def touch(turn: TurnKeys, *, idle_us: int) -> None: ...
+def touch(turn: TurnKeys, *, touches: bool, idle_us: int) -> None: ...
 
 
-@script("node job trees", read_only=True)
-def look(turn: TurnKeys, *, idle_us: int) -> None: ...
+@script("node job clock leaves trees", read_only=True, file="touch")
+def look(turn: TurnKeys, *, touches: bool, idle_us: int) -> None: ...
 
 
 @script("clock", out_of_memory=True)
-def prove(shard: ShardKeys, *, takes_turns: str) -> None: ...
+def prove(shard: ShardKeys, *, takes_turns: bool) -> None: ...
 
 
 @script("clock", out_of_memory=True)
@@ -206,27 +295,7 @@ def mark(shard: ShardKeys, *, there: str) -> None: ...
 
 
 @script("node messages response clock usage leaves trees")
-def append(
-    turn: TurnKeys,
-    *,
-    parent: str,
-    pin: str,
-    status: str,
-    continuable: str,
-    digest: str,
-    added: int,
-    room: int,
-    not_after: int,
-    max_depth: int,
-    max_responses: int,
-    max_trees: int,
-    max_bytes: int,
-    idle_us: int,
-    budget: int,
-    spent: str,
-    messages_blob: bytes,
-    response_blob: bytes,
-) -> None: ...
+def append(turn: TurnKeys, *, spent: str, **shared: Unpack[Added]) -> None: ...
 
 
 @script("node messages response clock usage leaves trees")
@@ -234,10 +303,6 @@ def restore(
     turn: TurnKeys,
     *,
     parent: str,
-    status: str,
-    continuable: str,
-    digest: str,
-    added: int,
     created: int,
     used: int,
     tree_used: int,
@@ -252,13 +317,12 @@ def restore(
     max_responses: int,
     max_trees: int,
     max_bytes: int,
-    messages_blob: bytes,
-    response_blob: bytes,
+    **shared: Unpack[Written],
 ) -> None: ...
 
 
 @script("node pins clock leaves trees", out_of_memory=True)
-def hold(turn: TurnKeys, *, token: str, hold_ms: int, idle_us: int, not_after: int) -> None: ...
+def hold(turn: TurnKeys, *, token: str, hold_ms: int, idle_us: int, not_after: int = 0) -> None: ...
 
 
 @script("clock", out_of_memory=True)
@@ -298,39 +362,13 @@ def advance(
     conversation: str,
     conversation_blob: bytes,
     no_messages: bytes,
-    parent: str,
-    pin: str,
-    status: str,
-    continuable: str,
-    digest: str,
-    added: int,
-    room: int,
-    not_after: int,
-    max_depth: int,
-    max_responses: int,
-    max_trees: int,
-    max_bytes: int,
-    idle_us: int,
-    budget: int,
     spent: str,
-    messages_blob: bytes,
-    response_blob: bytes,
+    **shared: Unpack[Added],
 ) -> None: ...
 
 
 @script("node response clock usage leaves trees")
-def amend(
-    turn: TurnKeys,
-    *,
-    parent: str,
-    room: int,
-    max_responses: int,
-    max_trees: int,
-    max_bytes: int,
-    idle_us: int,
-    budget: int,
-    response_blob: bytes,
-) -> None: ...
+def amend(turn: TurnKeys, *, idle_us: int, response_blob: bytes, **shared: Unpack[Room]) -> None: ...
 
 
 @script("node pins", out_of_memory=True)
@@ -338,7 +376,7 @@ def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 
 
 @script("node messages response pins usage leaves trees", out_of_memory=True)
-def forget(turn: TurnKeys, *, token: str, idle_us: int, erase: str, no_messages: bytes) -> None: ...
+def forget(turn: TurnKeys, *, token: str, idle_us: int, erase: bool, no_messages: bytes) -> None: ...
 
 
 @script("node messages response usage leaves trees", out_of_memory=True)
@@ -384,52 +422,19 @@ def sweep(
 
 
 @script("usage leaves trees", out_of_memory=True)
-def evict(
-    turn: TurnKeys,
-    *,
-    parent: str,
-    room: int,
-    max_responses: int,
-    max_trees: int,
-    max_bytes: int,
-    memory: int,
-    stays: bytes,
-    tree_rank: int,
-    budget: int,
-) -> None: ...
+def evict(turn: TurnKeys, *, memory: int, stays: bytes, tree_rank: int, **shared: Unpack[Room]) -> None: ...
 
 
 @script("node messages response job spec clock usage leaves trees")
 def submit(
     turn: TurnKeys,
     *,
-    parent: str,
-    pin: str,
     conversation: str,
-    status: str,
-    continuable: str,
-    digest: str,
-    added: int,
-    room: int,
-    not_after: int,
     level: int,
     mode: str,
-    fleeting: str,
-    steerable: str,
-    last: int,
-    max_queued: int,
-    max_waiting: int,
-    max_logged: int,
-    max_depth: int,
-    max_responses: int,
-    max_trees: int,
-    max_bytes: int,
-    idle_us: int,
-    budget: int,
-    messages_blob: bytes,
-    response_blob: bytes,
-    spec_blob: bytes,
-    entry: bytes,
+    fleeting: bool,
+    steerable: bool,
+    **shared: Unpack[Submitted],
 ) -> None: ...
 
 
@@ -438,7 +443,7 @@ def claim(
     shard: ShardKeys,
     *,
     token: str,
-    not_after: int,
+    not_after: int = 0,
     lease_ms: int,
     first_ms: int,
     retry_ms: int,
@@ -456,7 +461,7 @@ def journal(
     after: str,
     last: int,
     entry: bytes,
-    progress: str,
+    progress: bool,
     snapshot: bytes,
     max_logged: int,
     budget: int,
@@ -468,7 +473,7 @@ def renew(shard: ShardKeys, *, held: str, lease_ms: int) -> None: ...
 
 
 @script("leases", out_of_memory=True)
-def hand_back(turn: TurnKeys, *, token: str, counts: str, gives_way: str) -> None: ...
+def hand_back(turn: TurnKeys, *, token: str, counts: bool, gives_way: bool) -> None: ...
 
 
 @script("node job trees", out_of_memory=True)
@@ -476,71 +481,26 @@ def cancel(turn: TurnKeys, *, token: str, lease_ms: int, idle_us: int) -> None: 
 
 
 @script("node messages response job spec clock usage leaves trees", out_of_memory=True)
-def finish(
-    turn: TurnKeys,
-    *,
-    token: str,
-    status: str,
-    continuable: str,
-    digest: str,
-    added: int,
-    after: str,
-    last: int,
-    entry: bytes,
-    steers: str,
-    announced: str,
-    max_pending: int,
-    spent: str,
-    messages_blob: bytes,
-    response_blob: bytes,
-) -> None: ...
+def finish(turn: TurnKeys, *, last: int, entry: bytes, **shared: Unpack[Ended]) -> None: ...
 
 
 @script("node messages response job spec clock usage leaves trees")
 def succeed(
     turn: TurnKeys,
     *,
-    parent: str,
-    token: str,
     ended_status: str,
     ended_digest: str,
     ended_added: int,
-    after: str,
     ended_last: int,
     ended_entry: bytes,
-    steers: str,
-    announced: str,
-    max_pending: int,
-    spent: str,
     ended_messages: bytes,
     ended_response: bytes,
-    status: str,
-    continuable: str,
-    digest: str,
-    added: int,
-    room: int,
-    last: int,
-    max_queued: int,
-    max_waiting: int,
-    max_logged: int,
-    max_depth: int,
-    max_responses: int,
-    max_trees: int,
-    max_bytes: int,
-    budget: int,
-    messages_blob: bytes,
-    response_blob: bytes,
-    spec_blob: bytes,
-    entry: bytes,
+    **shared: Unpack[Succeeding],
 ) -> None: ...
 
 
 @script("node job usage leaves trees")
 def steer(turn: TurnKeys, *, id: str, said: bytes, most: int, most_bytes: int, idle_us: int) -> None: ...
-
-
-@script("job", read_only=True)
-def steers(turn: TurnKeys, *, token: str) -> None: ...
 
 
 @script("usage leaves trees", out_of_memory=True)
@@ -564,11 +524,7 @@ def take_webhooks(shard: ShardKeys, *, token: str, most: int, hold_ms: int) -> N
 
 
 @script("outbox", out_of_memory=True)
-def delay_webhook(shard: ShardKeys, *, member: str, tries: str, delay_ms: int) -> None: ...
-
-
-@script("outbox", out_of_memory=True)
-def drop_webhook(shard: ShardKeys, *, member: str) -> None: ...
+def return_webhook(shard: ShardKeys, *, member: str, tries: str, delay_ms: int) -> None: ...
 
 
 @script("secret", out_of_memory=True)
@@ -581,7 +537,7 @@ def keep_container(turn: TurnKeys, *, record: bytes, before: bytes, most: int, k
 
 @script("clock")
 def take_keyed(
-    turn: TurnKeys, *, body: str, owner: str, lease_ms: int, kept_ms: int, most: int, not_after: int
+    turn: TurnKeys, *, body: str, owner: str, lease_ms: int, kept_ms: int, most: int, not_after: int = 0
 ) -> None: ...
 
 
@@ -592,7 +548,7 @@ def keep_keyed(
 
 
 @script("clock", out_of_memory=True)
-def end_keyed(turn: TurnKeys, *, owner: str, made: str, kept_ms: int) -> None: ...
+def end_keyed(turn: TurnKeys, *, owner: str, made: bool, kept_ms: int) -> None: ...
 
 
 @script("registry registry_used audit_entries audit_shares registry_news", out_of_memory=True)
@@ -613,10 +569,6 @@ def change_registry(
 def note_used(shard: ShardKeys, *, used: bytes) -> None: ...
 
 
-@script("registry", read_only=True)
-def page_registry(shard: ShardKeys, *, name: str, after: str, most: int, ascending: int) -> None: ...
-
-
 @script("reservations", out_of_memory=True)
 def admit(
     shard: ShardKeys,
@@ -625,7 +577,7 @@ def admit(
     over: bytes,
     digits: str,
     token: str,
-    not_after: int,
+    not_after: int = 0,
     checks: bytes,
     reads: int,
     writes: int,
@@ -646,20 +598,12 @@ def hold_admitted(shard: ShardKeys, *, tenant: str, held: str, held_ms: int) -> 
 def spend(turn: TurnKeys, *, spent: str, marked_ms: int) -> None: ...
 
 
-@script("clock", read_only=True)
-def tell_spent(shard: ShardKeys, *, first: int, last: int, most: int) -> None: ...
-
-
 @script("store", out_of_memory=True)
 def agree(shard: ShardKeys, *, revision: str, fields: str, release: str) -> None: ...
 
 
 @script("clock usage leaves trees", read_only=True)
 def inspect_turns(shard: ShardKeys, *, members: str, version: int) -> None: ...
-
-
-@script("node trees", read_only=True)
-def recount(turn: TurnKeys, *, children: str, since: int) -> None: ...
 
 
 @script("clock usage leaves trees", out_of_memory=True)
@@ -680,18 +624,4 @@ def refit(
 ) -> None: ...
 
 
-ALL: tuple[Script[Any, ...], ...] = (
-    *(chain, lineage, touch, look, prove, mark, append, unpin),
-    *(hold, advance, amend, page),
-    *(archived, begin_archive, count_deletions, note_older, pass_older, end_archive),
-    *(sum_up, tips, climb, jobs_of),
-    *(ask, use_up),
-    *(forget, redact, abandon, prune, sweep, evict),
-    *(submit, claim, journal, renew, hand_back, cancel, steer, steers, finish, succeed, expire_logs, gauge),
-    *(take_webhooks, delay_webhook, drop_webhook, secret, agree, change_registry, note_used, page_registry),
-    *(keep_container, spend, tell_spent),
-    *(admit, settle_admitted, hold_admitted),
-    *(take_keyed, keep_keyed, end_keyed),
-    *(survey, describe, restore),
-    *(inspect_turns, recount, repair, discard, settle, refit),
-)
+ALL = tuple(cast("Script[Any, ...]", each) for each in tuple(globals().values()) if isinstance(each, Script))

@@ -21,7 +21,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 ADMINISTRATORS = "@administrators"
-"""The administrators' share of the audit log, with room of its own (lua/auditing.lua); no tenant is called so."""
+"""The administrators' share of the audit log, with room of its own (lua/change_registry.lua)."""
 
 STRANGERS = "@strangers"
 """The share of callers that are no tenant."""
@@ -75,8 +75,7 @@ class Registry:
 
     async def read(self, *names: str) -> list[bytes]:
         """The records of these names, empty where there is none. Raises StoreUnavailable."""
-        async with self._history.server.operation() as operation:
-            found: list[bytes | None] = await operation.command("HMGET", self._shard.registry, *names)
+        found: list[bytes | None] = await self._history.server.command("HMGET", self._shard.registry, *names)
         return [each or b"" for each in found]
 
     async def page(
@@ -85,11 +84,16 @@ class Registry:
         """At most `limit` names of a list, behind the name `after`, in the order in which they were added, or the
         newest first; None where the list has no such name. Raises StoreUnavailable.
         """
+        place = self._shard.named(f"registry:{name}")
+        first, last = ("-inf", "+inf") if ascending else ("+inf", "-inf")
+        order = ("BYSCORE",) if ascending else ("BYSCORE", "REV")
         async with self._history.server.operation() as operation:
-            word, *names = await scripts.page_registry(
-                operation, self._shard, name=name, after=after or "", most=limit, ascending=int(ascending)
-            )
-        return [name.decode() for name in names] if word == b"ok" else None
+            if after is not None:
+                if (score := await operation.command("ZSCORE", place, after)) is None:
+                    return None
+                first = b"(" + score
+            names = await operation.command("ZRANGE", place, first, last, *order, "LIMIT", 0, limit)
+        return [name.decode() for name in names]
 
     async def change(
         self,
@@ -105,18 +109,17 @@ class Registry:
         When it returns, the change is as safe as a stored turn. Raises RegistryMoved where a record has changed since,
         RegistryFull, StoreUnconfirmed, StoreUnavailable.
         """
-        async with self._history.server.operation() as operation:
-            word, *details = await scripts.change_registry(
-                operation,
-                self._shard,
-                changes=msgspec.json.encode([tuple(map(_text, each)) for each in changes]),
-                places=msgspec.json.encode(places),
-                mark=secrets.token_hex(16),
-                entries=msgspec.json.encode([_text(each) for each in entries]),
-                share=share,
-                most_entries=self._most_entries,
-                tell=tell,
-            )
+        word, *details = await self._history.server.run(
+            scripts.change_registry,
+            self._shard,
+            changes=msgspec.json.encode([tuple(map(_text, each)) for each in changes]),
+            places=msgspec.json.encode(places),
+            mark=secrets.token_hex(16),
+            entries=msgspec.json.encode([_text(each) for each in entries]),
+            share=share,
+            most_entries=self._most_entries,
+            tell=tell,
+        )
         if word == b"moved":
             raise RegistryMoved(details[0].decode())
         if word == b"full":
@@ -137,24 +140,21 @@ class Registry:
         """
         newest = "+inf" if last is None else last
         bounds = (first, newest, "BYSCORE") if ascending else (newest, first, "BYSCORE", "REV")
-        async with self._history.server.operation() as operation:
-            found: list[bytes] = await operation.command(
-                "ZRANGE", self._shard.audit_entries, *bounds, "LIMIT", 0, limit
-            )
+        found: list[bytes] = await self._history.server.command(
+            "ZRANGE", self._shard.audit_entries, *bounds, "LIMIT", 0, limit
+        )
         parts = [each.partition(b" ") for each in found]
         return [Entry(int(us), record) for us, _, record in parts]
 
     async def used(self, names: dict[str, int]) -> None:
         """Note when keys were last used, by their names, in seconds; skips deleted keys. Raises StoreUnavailable."""
-        async with self._history.server.operation() as operation:
-            await scripts.note_used(operation, self._shard, used=msgspec.json.encode(names))
+        await self._history.server.run(scripts.note_used, self._shard, used=msgspec.json.encode(names))
 
     async def last_used(self, names: Sequence[str]) -> list[int | None]:
         """The times when keys were last used, in seconds; None for those that never were. Raises StoreUnavailable."""
         if not names:
             return []
-        async with self._history.server.operation() as operation:
-            found: list[bytes | None] = await operation.command("HMGET", self._shard.registry_used, *names)
+        found: list[bytes | None] = await self._history.server.command("HMGET", self._shard.registry_used, *names)
         return [None if each is None else int(each) for each in found]
 
 

@@ -10,7 +10,7 @@ from service.responses.service import Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
 from service.tenants.limits import Allowance, Limit
-from store.limits.limits import MOST_DUE, Check
+from store.limits import MOST_DUE, Check
 from store.redis.connection import connect
 from tests.support.chaos.inside import opened
 from tests.support.service.background import changed

@@ -13,7 +13,7 @@ from openai.types.responses import ResponseSteerAcceptedEvent
 from service.harmony import tokens
 from service.settings.settings import Settings, load_settings
 from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS
-from store.limits.limits import Check, Limits
+from store.limits import Check, Limits
 from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, ended, opened_stream, reached, said, streamed, submitted

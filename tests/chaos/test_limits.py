@@ -18,7 +18,7 @@ from service.process import USUAL_TOKENS, open_service
 from service.responses.service import Service
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
-from store.limits.limits import Check, Unspent
+from store.limits import Check, Unspent
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.fleet import Store
 from tests.support.chaos.inside import WatchedEngine, at_work, opened

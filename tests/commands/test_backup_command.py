@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 from service.commands.command_line import app
 from store.embedded import EmbeddedServer
 from store.history.history import ConversationHistoryStore
+from store.layout import shared_secret
 from store.redis.connection import connect
-from store.secret import shared_secret
 from store.turn import Status, StoredMessage, Turn
 from tests.support.store.backups import cut
 

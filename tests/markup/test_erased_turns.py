@@ -16,7 +16,7 @@ from service.harmony.tokens import encode
 from service.markup.speech import Transcript
 from service.responses.templated import READ
 from service.settings.settings import Settings
-from store.dictionaries.shipped import dictionary
+from store.codec import dictionary
 from store.redis.connection import connect
 from tests.support.markup.speaker import ASSISTANT, END, START, Speaker, encoded
 from tests.support.service.inside import Inside

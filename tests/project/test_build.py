@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.build import COMMIT_FILE, Build, commit_of, this_build
-from store.dictionaries.shipped import SHIPPED, file_of
+from store.codec import SHIPPED, file_of
 from tests.support import ROOT
 from tests.support.documents import links
 

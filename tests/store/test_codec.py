@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import codec
-from store.dictionaries.shipped import NEWEST, SHIPPED
+from store.codec import NEWEST, SHIPPED
 from store.errors import NewerFormat, UnknownDictionary
 from store.turn import Status, StoredMessage, Turn
 from tests.support.dictionary.samples import Samples

@@ -14,7 +14,7 @@ from redis import Redis
 
 from store.embedded import EmbeddedServer
 from store.errors import DataFolderBusy, DiskFull, StoreError, StoreUnavailable
-from store.guard import Reserve, free_bytes
+from store.guard import Guard, Reserve, free_bytes
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
@@ -136,10 +136,10 @@ async def test_a_disk_that_was_full_for_a_moment_leaves_nothing_behind(disk: Pat
 
 
 async def test_a_hole_in_the_file_is_cut_at_the_next_start_and_told(
-    disk: Path, caplog: pytest.LogCaptureFixture
+    disk: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Guard, "tick", lambda guard: None)
     with EmbeddedServer(disk / "data", reserve=NO_RESERVE) as server:
-        server._guard.stop()
         kept = await with_a_hole(server, disk)
         os.kill(server.pid, signal.SIGKILL)
     with EmbeddedServer(disk / "data", reserve=NO_RESERVE) as server:

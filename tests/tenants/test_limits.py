@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.settings.core import LIMITS, parse_limits
 from service.tenants.limits import Allowance, Limit, Shown, duration, filled, refusal_of, spoken
-from store.limits.limits import Admission, Check, Left, Refused
+from store.limits import Admission, Check, Left, Refused
 
 NOW = 1_790_000_000.0  # 2026-09-21T13:33:20Z
 TPM = Check("all", "tokens", "minute", 10_000)

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 from service.loans import Loans
 from service.settings.settings import Settings
 from service.tenants.limits import Allowance, Limit, Limiter
-from store.limits.limits import Check, Limits, Unspent
+from store.limits import Check, Limits, Unspent
 from tests.support.engine.scripted import Stall
 from tests.support.service.background import changed, reached, submitted
 from tests.support.service.inside import RETURN, Inside, answer, opened, scripted, serving

@@ -30,9 +30,7 @@ from service.web.routes.received import exchange_of, service_of
 from service.web.routes.stored import with_room
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
-from store.history.listing import by_shard
-from store.history.merging import ScoredDigits
-from store.history.tree_listing import Tree, TreeListing
+from store.history.listing import ScoredDigits, Tree, TreeListing, by_shard
 from store.history.tree_turns import Node, TreeTurns, UnderWay, away_from, shown_of, turns_of, under_way
 from store.keys import BY_HAND_MARK, CONVERSATION_MARK, HEX_DIGITS, OMISSION_MARK, digits_of, mark_of, name_of
 

@@ -39,7 +39,7 @@ from service.web.middleware import Admitted
 from service.web.plain import PlainRouter
 from service.web.routes.received import admitted_of, body_of, caller_of, exchange_of, preparing, service_of
 from service.web.sse import Pulse
-from store.limits.limits import Spent, Unspent
+from store.limits import Spent, Unspent
 from store.turn import Expense
 
 logger = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ import zstandard
 
 from store import codec
 from store.backup.records import Saved
-from store.dictionaries.shipped import NEWEST
+from store.codec import NEWEST
 from store.errors import ArchiveDamaged, NewerFormat
 from store.ids import tree_of
 from store.keys import SHARD_DIGITS, checked_tenant

@@ -28,7 +28,7 @@ from store.errors import (
 )
 from store.history.history import ConversationHistoryStore
 from store.keys import ShardKeys, id_of
-from store.secret import shared_secret
+from store.layout import shared_secret
 
 TREES = 64
 """How many trees that are due are looked for at once."""

@@ -14,7 +14,7 @@ from store.backup.upkeep.walking import ROOT, TreeParts, entries, trees_of
 from store.errors import ArchiveDamaged, NotFound, NotTerminal, StoreError
 from store.history.delete import forget_tree
 from store.history.history import ConversationHistoryStore
-from store.history.tree_listing import TreeListing
+from store.history.listing import TreeListing
 
 DAMAGED = f"{ROOT}damaged/"
 """The folder to which unreadable values are moved."""

@@ -1,6 +1,11 @@
---- include entries
+--- include logs
 --- include queueing
 -- Shared by the scripts that accept a background response: a place for it, and its job.
+-- Arguments: last         the number of the last event in the first entry
+--            max_queued   the most jobs that wait in the shard
+--            max_waiting  the most bytes of the logs of all jobs that wait and have not begun
+--            spec_blob    what to store under spec
+--            entry        the bytes of the log's first entry
 -- Invariant: a job is accepted with all of its places, or not at all.
 
 -- The word for why a job whose log has so many bytes gets no place in the queue, or nil.

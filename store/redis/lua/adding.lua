@@ -1,9 +1,10 @@
 --- include idle
---- include leaves
 --- include pins
---- include trees
+--- include places
 --- include walk
 -- Shared by the scripts that add a turn: what it has from those above it, and its node.
+-- Arguments: pin        the token of the run's pin on the parent, or of its hold of a conversation, or ''
+--            max_depth  the most turns of a chain
 -- Invariant: a deleted parent takes no child but from the run that has it pinned; one whose status or depth forbids a
 -- child takes none. A node is written once its place is sure.
 --
@@ -40,6 +41,19 @@ local function release(tenant, parent, root)
   if parent ~= '' and pin ~= '' then
     redis.call('ZREM', key('pins', tenant, parent), pin)
     redis.call('ZREM', key('runs', tenant, root), pin)
+  end
+end
+
+-- The reply of a call that adds nothing, for the digest that is known of the turn, or nil: it was added before, another turn
+-- has its id, or the caller has given up.
+local function not_to_add(known, root)
+  if known and known ~= digest then
+    return { 'conflict' }
+  elseif known then
+    release(tenant, parent, root)
+    return { 'ok' }
+  elseif now_ms > not_after then
+    return { 'late', exact(now_ms) }
   end
 end
 

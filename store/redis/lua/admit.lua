@@ -2,17 +2,17 @@
 -- Let a piece of a tenant's work begin if it is within all of its limits, and reserve what it may take.
 --
 -- Keys:      reservations
--- Arguments: tenant   whose work it is
---            over     work of the tenant that is settled before (settle_admitted.lua); JSON
---            digits   the digits of its id
---            token    names whoever takes it
+-- Arguments: tenant     whose work it is
+--            over       work of the tenant that is settled before (settle_admitted.lua); JSON
+--            digits     the digits of its id
+--            token      names whoever takes it
 --            not_after  the ms after which the caller has given up
---            checks   SCOPE, WHAT, WINDOW and LIMIT of each limit (limits.lua); JSON
---            reads    the tokens that it reads
---            writes   the most tokens that it may write
---            usual    how many it is thought to write, as long as nobody knows what the tenant's work usually does
---            held_ms  after how long somebody looks whether it is over, unless more is said (hold_admitted.lua); it counts
---                     as under way for twice as long
+--            checks     SCOPE, WHAT, WINDOW and LIMIT of each limit (limits.lua); JSON
+--            reads      the tokens that it reads
+--            writes     the most tokens that it may write
+--            usual      how many it is thought to write, as long as nobody knows what the tenant's work usually does
+--            held_ms    after how long somebody looks whether it is over, unless more is said (hold_admitted.lua); it counts
+--                       as under way for twice as long
 -- Result:    {'ok', what is left of each limit and the seconds until all of it is again; JSON} | {'no', the number of the limit
 --            for which it waits longest, from 0, the µs until it fits there, or -1 where it never does, how much it
 --            asks of that, the same JSON} | {'late', the ms on this clock}
@@ -30,10 +30,8 @@ if known then
     before.token = token
     redis.call('HSET', reserved, digits, cjson.encode(before))
   end
-  write_limits()
   return { 'ok', cjson.encode(before.left) }
 elseif now_us / 1000 > not_after then
-  write_limits()
   return { 'late', exact(math.floor(now_us / 1000)) }
 end
 local tokens = reads + math.min(writes, math.ceil(tonumber(mean) or usual))
@@ -56,7 +54,6 @@ for i, check in ipairs(cjson.decode(checks)) do
   taken[i] = { scope, what, window, limit, amount, window == 'month' and present_month() or 0 }
 end
 if worst then
-  write_limits()
   return { 'no', worst - 1, exact(longest), taken[worst][5], cjson.encode(left) }
 end
 for i, each in ipairs(taken) do
@@ -69,7 +66,6 @@ for i, each in ipairs(taken) do
   end
   left[i] = left_of(scope, what, window, limit)
 end
-write_limits()
 redis.call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left, token = token }))
 redis.call('PEXPIRE', reserved, KEPT_MS)
 redis.call('ZADD', reservations, exact(now_us / 1000 + held_ms), tenant .. '/' .. digits)

@@ -11,21 +11,8 @@
 --            no_messages        what is stored as its messages
 --            parent             the parent's digits, at which it stands, or from which it begins; '' for a root
 --            pin                names the run that holds the conversation, or where it begins the pin on the parent, or ''
---            status             how the response ended
---            continuable        1
---            digest             the digest of this content
---            added              how many messages the turn adds
 --            room               the most bytes that the server may hold for the turn, and for a conversation that begins
---            not_after          the ms after which the caller has given up
---            max_depth          the most turns of a chain
---            max_responses      the most responses in the shard; 0: any number
---            max_trees          the most trees in the shard; 0: any number
---            max_bytes          the most bytes that the server may hold for the shard; 0: any number
---            idle_us            for how long a tree may be unused; 0: for ever
---            budget             the most turns that this call removes
 --            spent              what is counted of the response (spending.lua), or ''
---            messages_blob      what to store under messages
---            response_blob      what to store under response
 -- Result:    {'ok', how many turns were evicted for what} | {'gone'} when the conversation isn't there any more |
 --            {'moved'} when it stands elsewhere, or another run holds it | {'conflict'} | {'missing'} | {'status', the
 --            parent's status} | {'long'} | {'large'} | {'again'} | {'full'} | {'late', the ms on this clock}, as in append.lua
@@ -33,15 +20,9 @@
 --            never more than one chain. A retry of what is stored is 'ok'.
 
 local begins = conversation_blob ~= ''
-local stored_digest, stored_root = unpack(redis.call('HMGET', node, 'digest', 'root'))
-if stored_digest and stored_digest ~= digest then
-  return { 'conflict' }
-elseif stored_digest then
-  release(tenant, parent, stored_root)
-  return { 'ok' }
-end
-if now_ms > not_after then
-  return { 'late', exact(now_ms) }
+local reply = not_to_add(unpack(redis.call('HMGET', node, 'digest', 'root')))
+if reply then
+  return reply
 end
 local why = not begins and barred(tenant, conversation, parent, pin)
 if why then
@@ -58,8 +39,7 @@ if begins and max_responses > 1 then
 end
 local verdict = make_room(from.root)
 if verdict ~= 'ok' then
-  record()
-  return { verdict, told_of_evicted() }
+  return reply_with_evicted(verdict)
 end
 
 spend(tenant, spent)
@@ -80,5 +60,4 @@ else
 end
 note_unarchived(tenant, from.root, '+' .. digits, score)
 note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, begins and '' or parent, score))
-record()
-return { 'ok', told_of_evicted() }
+return reply_with_evicted('ok')

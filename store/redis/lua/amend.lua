@@ -5,11 +5,7 @@
 -- Keys:      node, response, clock, usage, leaves, trees
 -- Arguments: parent         the digits of the conversation itself, which stays while room is made
 --            room           the most bytes that the server may hold for it
---            max_responses  the most responses in the shard; 0: any number
---            max_trees      the most trees in the shard; 0: any number
---            max_bytes      the most bytes that the server may hold for the shard; 0: any number
 --            idle_us        for how long a tree may be unused; 0: for ever
---            budget         the most turns that this call removes
 --            response_blob  how it is shown from now on
 -- Result:    {'ok', how many turns were evicted for what} | {'missing'} | {'again'} | {'full'}, as in append.lua
 -- Invariant: it stands where it stood. No cap is passed; a retry changes nothing.
@@ -23,13 +19,11 @@ if max_responses > 0 then
 end
 local verdict = make_room(root)
 if verdict ~= 'ok' then
-  record()
-  return { verdict, told_of_evicted() }
+  return reply_with_evicted(verdict)
 end
 redis.call('SET', response, response_blob)
 redis.call('HSET', node, 'response_bytes', #response_blob)
 touch(root)
 note_unarchived(tenant, root, '+' .. digits, next_score(clock))
 note_conversation(tenant, digits, redis.call('HGET', key('node', tenant, above), 'chain_held') or 0)
-record()
-return { 'ok', told_of_evicted() }
+return reply_with_evicted('ok')

@@ -5,23 +5,7 @@
 -- was used least to make room for it.
 --
 -- Keys:      node, messages, response, clock, usage, leaves, trees
--- Arguments: parent         the parent's digits, or '' for a root
---            pin            the token that its run holds on the parent, or ''
---            status         how the response ended
---            continuable    1 if that status may be continued, else 0
---            digest         the digest of this content
---            added          how many messages the turn adds
---            room           the most bytes that the server may hold for the turn
---            not_after      the ms after which the caller has given up
---            max_depth      the most turns of a chain
---            max_responses  the most responses in the shard; 0: any number
---            max_trees      the most trees in the shard; 0: any number
---            max_bytes      the most bytes that the server may hold for the shard; 0: any number
---            idle_us        for how long a tree may be unused; 0: for ever
---            budget         the most turns that this call removes
---            spent          what is counted of the response (spending.lua), or ''
---            messages_blob  what to store under messages
---            response_blob  what to store under response
+-- Arguments: spent  what is counted of the response (spending.lua), or ''
 -- Result:    {'ok', how many turns were evicted for what (eviction.lua)} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'} |
 --            {'large'} when it can't fit with its own chain alone | {'again'} when more has to go than one call may take,
 --            or was looked at in vain: let evict.lua go on | {'full'} when all that is left has to stay | {'late', the ms
@@ -37,15 +21,9 @@
 -- `has_erased` on the root of a tree with such a turn, and `redactions`, how often a part of them was (redact.lua); `named`
 -- on the root of a tree that ever had a conversation; and those of a background response (submit.lua).
 
-local stored_digest = redis.call('HGET', node, 'digest')
-if stored_digest and stored_digest ~= digest then
-  return { 'conflict' }
-elseif stored_digest then
-  release(tenant, parent, redis.call('HGET', node, 'root'))
-  return { 'ok' }
-end
-if now_ms > not_after then
-  return { 'late', exact(now_ms) }
+local reply = not_to_add(unpack(redis.call('HMGET', node, 'digest', 'root')))
+if reply then
+  return reply
 end
 local from, refusal = inherited(tenant, digits, parent, pin)
 if not from then
@@ -53,8 +31,7 @@ if not from then
 end
 local verdict = make_room(from.root)
 if verdict ~= 'ok' then
-  record()
-  return { verdict, told_of_evicted() }
+  return reply_with_evicted(verdict)
 end
 
 spend(tenant, spent)
@@ -65,5 +42,4 @@ note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
 place_leaf(tenant, digits, score)
 redis.call('SADD', key('tree', tenant, from.root), digits)
 note_unarchived(tenant, from.root, '+' .. digits, score)
-record()
-return { 'ok', told_of_evicted() }
+return reply_with_evicted('ok')

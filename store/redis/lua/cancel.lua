@@ -5,7 +5,6 @@
 -- Keys:      node, job, trees
 -- Arguments: token     names the caller, and this call among its retries
 --            lease_ms  for how long it is the caller's to end
---            idle_us   for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', its epoch, the number of the last event in its log, and two spans in ms: since it was submitted, and
 --            for which it ran, 0 if it hasn't begun} for the caller to end it | {'cancelled'} when that was done before,
 --            or somebody else is ending it | {'ended', its status} | {'synchronous'} | {'missing'}

@@ -13,8 +13,6 @@
 --            max_bytes     how many bytes of messages a chain has that can't be continued
 --            max_held      how many bytes the server holds for a chain that can't be continued; 0: any number can
 --            under_way     1 for whoever makes the response, to read its chain before it has ended; else 0
---            idle_us       for how long a tree may be unused; 0: for ever
---            not_after     the ms after which the caller has given up, and nothing is pinned for it
 -- Result:    {'ok', digits of the ids newest first, in one string, '1' if messages in this tree were erased, else ''} |
 --            {'missing'} | {'status', its status} | {'long'} | {'late', the ms on this clock}
 -- Invariant: a turn that is missing, deleted or may not be continued is neither touched nor pinned. A chain too

@@ -1,7 +1,6 @@
 --- include judging
---- include listed
---- include placing
---- include repair_jobs
+--- include places
+--- include repairing
 -- Remove turns that can no longer be read: one that has lost its parent, its messages or what its node must say,
 -- and all below it. No history is better than a history with a hole.
 --
@@ -9,7 +8,6 @@
 -- Arguments: top      TENANT/DIGITS of the faulty turn
 --            members  TENANT/DIGITS of turns below it, children before their parents, and at the end of all calls
 --                     the turn itself, with spaces between
---            version  the newest format version that is known
 -- Result:    {'ok'} | {'sound'} when the faulty turn is gone, or no longer faulty
 -- Invariant: the fault is found again before anything is removed. Where the parent is there, it has one child less,
 --            and is a leaf again when that was its last.

@@ -22,5 +22,5 @@ elseif found.shared or found.calls then
 else
   drop_keyed(digits)
 end
-tell_keyed()
+redis.call('SPUBLISH', key('keyed', tenant, digits), '')
 return { 'ok' }

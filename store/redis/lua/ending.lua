@@ -1,8 +1,14 @@
---- include entries
+--- include logs
+--- include places
 --- include spending
 --- include standing
---- include trees
 -- Shared by the scripts by which a background response ends: by itself, or together with the beginning of another one.
+-- Arguments: token        of who holds the lease
+--            after        the number of the event before the entry's first one, or '' to leave it unchecked
+--            steers       the ids of all that was said to it meanwhile, as far as the holder knows, with spaces between
+--            announced    1 if a webhook is to be sent, else 0
+--            max_pending  the most webhooks that wait
+--            spent        what is counted of it (spending.lua), or ''
 -- Invariant: who has lost the lease ends nothing. What was said to a response meanwhile is known to whoever ends it, who says
 -- in its last entry what became of that. With the turn its conversation stands at it, unless it failed, and is held by nobody.
 

@@ -3,16 +3,10 @@
 -- Take away what was used least, to make room for a turn: below the caps, and in the server where it has no memory left.
 --
 -- Keys:      usage, leaves, trees
--- Arguments: parent         the digits of the turn that is about to be continued, or '' for a root
---            room           the most bytes that the server may hold for the turn
---            max_responses  the most responses in the shard; 0: any number
---            max_trees      the most trees in the shard; 0: any number
---            max_bytes      the most bytes that the server may hold for the shard; 0: any number
---            memory         how many bytes have to be free in the server, where it has a limit; 0 is none
---            stays          TENANT=RANK: how many of a tenant's leaves are known to have to stay, -1 for all of them, with
---                           spaces between, of some tenants
---            tree_rank      how many trees are known not to be the next to go
---            budget         the most turns that this call removes
+-- Arguments: memory     how many bytes have to be free in the server, where it has a limit; 0 is none
+--            stays      TENANT=RANK: how many of a tenant's leaves are known to have to stay, -1 for all of them, with
+--                       spaces between, of some tenants
+--            tree_rank  how many trees are known not to be the next to go
 -- Result:    {'ok', evicted} | {'again', evicted, stays, tree_rank} to go on with | {'full', evicted} when all that is left
 --            has to stay; evicted is how many turns went for what (eviction.lua) | {'wait'} when memory that was freed is
 --            not there yet | {'closed'} when the server takes no turns, as its disk is nearly full (store/guard.py)
@@ -21,8 +15,8 @@
 --            for what they hold beyond a part of the server's memory: they will be gone soon, and a conversation for good.
 
 local CLOSED = 1 -- the memory limit of a server that takes no turns
-local ALL = -1 -- instead of a rank (shares.lua)
-local TOLD = 150 -- the most tenants of whose leaves is told what has to stay; more than are passed over (shares.lua)
+local ALL = -1 -- instead of a rank (choosing.lua)
+local TOLD = 150 -- the most tenants of whose leaves is told what has to stay; more than are passed over (choosing.lua)
 local LOGS_PART = 4 -- what part of the server's memory logs may have at the expense of conversations
 
 -- How many bytes the server lacks until so many are free, its limit, and whether more is about to be free; nil where it
@@ -81,8 +75,8 @@ if memory > 0 then
 end
 local root = parent ~= '' and redis.call('HGET', key('node', tenant, parent), 'root') or ''
 local verdict, next_rank = evict_until(root, math.min(most_bytes, most_before()), known, tree_rank)
-record()
+local reply = reply_with_evicted(verdict)
 if verdict == 'again' then
-  return { 'again', told_of_evicted(), told_of(known), exact(next_rank) }
+  reply[3], reply[4] = told_of(known), exact(next_rank)
 end
-return { verdict, told_of_evicted() }
+return reply

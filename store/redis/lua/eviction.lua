@@ -1,6 +1,12 @@
 --- include choosing
 -- Shared by the scripts that make room: which turn is evicted next.
--- Invariant: it is the least recently used leaf of the tenant that gives room (shares.lua). Where there are too many trees,
+-- Arguments: parent         the parent's digits, or '' for a root
+--            room           the most bytes that the server may hold for the turn
+--            max_responses  the most responses in the shard; 0: any number
+--            max_trees      the most trees in the shard; 0: any number
+--            max_bytes      the most bytes that the server may hold for the shard; 0: any number
+--            budget         the most turns that this call removes
+-- Invariant: it is the least recently used leaf of the tenant that gives room (choosing.lua). Where there are too many trees,
 -- it is the least recently used tree of those LOOKS whose tenant has more than its share, with all its turns. What a run
 -- has pinned stays, and so do `kept`, which is about to be continued, and its tree; so all above them stays too. A tree goes
 -- whole or not at all: once it is chosen it is unknown, like one that was forgotten (abandon.lua), and what this call leaves
@@ -12,17 +18,19 @@
 
 local evicted = {} -- how many turns went, by what there was too much of
 
-local function each_evicted()
-  local told = ''
-  for field, turns in pairs(evicted) do
-    told = told .. (told == '' and '' or ' ') .. field .. '=' .. turns
-  end
-  return told
-end
-
 -- The count of evicted turns, as `responses=3 bytes=1`.
 local function told_of_evicted()
-  return next(evicted) and each_evicted() or ''
+  local told = {}
+  for field, turns in pairs(evicted) do
+    told[#told + 1] = field .. '=' .. turns
+  end
+  return table.concat(told, ' ')
+end
+
+-- The reply of a script that has made room, or tried to. What it has counted is recorded.
+local function reply_with_evicted(word)
+  record()
+  return { word, told_of_evicted() }
 end
 
 -- The passed cap: its counter, its limit, and the addition of the turn that needs the room. Nothing if there is room.

@@ -4,20 +4,8 @@
 -- A background response has ended: store its turn, and the last entry of its log.
 --
 -- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees
--- Arguments: token          of who holds the lease
---            status         how the response ended
---            continuable    1 if that status may be continued, else 0
---            digest         the digest of this content
---            added          how many messages the turn adds
---            after          the number of the event before the entry's first one, or '' to leave it unchecked
---            last           the number of the entry's last event
---            entry          the bytes of the log's last entry
---            steers         the ids of all that was said to it meanwhile, as far as the holder knows, with spaces between
---            announced      1 if a webhook is to be sent, else 0
---            max_pending    the most webhooks that wait
---            spent          what is counted of it (spending.lua), or ''
---            messages_blob  what to store under messages
---            response_blob  what to store under response
+-- Arguments: last   the number of the entry's last event
+--            entry  the bytes of the log's last entry
 -- Result:    {'ok', how many webhooks were dropped for this one, '' or why it isn't added to the conversation that it was to
 --            be added to: 'gone' when that isn't there any more, 'moved' when it stands elsewhere} | {'lost'} when somebody else holds the lease |
 --            {'illegal', the response's status} when it can't move from that to the given one | {'written', the number of the

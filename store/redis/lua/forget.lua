@@ -1,8 +1,7 @@
 --- include idle
---- include leaves
---- include listed
 --- include logs
 --- include pins
+--- include places
 --- include unarchived
 --- include walk
 -- Delete a turn: it becomes a tombstone, without its response, and without its messages if asked to. prune.lua, which is
@@ -10,7 +9,6 @@
 --
 -- Keys:      node, messages, response, pins, usage, leaves, trees
 -- Arguments: token        names this call, so that its retry after a lost reply is known
---            idle_us      for how long a tree may be unused; 0: for ever
 --            erase        1 to erase the messages, which descendants then continue without; else 0
 --            no_messages  what is stored in their place
 -- Result:    {'ok', path} | {'deleted', path} when another call did it, and may have been cut short | {'missing', ''} |

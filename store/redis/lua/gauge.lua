@@ -1,4 +1,4 @@
---- include entries
+--- include logs
 --- include queueing
 --- include usage
 -- What is under way and stored in a shard, for metrics.

@@ -6,8 +6,6 @@
 -- Keys:      node, pins, clock, leaves, trees
 -- Arguments: token    names the run
 --            hold_ms  for how long it is held from now on
---            idle_us  for how long a tree may be unused; 0: for ever
---            not_after  the ms after which the caller has given up
 -- Result:    {'ok'} | {'missing'} | {'held'} when another run holds it, or a job | {'late', the ms on this clock}
 -- Invariant: one run at a time holds a conversation, or a job does until its end; a hold that is over counts for
 --            nothing. A retry is 'ok'.

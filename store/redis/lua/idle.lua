@@ -1,5 +1,6 @@
 --- include clock
 -- Shared by the scripts that ask whether a tree is still there for anyone.
+-- Arguments: idle_us  for how long a tree may be unused; 0: for ever
 -- Invariant: a tree that was forgotten has the score 0, and never another. One that is gone, or was not used for
 -- `idle_us` where that isn't 0, is unknown from then on, before the sweeper takes it away; none of it is kept by a pin.
 -- A tree with a job is never idle, however long that waits; its root counts its jobs. Nor is one in which a conversation
@@ -32,15 +33,10 @@ local function conversation_in(tenant, root)
   return cursor ~= '0' or nil
 end
 
--- Whether a tree that nobody used for long is there all the same.
-local function outlasts(tenant, root)
-  return has_jobs(tenant, root) or conversation_in(tenant, root)
-end
-
 local function gone(tenant, root, idle_us)
   local used = tonumber(redis.call('ZSCORE', trees, tenant .. '/' .. root) or 0)
   if used > 0 and (idle_us == 0 or used > now_us - idle_us or redis.call('EXISTS', shard_key('archive')) == 1) then
     return false
   end
-  return used == 0 or not outlasts(tenant, root)
+  return used == 0 or not (has_jobs(tenant, root) or conversation_in(tenant, root))
 end

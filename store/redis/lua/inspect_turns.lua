@@ -3,7 +3,6 @@
 --
 -- Keys:      clock, usage, leaves, trees
 -- Arguments: members  the turns (judging.lua)
---            version  the newest format version that is known
 -- Result:    {'ok', for each turn that is there or has left something behind: its member, the parent's digits or -, the
 --            number of children or -1, its kind or -, the bytes that the shard counts for it, those that its tenant
 --            does, 1 if a later release wrote it, 1 if it is a root whose set of leaves has to be scanned, else 0, how

@@ -1,4 +1,4 @@
---- include queueing
+--- include tree_jobs
 -- A tenant's responses that are under way in a shard: those that run, and those that wait.
 --
 -- Keys:      leases
@@ -7,8 +7,6 @@
 -- Result:    {'ok', 1 if these are all and 0 if there may be more, for each its digits, its parent's or -, its status, when it
 --            was made (µs), and the bytes of its response as it was accepted, with spaces between}
 -- Invariant: nothing changes. A response is told once. What is looked at is bounded, so of very many leases some may be left out.
-
-local LOOKED_AT = 1000 -- the most leases that one call looks at: those of all tenants are in one set
 
 local reply, all, seen = { 'ok', 1 }, 1, {}
 
@@ -28,20 +26,5 @@ local function tell(digits)
   end
 end
 
-local held = redis.call('ZRANGE', leases, 0, LOOKED_AT - 1)
-for _, member in ipairs(held) do
-  local name, digits = split(member)
-  if name == tenant then
-    tell(digits)
-  end
-end
-if #held == LOOKED_AT then
-  all = 0
-end
-for level = 0, LEVELS - 1 do
-  for _, digits in ipairs(redis.call('ZRANGE', level_key('line', level, tenant), 0, most)) do
-    tell(digits)
-  end
-end
-reply[2] = all
+reply[2] = each_job(tenant, most + 1, tell) and all or 0
 return reply

@@ -3,15 +3,14 @@
 -- Add an entry to the log of a job, and hold its lease for longer.
 --
 -- Keys:      leases, usage, leaves, trees
--- Arguments: token       of who holds the lease
---            lease_ms    for how long it is to be held from now on, or an eighth less
---            after       the number of the event before the entry's first one, or '' to leave it unchecked
---            last        the number of the entry's last event
---            entry       its bytes
---            progress    1 if the holder got further with it, else 0
---            snapshot    what the events up to the last one come to, or '' to leave the last snapshot
---            max_logged  the most bytes of all logs in the shard
---            budget      the most logs that this call removes
+-- Arguments: token     of who holds the lease
+--            lease_ms  for how long it is to be held from now on, or an eighth less
+--            after     the number of the event before the entry's first one, or '' to leave it unchecked
+--            last      the number of the entry's last event
+--            entry     its bytes
+--            progress  1 if the holder got further with it, else 0
+--            snapshot  what the events up to the last one come to, or '' to leave the last snapshot
+--            budget    the most logs that this call removes
 -- Result:    {'ok'} | {'lost'} when somebody else holds the lease, or the response has ended | {'again'} when more logs
 --            have to go than one call may take | {'full'} when all that are left are of responses under way | {'behind',
 --            the number of the last event in the log} when that isn't the one before

@@ -47,7 +47,3 @@ local function forget_keyed(most)
     drop_keyed(each)
   end
 end
-
-local function tell_keyed()
-  redis.call('SPUBLISH', key('keyed', tenant, digits), '')
-end

@@ -48,39 +48,18 @@ local function parallel_key(scope)
   return shard_key('parallel:' .. tenant .. '/' .. scope)
 end
 
--- By scope and field, what is used as the script leaves it: it is read once, and what `changed` is written by write_limits.
-local kept, changed = {}, {}
-
 local function kept_of(scope, field)
-  kept[scope] = kept[scope] or {}
-  if kept[scope][field] == nil then
-    kept[scope][field] = redis.call('HGET', limits_key(scope), field)
-  end
-  return kept[scope][field]
+  return redis.call('HGET', limits_key(scope), field) or ''
 end
 
 local function keep(scope, field, value)
-  kept[scope][field] = value
-  changed[scope] = changed[scope] or {}
-  changed[scope][field] = value
-end
-
--- Write what has changed of the tenant's limits.
-local function write_limits()
-  for scope, fields in pairs(changed) do
-    local values = {}
-    for field, value in pairs(fields) do
-      values[#values + 1] = field
-      values[#values + 1] = value
-    end
-    redis.call('HSET', limits_key(scope), unpack(values))
-    redis.call('PEXPIRE', limits_key(scope), KEPT_MS)
-  end
+  redis.call('HSET', limits_key(scope), field, value)
+  redis.call('PEXPIRE', limits_key(scope), KEPT_MS)
 end
 
 -- By how many µs the time is ahead at which all that was taken of a minute's limit will have flown off.
 local function ahead_of(scope, field)
-  local flown, noted = string.match(kept_of(scope, field) or '', '^(%d+) (%d+)$')
+  local flown, noted = string.match(kept_of(scope, field), '^(%d+) (%d+)$')
   return math.max(0, (tonumber(flown) or 0) - math.max(now_us, tonumber(noted) or 0))
 end
 
@@ -94,9 +73,8 @@ local function used_of(scope, what, window, limit)
     local ahead = ahead_of(scope, what .. ' ' .. window)
     return ahead * limit / MINUTE, ahead
   end
-  local value = kept_of(scope, what .. ' ' .. window)
   local present, ends = present_month()
-  local before, count = string.match(value or '', '^(%d+) (%d+)$')
+  local before, count = string.match(kept_of(scope, what .. ' ' .. window), '^(%d+) (%d+)$')
   count = tonumber(before) == present and tonumber(count) or 0
   return count, count > 0 and ends or 0
 end

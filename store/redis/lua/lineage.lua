@@ -3,7 +3,6 @@
 -- The ids from a turn to its root, whatever its status, and nothing else: no touch, no pin.
 --
 -- Keys:      node, trees
--- Arguments: idle_us  for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', digits of the ids newest first, in one string} | {'missing'}
 -- Invariant: nothing changes.
 

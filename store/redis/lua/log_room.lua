@@ -1,6 +1,7 @@
---- include entries
+--- include logs
 --- include removal
 -- Shared by the scripts that remove event logs, for new ones or as they were kept for long enough.
+-- Arguments: max_logged  the most bytes of all logs in the shard
 -- Invariant: the log of a response under way stays; of the others the one that ended first goes first.
 
 -- Remove the log of an ended response, and the response too if it is fleeting.

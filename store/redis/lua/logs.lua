@@ -1,7 +1,7 @@
 --- include clock
--- Shared by the scripts that write to event logs, or take them away.
+-- Shared by the scripts that write to event logs, take them away, or count their bytes.
 -- Invariant: `logged` is the sum of the bytes of all logs and snapshots, which each log's job notes, and once that has
--- ended its node.
+-- ended its node. The id of an entry is the number of its last event and one more, so a log has no entry twice.
 
 -- So many bytes more are in logs; how many that are now.
 local function note_logged(bytes)
@@ -22,4 +22,17 @@ local function drop_log(tenant, digits, log_bytes)
   redis.call('ZREM', shard_key('logs'), tenant .. '/' .. digits)
   note_logged(0 - log_bytes)
   tell_followers(tenant, digits, 'gone')
+end
+
+local ENTRY_BYTES = 32 -- what the server holds for an entry beside its bytes
+
+local function logged()
+  return tonumber(redis.call('GET', shard_key('logged')) or 0)
+end
+
+-- Add an entry whose last event has the number `last`. It takes ENTRY_BYTES more than it has, which the caller notes.
+local function add_entry(tenant, digits, last, blob)
+  local id = exact(last + 1)
+  redis.call('XADD', key('log', tenant, digits), id .. '-0', 'b', blob)
+  tell_followers(tenant, digits, id .. ' ' .. blob)
 end

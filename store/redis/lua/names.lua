@@ -2,6 +2,15 @@
 --
 -- `turns` is what all keys of turns in the shard begin with, and a script about one turn has its `tenant` and its `digits`.
 -- The keys that a head names are locals, too: those of the turn by their families, those of its shard by their names.
+--
+-- An argument of several scripts is described here, or in a file that they include. Of a turn that is stored:
+--
+-- Arguments: status         the status of its response
+--            continuable    1 if that status may be continued, else 0
+--            digest         the digest of its content
+--            added          how many messages it adds
+--            messages_blob  what to store under messages
+--            response_blob  what to store under response
 
 local function key(family, tenant, digits)
   return turns .. tenant .. ':' .. family .. ':' .. digits

@@ -9,7 +9,6 @@
 --            after      the digits of that one, which need not be there any more; '' to begin with the first
 --            ascending  1 for the oldest first, else 0
 --            most       how many at most
---            idle_us    for how long a tree may be unused; 0: for ever
 -- Result:    {'ok', DIGITS=SCORE of each, with a ? behind it where it is unknown, and spaces between, 1 if there are more
 --            behind them, else 0}
 -- Invariant: nothing changes. A call looks at no more than it returns, wherever it begins.

@@ -1,5 +1,6 @@
 --- include clock
 -- Shared by the scripts that ask whether a run is under way on a turn.
+-- Arguments: not_after  the ms after which the caller has given up
 -- Invariant: a pin past its time doesn't count, whether or not its key is still there.
 
 local now_ms = math.floor(now_us / 1000)

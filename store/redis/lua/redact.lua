@@ -6,7 +6,6 @@
 --
 -- Keys:      node, messages, response, usage, leaves, trees
 -- Arguments: redactions     how often that was done when the turn was read, or ''
---            idle_us        for how long a tree may be unused; 0: for ever
 --            messages_blob  the messages from now on, as many as before
 --            response_blob  the response and the input items from now on
 -- Result:    {'ok'} | {'changed'} when the turn was deleted, erased or redacted since | {'missing'} | {'running'}

@@ -1,8 +1,6 @@
---- include leaves
---- include listed
 --- include logs
 --- include pins
---- include trees
+--- include places
 --- include unarchived
 -- Shared by the scripts that take turns away, of any tenant of the shard.
 -- Invariant: a turn whose last child goes is a leaf again, as recently used as it or that child was; a tombstone is then

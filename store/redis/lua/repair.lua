@@ -1,12 +1,10 @@
 --- include judging
---- include placing
 --- include removal
---- include repair_jobs
+--- include repairing
 -- Repair some turns, as far as that costs nothing that anyone could read.
 --
 -- Keys:      clock, usage, leaves, trees
 -- Arguments: members  the turns, parents before their children (judging.lua)
---            version  the newest format version that is known
 --            budget   the most turns that go with a tombstone that nothing needs, and the most leaves by which the
 --                     last use of a tree is found
 -- Result:    {'ok'}

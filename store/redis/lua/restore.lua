@@ -1,15 +1,11 @@
 --- include adding
---- include listed
+--- include places
 --- include unarchived
 --- include using
 -- Store a turn as a backup has it, below the one that it continues: with its times, alive or as a tombstone.
 --
 -- Keys:      node, messages, response, clock, usage, leaves, trees
 -- Arguments: parent         the parent's digits, or '' for a root
---            status         how the response ended
---            continuable    1 if that status may be continued, else 0
---            digest         the digest of what was stored
---            added          how many messages the turn has
 --            created        when it was stored, in µs
 --            used           when it was used last, in µs
 --            tree_used      when any turn of its tree was
@@ -24,7 +20,6 @@
 --            max_responses  the most responses in the shard; 0: any number
 --            max_trees      the most trees in the shard; 0: any number
 --            max_bytes      the most bytes that the server may hold for the shard; 0: any number
---            messages_blob  what to store under messages
 --            response_blob  what to store under response; of a tombstone ''
 -- Result:    {'ok'} | {'kept'} when this turn is stored already | {'deleted'} when it is, and was deleted since: it stays so |
 --            {'forgotten', digits of its root} when it is still there of a tree that was forgotten | {'conflict'} when another

@@ -18,13 +18,11 @@ local function spend(tenant, spent)
       field = '//'
       known = redis.call('HGET', hour, field)
     end
-    local requests = 1
-    if known then
-      local had = { string.match(known, '^(%d+) (%d+) (%d+) (%d+) (%d+)') }
-      requests, put_in, cached = requests + (had[1] or 0), put_in + (had[2] or 0), cached + (had[3] or 0)
-      put_out, reasoning = put_out + (had[4] or 0), reasoning + (had[5] or 0)
+    local sums = { 1, put_in, cached, put_out, reasoning }
+    for at, had in ipairs({ string.match(known or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)') }) do
+      sums[at] = sums[at] + had
     end
-    redis.call('HSET', hour, field, string.format('%.0f %.0f %.0f %.0f %.0f', requests, put_in, cached, put_out, reasoning))
+    redis.call('HSET', hour, field, string.format('%.0f %.0f %.0f %.0f %.0f', unpack(sums)))
     if fields == 0 then
       redis.call('PEXPIRE', hour, seconds * 1000)
     end

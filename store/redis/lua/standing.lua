@@ -1,5 +1,5 @@
---- include leaves
 --- include pins
+--- include places
 --- include unarchived
 --- include walk
 -- Shared by the scripts that say where a conversation stands.

@@ -9,7 +9,6 @@
 --            said        its bytes
 --            most        the most that may be said to one response
 --            most_bytes  the most bytes of all of it
---            idle_us     for how long a tree may be unused; 0: for ever
 -- Result:    {'ok'} | {'missing'} | {'ended', its status} when it has ended or was cancelled | {'unsteerable'} | {'many'} when there is no room for more
 -- Invariant: said once: a retry is 'ok' and changes nothing, also when the response has ended since.
 

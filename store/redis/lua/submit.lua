@@ -7,33 +7,11 @@
 -- of its log.
 --
 -- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees
--- Arguments: parent         the parent's digits, or '' for a root
---            pin            the token that the caller holds on the parent, or on the conversation, or ''
---            conversation   the digits of the conversation that stands at the parent, or ''
---            status         queued
---            continuable    0
---            digest         the digest of this content
---            added          how many messages the turn adds so far
---            room           the most bytes that the server may hold for the turn
---            not_after      the ms after which the caller has given up
---            level          the level of its priority
---            mode           plain, or stream where its events may be followed
---            fleeting       1 if it goes with its log, else 0
---            steerable      1 if something may be said to it while it is under way, else 0
---            last           the number of the last event in the first entry
---            max_queued     the most jobs that wait in the shard
---            max_waiting    the most bytes of the logs of all jobs that wait and have not begun
---            max_logged     the most bytes of all logs in the shard
---            max_depth      the most turns of a chain
---            max_responses  the most responses in the shard; 0: any number
---            max_trees      the most trees in the shard; 0: any number
---            max_bytes      the most bytes that the server may hold for the shard; 0: any number
---            idle_us        for how long a tree may be unused; 0: for ever
---            budget         the most turns that this call removes
---            messages_blob  what to store under messages
---            response_blob  what to store under response
---            spec_blob      what to store under spec
---            entry          the bytes of the log's first entry
+-- Arguments: conversation  the digits of the conversation that stands at the parent, or ''
+--            level         the level of its priority
+--            mode          plain, or stream where its events may be followed
+--            fleeting      1 if it goes with its log, else 0
+--            steerable     1 if something may be said to it while it is under way, else 0
 -- Result:    {'ok'} | {'queue'} when too many wait, {'crowded'} when their logs have too many bytes: more than that may
 --            only a tenant who has little there | {'conflict'} | {'missing'} | {'status', the parent's status} |
 --            {'long'} | {'large'} | {'again'} | {'full'}, as in append.lua; the last two of event logs, too | {'late', the
@@ -58,14 +36,9 @@
 -- to, which has it in `awaits` (standing.lua). A tree's root has `jobs`, their number in the tree, where there are any.
 
 local stored_digest, before, root = unpack(redis.call('HMGET', node, 'digest', 'submission', 'root'))
-if stored_digest and before ~= digest then
-  return { 'conflict' }
-elseif stored_digest then
-  release(tenant, parent, root)
-  return { 'ok' }
-end
-if now_ms > not_after then
-  return { 'late', exact(now_ms) }
+local reply = not_to_add(stored_digest and (before or ''), root)
+if reply then
+  return reply
 end
 local log_bytes = #entry + ENTRY_BYTES
 local why = no_place(tenant, log_bytes, max_queued, max_waiting)
@@ -88,8 +61,7 @@ if verdict == 'ok' then
   verdict = take_log_room(log_bytes, max_logged, budget)
 end
 if verdict ~= 'ok' then
-  record()
-  return { verdict, told_of_evicted() }
+  return reply_with_evicted(verdict)
 end
 
 local score = next_score(clock)
@@ -111,5 +83,4 @@ if joins then
   note_conversation(tenant, conversation, from.held)
 end
 note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))
-record()
-return { 'ok', told_of_evicted() }
+return reply_with_evicted('ok')

@@ -8,38 +8,14 @@
 -- with the last entry of its log, and accept the other, which is the turn that this is about.
 --
 -- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees
--- Arguments: parent             the digits of the one that has ended
---            token              of who holds its lease
---            ended_status       how it ended
---            ended_digest       the digest of its content
---            ended_added        how many messages it adds
---            after              the number of the event before its entry's first one, or '' to leave it unchecked
---            ended_last         the number of the entry's last event
---            ended_entry        the bytes of its log's last entry
---            steers             the ids of all that was said to it, with spaces between
---            announced          1 if a webhook is to be sent about it, else 0
---            max_pending        the most webhooks that wait
---            spent              what is counted of it (spending.lua), or ''
---            ended_messages     what to store under its messages
---            ended_response     what to store under its response
---            status             queued
---            continuable        0
---            digest             the digest of the other one's content
---            added              how many messages that adds so far
---            room               the most bytes that the server may hold for it
---            last               the number of the last event in the first entry of its log
---            max_queued         the most jobs that wait in the shard
---            max_waiting        the most bytes of the logs of all jobs that wait and have not begun
---            max_logged         the most bytes of all logs in the shard
---            max_depth          the most turns of a chain
---            max_responses      the most responses in the shard; 0: any number
---            max_trees          the most trees in the shard; 0: any number
---            max_bytes          the most bytes that the server may hold for the shard; 0: any number
---            budget             the most turns that this call removes
---            messages_blob      what to store under messages
---            response_blob      what to store under response
---            spec_blob          what to store under spec
---            entry              the bytes of the log's first entry
+-- Arguments: parent          the digits of the one that has ended
+--            ended_status    how it ended
+--            ended_digest    the digest of its content
+--            ended_added     how many messages it adds
+--            ended_last      the number of the entry's last event
+--            ended_entry     the bytes of its log's last entry
+--            ended_messages  what to store under its messages
+--            ended_response  what to store under its response
 -- Result:    {'ok', how many turns were evicted for what (eviction.lua), how many webhooks were dropped for this one} |
 --            {'lost'}, {'illegal', …}, {'written', …}, {'behind', …} and {'steered'} as in finish.lua | {'queue'},
 --            {'crowded'}, {'conflict'}, {'long'}, {'large'}, {'again'} and {'full'} as in submit.lua
@@ -77,8 +53,7 @@ if verdict == 'ok' then
   verdict = take_log_room(log_bytes, max_logged, budget)
 end
 if verdict ~= 'ok' then
-  record()
-  return { verdict, told_of_evicted() }
+  return reply_with_evicted(verdict)
 end
 
 end_job(turn, { status = ended_status, continuable = '1', digest = ended_digest, added = ended_added, last = ended_last,

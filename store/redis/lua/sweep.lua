@@ -5,7 +5,6 @@
 --
 -- Keys:      usage, leaves, trees
 -- Arguments: only      TENANT/ROOT of the one tree to sweep, or '' for all
---            idle_us   for how long a tree may be unused; 0: for ever
 --            named_us  the same for one in which a conversation stands, no shorter
 --            grace_us  for how long one that was unused for longer is kept, although it is unknown
 --            clock_us  the time by the caller's own clock

@@ -2,11 +2,11 @@
 -- Take what a request with an Idempotency-Key asks for, to make it; or say what became of an earlier one with its key.
 --
 -- Keys:      clock
--- Arguments: body      a digest of the request's body
---            owner     the token of who takes it
---            lease_ms  for how long he is not taken for dead
---            kept_ms   for how long it is known after its end
---            most      how many keys of the tenant the shard knows
+-- Arguments: body       a digest of the request's body
+--            owner      the token of who takes it
+--            lease_ms   for how long he is not taken for dead
+--            kept_ms    for how long it is known after its end
+--            most       how many keys of the tenant the shard knows
 --            not_after  the ms after which the caller has given up
 -- Result:    {'mine', the digits as which an earlier one may have stored it, or '', how many calls that may have an effect
 --            that one began} | {'theirs'} while another one makes it | {'made', digits} | {'untold'} where it was made, or is, and isn't stored | {'other'} where the body was another

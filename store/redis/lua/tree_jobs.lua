@@ -1,9 +1,27 @@
--- Shared by the scripts that show trees: what is under way in them.
+--- include queueing
+-- Shared by the scripts that show what a tenant has under way.
 -- Invariant: nothing changes. A response under way waits in a line of its tenant or has a lease. What is looked at of either
 -- is bounded, so of very many some may be left out.
 
 local LOOKED_AT = 1000 -- the most places of a line, and the most leases, that one call looks at: a millisecond or two
-local LEVELS = 4 -- store/jobs/model.py
+
+-- Call `note` with the digits of a tenant's jobs: those that run, and at each level at most so many of those that wait.
+-- Whether all leases, which those of all tenants are among, were looked at.
+local function each_job(tenant, most, note)
+  local held = redis.call('ZRANGE', shard_key('leases'), 0, LOOKED_AT - 1)
+  for _, member in ipairs(held) do
+    local name, digits = split(member)
+    if name == tenant then
+      note(digits)
+    end
+  end
+  for level = 0, LEVELS - 1 do
+    for _, digits in ipairs(redis.call('ZRANGE', level_key('line', level, tenant), 0, most - 1)) do
+      note(digits)
+    end
+  end
+  return #held < LOOKED_AT
+end
 
 local under_way_by_root
 
@@ -15,23 +33,12 @@ local function under_way_in(tenant, root)
     return under_way_by_root[root] or {}
   end
   under_way_by_root = {}
-  local function note(digits)
+  each_job(tenant, LOOKED_AT, function(digits)
     local found = redis.call('HGET', key('node', tenant, digits), 'root')
     if found then
       under_way_by_root[found] = under_way_by_root[found] or {}
       table.insert(under_way_by_root[found], digits)
     end
-  end
-  for level = 0, LEVELS - 1 do
-    for _, digits in ipairs(redis.call('ZRANGE', shard_key('line:' .. level .. ':' .. tenant), 0, LOOKED_AT - 1)) do
-      note(digits)
-    end
-  end
-  for _, member in ipairs(redis.call('ZRANGE', shard_key('leases'), 0, LOOKED_AT - 1)) do
-    local name, digits = split(member)
-    if name == tenant then
-      note(digits)
-    end
-  end
+  end)
   return under_way_by_root[root] or {}
 end

@@ -6,9 +6,9 @@
 --
 -- The shard's counters are fields of `usage`. Those of tenants are scores in usage:FIELD, so that who has most is found at
 -- once. `bytes` counts what MEMORY USAGE says of the keys of each turn, noted in the node as `held` when they were written,
--- with KEY_BYTES for each key's share of the tables; LEAF_BYTES for each place in the order of eviction (leaves.lua); and
--- LISTED_BYTES for each conversation in a list (listed.lua); and INDEXED_BYTES for each tree among those of its tenant
--- (trees.lua). A tree takes TREE_BYTES more: a tenant's `bytes` have them, and `stored` adds them to the shard's. They are
+-- with KEY_BYTES for each key's share of the tables; LEAF_BYTES for each place in the order of eviction (places.lua); and
+-- LISTED_BYTES for each conversation in a list (places.lua); and INDEXED_BYTES for each tree among those of its tenant
+-- (places.lua). A tree takes TREE_BYTES more: a tenant's `bytes` have them, and `stored` adds them to the shard's. They are
 -- measured (tests/store/history/test_account.py compares the sum with the server). `stored` adds NOTED_BYTES too, for each
 -- tree of which an archive lacks something (unarchived.lua): what one or two changes take, and no tenant is counted.
 

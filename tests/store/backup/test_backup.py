@@ -17,9 +17,8 @@ from store.embedded import EmbeddedServer
 from store.errors import BadBackup, DoesNotFit, LayoutMismatch, NewerFormat, NotFound, StoreFull
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.layout import Layout, Terms
+from store.layout import Layout, Terms, shared_secret
 from store.redis.connection import connect
-from store.secret import shared_secret
 from tests.support.store.audit import dump, scores
 from tests.support.store.backups import OTHER, RELEASE, back_up, bring_back, contents_of, cut, mixed, mode, nodes
 from tests.support.store.sample import TENANT, grow, said, turn

@@ -17,8 +17,7 @@ from store.errors import StoreUnavailable
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.redis.connection import Operation, Room, Server, connect
-from store.redis.health import Health
+from store.redis.connection import Operation, Server, connect
 from store.redis.links import PooledLink
 from tests.support.store.operations import (
     CONVERSATION_OPERATIONS,
@@ -98,6 +97,7 @@ def test_the_operations_that_are_tried_are_all_there_are() -> None:
         "keys_of",
         "note_written",
         "note_removed",
+        "add",
         "stored",
         "settle",
         "refuse_long",
@@ -179,7 +179,9 @@ class Flaky:
 
 
 def over(pool: Flaky) -> Operation:
-    return Operation(PooledLink(pool), Room(1), timeout_seconds=2.0, attempts=3, health=Health())
+    server = Server(connect("redis://localhost"), timeout_seconds=2.0, attempts=3)
+    server.new_link = lambda: PooledLink(pool)
+    return server.operation()
 
 
 async def test_a_lost_reply_is_asked_for_again_within_the_attempts() -> None:

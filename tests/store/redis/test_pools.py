@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
+from store.redis.client import PrimaryPool
 from store.redis.connection import connect
-from store.redis.pools import PrimaryPool
 from tests.support.waiting import until
 
 

@@ -27,30 +27,37 @@ def head(name: str) -> list[str]:
     return lines[: next(i for i, line in enumerate(lines) if not line.startswith("--"))]
 
 
+def described(name: str) -> list[str]:
+    """The arguments that the head of a file describes."""
+    return [match[1] for line in lua(name).splitlines() if (match := _ARGUMENT.match(line))]
+
+
 @pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_a_head_names_the_declared_keys_and_arguments_in_order(script: AnyScript) -> None:
-    text = head(script.name)
-    keys = next(at for at, line in enumerate(text) if line.startswith("-- Keys:      "))
-    result = next(at for at, line in enumerate(text) if line.startswith("-- Result: "))
-    assert tuple(text[keys].removeprefix("-- Keys:      ").split(", ")) == script.keys
-    named = [match[1] for line in text[keys + 1 : result] if (match := _ARGUMENT.match(line))]
-    assert tuple(named) == script.arguments
+def test_a_head_names_the_declared_keys_and_no_other_arguments(script: AnyScript) -> None:
+    keys = next(line for line in head(script.file) if line.startswith("-- Keys:      "))
+    assert tuple(keys.removeprefix("-- Keys:      ").split(", ")) == script.keys
+    assert set(described(script.file)) <= set(script.arguments)
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_each_argument_is_described_in_a_script_or_in_what_it_includes(script: AnyScript) -> None:
+    assert set(script.arguments) <= {name for file in files_of(script.file) for name in described(file)}
 
 
 @pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
 def test_a_head_tells_the_result_and_the_invariant(script: AnyScript) -> None:
-    text = "\n".join(head(script.name))
+    text = "\n".join(head(script.file))
     assert "\n-- Result:    {" in text
     assert "\n-- Invariant: " in text
 
 
 @pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
 def test_a_script_returns_only_the_words_that_its_head_promises(script: AnyScript) -> None:
-    body = lua(script.name).partition("\n".join(head(script.name)))[2]
+    body = lua(script.file).partition("\n".join(head(script.file)))[2]
     returned = {word for line in re.findall(r"return \{.*", body) for word in re.findall(r"'(\w+)'", line)}
-    promised = set(re.findall(r"\{'(\w+)'", "\n".join(head(script.name))))
+    promised = set(re.findall(r"\{'(\w+)'", "\n".join(head(script.file))))
     assert returned <= promised
-    said = "".join(map(lua, files_of(script.name)))
+    said = "".join(map(lua, files_of(script.file)))
     assert all(f"'{word}'" in said for word in promised)
 
 
@@ -72,7 +79,7 @@ async def test_the_server_can_read_a_script(script: AnyScript, redis: Redis) -> 
 
 
 def test_every_lua_file_is_a_declared_script_or_shared_by_some() -> None:
-    assert {path.stem for path in FOLDER.glob("*.lua")} == {file for script in ALL for file in files_of(script.name)}
+    assert {path.stem for path in FOLDER.glob("*.lua")} == {file for script in ALL for file in files_of(script.file)}
     assert len(ALL) == len({script.sha for script in ALL})
 
 

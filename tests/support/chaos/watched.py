@@ -26,7 +26,7 @@ from store.history.idempotency import KeyedRequests, Taken
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import LEVELS, Claim, Finished, Job, JobLimits, Lease, Steer
-from store.limits.limits import Admission, Limits
+from store.limits import Admission, Limits
 from store.turn import Chain, Turn
 
 At = Callable[[str], Awaitable[None]]

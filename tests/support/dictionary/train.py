@@ -9,7 +9,7 @@ from typing import Any
 
 import zstandard
 
-from store.dictionaries.shipped import NEWEST, file_of
+from store.codec import NEWEST, file_of
 from tests.support.dictionary.samples import Samples
 
 BYTES = 16_384

@@ -12,7 +12,8 @@ from fakeredis import TcpFakeServer
 from fakeredis._commands import Key, command
 from fakeredis.commands_mixins.server_mixin import ServerCommandsMixin
 
-from store.redis.connection import Argument, Operation
+from store.redis.connection import Operation
+from store.redis.links import Argument, Command
 
 VALUE_BYTES = 100
 
@@ -29,12 +30,16 @@ ServerCommandsMixin.memory_usage = memory_usage
 class FlaglessOperation(Operation):
     """Sends scripts without their flags. They have other names then, so they are sent whole each time."""
 
-    async def command(self, *args: Argument, at: Argument | None = None) -> Any:
-        if args[0] == "EVAL":
-            source = str(args[1])
-            flags, _, rest = source.partition("\n")
-            args = ("EVAL", rest if flags.startswith("#!") else source, *args[2:])
-        return await super().command(*args, at=at)
+    async def row(self, *commands: Command, at: Argument | None = None, ahead: bool = False) -> list[Any]:
+        return await super().row(*map(_flagless, commands), at=at, ahead=ahead)
+
+
+def _flagless(command: Command) -> Command:
+    if command[0] != "EVAL":
+        return command
+    source = str(command[1])
+    flags, _, rest = source.partition("\n")
+    return ("EVAL", rest if flags.startswith("#!") else source, *command[2:])
 
 
 def fake_server() -> Iterator[str]:

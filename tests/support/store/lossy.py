@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from store.redis.connection import Argument, Operation
+from store.redis.connection import Operation
+from store.redis.links import Argument, Command
 
 
 class LossyOperation(Operation):
     """Carries out each command, loses the reply, and answers the repeat. An error reply is never lost."""
 
-    async def command(self, *args: Argument, at: Argument | None = None) -> Any:
-        await super().command(*args, at=at)
-        return await super().command(*args, at=at)
+    async def row(self, *commands: Command, at: Argument | None = None, ahead: bool = False) -> list[Any]:
+        await super().row(*commands, at=at, ahead=ahead)
+        return await super().row(*commands, at=at, ahead=ahead)

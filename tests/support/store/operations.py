@@ -12,14 +12,14 @@ from store.history.containers import Containers
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import Keyed, KeyedRequests
-from store.history.tree_listing import TreeListing
+from store.history.listing import TreeListing
 from store.history.tree_turns import shown_of, turns_of, under_way
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Job, Lease, Steer
 from store.keys import CONVERSATION_MARK, conversation_id
+from store.layout import shared_secret
 from store.registry.spending import Spending
-from store.secret import shared_secret
 from store.turn import Expense, Status
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import submit, successor

@@ -9,7 +9,7 @@ from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, 
 
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
-from store.limits.limits import Check, Limits
+from store.limits import Check, Limits
 from tests.support.engine.chatting import FOR_EVER
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.standin import Asked, Standin

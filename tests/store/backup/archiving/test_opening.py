@@ -17,7 +17,7 @@ from store.backup.upkeep.reconciling import Reconciler
 from store.errors import ArchiveReplaced, ArchiveUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
-from store.secret import shared_secret
+from store.layout import shared_secret
 from tests.support.store.sample import TENANT
 from tests.support.waiting import until
 

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from store.backup.archiving.reading_through import HIT, MISS, ArchivedTurns
 from store.history.caps import Caps
 from store.keys import digits_of
-from store.secret import shared_secret
+from store.layout import shared_secret
 from tests.support.archive.stored import Archived, lose, opened
 from tests.support.store.sample import TENANT, turn
 

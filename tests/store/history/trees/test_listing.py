@@ -8,8 +8,7 @@ from redis.asyncio import Redis
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.merging import ScoredDigits
-from store.history.tree_listing import Tree, TreeListing
+from store.history.listing import ScoredDigits, Tree, TreeListing
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.redis.connection import connect

@@ -5,7 +5,7 @@ from hashlib import sha256
 import pytest
 import zstandard
 
-from store.dictionaries.shipped import NEWEST, SHIPPED, dictionary, file_of
+from store.codec import NEWEST, SHIPPED, dictionary, file_of
 from store.errors import NewerFormat, UnknownDictionary
 from tests.support.dictionary.train import BYTES, trained
 

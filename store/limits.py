@@ -9,7 +9,6 @@ may settle it. All of a tenant's are in one shard, so one script looks at all of
 
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import partial
 from typing import Literal, NamedTuple
 from zlib import crc32
 
@@ -126,12 +125,12 @@ class Limits:
         refuse it. `id` has the form of a response's. Again for the same id it only changes the holder. The work in
         `over` is settled before, as by `settle_all`. Raises StoreUnavailable.
         """
-        shard, history = self._shard(tenant), self.history
-        script = partial(
+        word, *details, left = await self.history.server.run(
             scripts.admit,
+            self._shard(tenant),
             tenant=checked_tenant(tenant),
             over=self._over(over),
-            digits=history.keyspace.digits(id),
+            digits=self.history.keyspace.digits(id),
             token=token,
             checks=msgspec.json.encode(checks),
             reads=reads,
@@ -139,9 +138,6 @@ class Limits:
             usual=self._usual,
             held_ms=round(self.held_seconds * 1000),
         )
-        until = history.clocks.until
-        async with history.server.operation() as operation:
-            word, *details, left = await history.clocks.bound(until, script)(operation, shard)
         shown = _LEFT.decode(left)
         if word == b"ok":
             return Admission(shown)
@@ -158,22 +154,20 @@ class Limits:
         """Settle work that is over, at most MOST_SETTLED pieces. Returns how many of them still had a reservation.
         Raises StoreUnavailable.
         """
-        async with self.history.server.operation() as operation:
-            _, found = await scripts.settle_admitted(
-                operation, self._shard(tenant), tenant=checked_tenant(tenant), over=self._over(over)
-            )
+        _, found = await self.history.server.run(
+            scripts.settle_admitted, self._shard(tenant), tenant=checked_tenant(tenant), over=self._over(over)
+        )
         return int(found)
 
     async def hold(self, tenant: str, held: Sequence[str]) -> None:
         """Extend the reservations of work that is still under way, by its ids. Raises StoreUnavailable."""
-        async with self.history.server.operation() as operation:
-            await scripts.hold_admitted(
-                operation,
-                self._shard(tenant),
-                tenant=checked_tenant(tenant),
-                held=" ".join(map(self.history.keyspace.digits, held)),
-                held_ms=round(self.held_seconds * 1000),
-            )
+        await self.history.server.run(
+            scripts.hold_admitted,
+            self._shard(tenant),
+            tenant=checked_tenant(tenant),
+            held=" ".join(map(self.history.keyspace.digits, held)),
+            held_ms=round(self.held_seconds * 1000),
+        )
 
     async def due(self) -> list[Due]:
         """The reservations that nobody extended in time, at most MOST_DUE of each shard. Raises StoreUnavailable."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
-from store.limits.limits import MOST_SETTLED, Check, Limits, Over, Spent, Unspent
+from store.limits import MOST_SETTLED, Check, Limits, Over, Spent, Unspent
 from tests.support.waiting import until
 
 TENANT = "acme"

@@ -9,8 +9,8 @@ from store.errors import StoreUnavailable
 from store.fsck.check import Fsck, Report
 from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES
+from store.layout import shared_secret
 from store.redis.connection import connect
-from store.secret import shared_secret
 
 
 async def test_all_who_ask_at_once_get_the_same_one(server_url: str, prefix: str) -> None:
