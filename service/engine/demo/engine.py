@@ -10,7 +10,7 @@ prompt, and nothing of another salt. Nothing is computed, so nothing is saved; k
 import asyncio
 import math
 from array import array
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 
 from service.engine.demo.sampling import sampled_answer
@@ -76,23 +76,35 @@ class DemoEngine:
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Sample the answer to the prompt; see the port. Raises EngineUnavailable after `close`."""
         await self.check()
-        draft, begun, sent = _Draft(generation), asyncio.get_running_loop().time(), 0
+        sampling, begun, sent = generation.sampling, asyncio.get_running_loop().time(), 0
+        pieces = sampled_answer(generation.prompt, sampling.structural_tag, sampling.stop_ids)
         prefix = Prefix(self._prefixes, generation.cache_salt)
         for start in range(0, len(generation.prompt), TOKENS_AT_ONCE):
             if start:
                 await asyncio.sleep(0)
             prefix.add(generation.prompt[start : start + TOKENS_AT_ONCE])
         cached: int | None = prefix.cached
-        while True:
-            size = await self._tick(begun, sent)
-            for _ in draft.advance(size):
-                await asyncio.sleep(0)
-            chunk = draft.abort(cached) if self._closed.is_set() else draft.take(size, cached)
-            sent, cached = sent + len(chunk.tokens), None
-            prefix.add(chunk.tokens)
-            yield chunk
-            if chunk.finish:
-                return
+        ids: list[int] = []
+        finish: Finish | None = None
+        while finish is None:
+            size = min(await self._tick(begun, sent), sampling.max_tokens - sent)
+            while len(ids) < size and (piece := next(pieces, None)) is not None:
+                ids += piece
+                if not piece:
+                    await asyncio.sleep(0)
+            said, ids = ids[:size], ids[size:]
+            sent += len(said)
+            if self._closed.is_set():
+                said, finish = [], Finish.ABORT
+            elif said and said[-1] in sampling.stop_ids:
+                finish = Finish.STOP
+            elif sent == sampling.max_tokens:
+                finish = Finish.LENGTH
+            probable = sampling.logprobs
+            logprobs = None if probable is None else [likelihood(id, probable) for id in said]
+            prefix.add(said)
+            yield Chunk(said, finish, cached, logprobs)
+            cached = None
 
     async def finish(self, id: str) -> bool:
         """Nothing can end early here: every chunk is complete."""
@@ -116,51 +128,6 @@ class DemoEngine:
                 await self._closed.wait()
         due = int((asyncio.get_running_loop().time() - begun) * self._pace) - sent
         return min(max(due, least), CHUNK_TOKENS)
-
-
-class _Draft:
-    """Ids planned but not yet sent, up to the stop id or the last token that `max_tokens` allows."""
-
-    def __init__(self, generation: Generation) -> None:
-        sampling = generation.sampling
-        self._pieces = sampled_answer(generation.prompt, sampling.structural_tag, sampling.stop_ids)
-        self._stops = frozenset(sampling.stop_ids)
-        self._room = sampling.max_tokens
-        self._alternatives = sampling.logprobs
-        self._ids: list[int] = []
-        self._finish: Finish | None = None if self._room > 0 else Finish.LENGTH
-
-    def advance(self, size: int) -> Iterator[None]:
-        """Think until `size` ids are there or the end is known. A yield is a pause, for others to run."""
-        while self._finish is None and len(self._ids) < size:
-            piece = next(self._pieces)
-            if piece:
-                self._add(piece)
-            else:
-                yield
-
-    def take(self, size: int, cached: int | None) -> Chunk:
-        """Hand over up to `size` ids, with the finish if nothing follows them."""
-        ids, self._ids = self._ids[:size], self._ids[size:]
-        return Chunk(ids, None if self._ids else self._finish, cached, self._logprobs(ids))
-
-    def abort(self, cached: int | None) -> Chunk:
-        """Ends here, and drops the rest."""
-        return Chunk([], Finish.ABORT, cached, self._logprobs([]))
-
-    def _logprobs(self, ids: Sequence[int]) -> list[TokenLogprobs] | None:
-        if self._alternatives is None:
-            return None
-        return [likelihood(id, self._alternatives) for id in ids]
-
-    def _add(self, piece: Sequence[int]) -> None:
-        if not self._stops.isdisjoint(piece):
-            length = next(i for i, token in enumerate(piece, 1) if token in self._stops)
-            piece, self._finish = piece[:length], Finish.STOP
-        if len(piece) > self._room or (len(piece) == self._room and self._finish is None):
-            piece, self._finish = piece[: self._room], Finish.LENGTH
-        self._room -= len(piece)
-        self._ids += piece
 
 
 def likelihood(id: int, alternatives: int) -> TokenLogprobs:

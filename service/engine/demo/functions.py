@@ -1,15 +1,15 @@
 """Functions: which are declared in the developer message, and which one a user's words ask for.
 
-Declarations are found by their lines (`type NAME = …` inside `namespace NAME {…}`); a signature is read only
-when its function is called. The same tools come with every request of a client, so parsed declarations are cached,
-within bounds. A signature is read back into a JSON schema of its arguments. The renderer's TypeScript is not quite
-TypeScript (a description's second line stands bare, `"a" | "b"[]` is an array of both), so the reader is tolerant: an
-unreadable type may be anything, and it never raises.
+Declarations are found by their lines (`type NAME = …` inside `namespace NAME {…}`). The same tools come with every
+request of a client, so they are cached, within bounds. A signature is read back into a JSON schema of its arguments
+only when its function is called. The renderer's TypeScript is not quite TypeScript (a description's second line stands
+bare, `"a" | "b"[]` is an array of both), so the reader is tolerant: an unreadable type may be anything, and it never
+raises.
 """
 
 import json
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, cast
@@ -17,57 +17,46 @@ from typing import Any, cast
 from service.engine.demo.reading import PAUSE
 
 FUNCTIONS = 128
-"""How many declared functions are considered."""
+"""The most declared functions that are considered."""
 
-SIGNATURE_CHARS = 16_384
-"""How much of one signature is read."""
+SIGNATURE_CHARS, TOKENS = 16_384, 20_000
+"""The length to which a signature is read, in characters and in TypeScript tokens."""
+
+DEPTH = 16
+"""The depth to which a type is read; what is nested further may be anything."""
 
 CALLS = 8
 """The most calls in one answer."""
 
 LISTED_CHARS = 2000
-"""How much of the words is looked through for more than one call."""
+"""The length to which the words are looked through for more than one call."""
 
-CODE_CHARS = 16_384
-"""How much of the words is looked through for code."""
-
-_HAS_PYTHON = "\n## python\n"
-_CODE = re.compile(r"\bpython\b[^:`\n]{0,40}(?::[ \n]*```(?:python)?\n(.+?)```|:\s*(.+))", re.IGNORECASE | re.DOTALL)
-_LISTED = r"((?:(?:,| and|, and| &) (?:in |for |at |of |the ){0,2}[A-Z][\w'-]{0,40}(?: [A-Z][\w'-]{0,40}){0,2}){1,7})"
-_CAPITALISED = re.compile(r"[A-Z][\w'-]{0,40}(?: [A-Z][\w'-]{0,40}){0,2}")
+_NAMES = r"[A-Z][\w'-]{0,40}(?: [A-Z][\w'-]{0,40}){0,2}"
+_LISTED = rf"((?:(?:,| and|, and| &) (?:in |for |at |of |the ){{0,2}}{_NAMES}){{1,7}})"
 _CLAUSE = re.compile(r"\band\b|;|\. ")
-_LINE = re.compile(r"\n(?:namespace ([\w-]+) \{(?=\n)|type ([\w-]+) = (\(.*))")
+_LINE = re.compile(r"\n(?:namespace ([\w-]+) \{(?=\n)|type ([\w-]+) = (?=\())")
 _ASKS_FOR_A_TOOL = re.compile(
     r"\b(?:use|call|run|invoke|using|with)\b[^.!?\n]{0,30}\b(?:tools?|functions?)\b", re.IGNORECASE
 )
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _COMMON = frozenset(
     _WORD.findall(
-        "a an the of for to in on at by and or is are be it its this that with from as i me my you your "
-        "what which who get set do use call run tool function current given user string number boolean "
-        "any null type return the if not please can will name value type default so we us how when where "
-        "words word hello say tell thi "
+        "a an the of for to in on at by and or is are be it its this that with from as i me my you your what which who "
+        "get set do use call run tool function current given user string number boolean any null type return if not "
+        "please can will name value default so we us how when where words word hello say tell thi"
     )
 )
-_NAME_WEIGHT = 3
-_ENOUGH = 2  # a word of the name, or two of the description
-
-DEPTH = 16
-"""How deep a type is read; what is nested further may be anything."""
-
-TOKENS = 20_000
-"""How much of one signature is read, in TypeScript tokens."""
+_OBJECT_DESCRIPTION = re.compile(r": +//[^\n]*\n(?:(?! *\{)[^\n]*\n){0,50}(?= *\{)")
+_TOKEN = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|[\w$-]+(?:\.\d+)?|[^\s\w]')
 
 Schema = dict[str, Any]
-
-_NAMED: dict[str, Schema] = {
+_ANY: Schema = {}
+_TYPES: dict[str, Schema] = {
     **{name: {"type": name} for name in ("string", "number", "boolean", "null", "object")},
-    "any": {},
+    "any": _ANY,
     "true": {"enum": [True]},
     "false": {"enum": [False]},
 }
-_OBJECT_DESCRIPTION = re.compile(r": +//[^\n]*\n(?:(?! *\{)[^\n]*\n){0,50}(?= *\{)")
-_TOKEN = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|[\w$-]+(?:\.\d+)?|[^\s\w]')
 
 
 @dataclass(frozen=True)
@@ -75,13 +64,13 @@ class Declaration:
     """A declared function: full name (`functions.get_weather`), description and TypeScript signature."""
 
     name: str
-    description: str
-    signature: str
+    description: str = ""
+    signature: str = ""
 
     @property
     def short(self) -> str:
         """The name without its namespace."""
-        return self.name.partition(".")[2]
+        return self.name.rpartition(".")[2]
 
     @property
     def bare(self) -> bool:
@@ -94,75 +83,53 @@ class Declaration:
         return read_signature(self.signature)
 
     @cached_property
-    def name_words(self) -> frozenset[str]:
-        """The telling words of its name."""
-        return _vocabulary(self.short)
-
-    @cached_property
-    def other_words(self) -> frozenset[str]:
-        """The telling words of its description and parameters, without those of its name."""
-        signature, _, _ = self.signature.partition("=> any")
-        return _vocabulary(f"{self.description} {signature}") - self.name_words
+    def vocabulary(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The telling words of its name, and of its description and parameters."""
+        return _vocabulary(self.short), _vocabulary(f"{self.description} {self.signature}")
 
 
 PYTHON = Declaration("python", "Runs code.", "(_: string)")
 """The tool of the system message, as the model was trained with it. Its input is code."""
 
 
-def code_asked_for(system: str, words: str) -> str | None:
-    """The code that the words ask to run, as in "use python: 2 + 2" or between ```; None where there is none, or no
-    tool that runs it.
-    """
-    if _HAS_PYTHON not in system:
-        return None
-    found = _CODE.search(words[:CODE_CHARS])
-    return None if found is None else (found[1] if found[1] is not None else found[2]).strip()
-
-
 @lru_cache(maxsize=32)
 def declared(developer: str) -> tuple[Declaration, ...]:
     """The functions that a developer message declares, in order, FUNCTIONS at most."""
-    if "\nnamespace " not in developer:
-        return ()
     found: list[Declaration] = []
-    namespace, matches = "", list(_LINE.finditer(developer))
-    for match, following in zip(matches, [*matches[1:], None], strict=True):
+    namespace, end = "", 0
+    for match in _LINE.finditer(developer) if "\nnamespace " in developer else ():
         if match[1]:
             namespace = match[1]
         elif namespace and len(found) < FUNCTIONS:
-            end = following.start() if following else len(developer)
-            body = developer[match.start(3) : min(end, match.start(3) + SIGNATURE_CHARS)]
-            found.append(Declaration(f"{namespace}.{match[2]}", _comment_before(developer, match.start() + 1), body))
+            description = developer[end : match.start()]
+            end = developer.find("=> any;", match.end()) % (len(developer) + 1)
+            signature = developer[match.end() : end][:SIGNATURE_CHARS]
+            found.append(Declaration(f"{namespace}.{match[2]}", description, signature))
     return tuple(found)
 
 
-def named(name: str, declarations: tuple[Declaration, ...]) -> Declaration:
-    """The declared function whose name begins like this; an undeclared one takes no arguments."""
-    exact = [d for d in declarations if d.name == name] or [d for d in declarations if d.name.startswith(name)]
-    return exact[0] if exact else Declaration(name, "", "")
+def fitting(declarations: Sequence[Declaration], words: str) -> Generator[tuple[int, ...], None, Declaration | None]:
+    """The function that fits the words best, or None where none fits. Yields are pauses.
 
-
-def fitting(
-    declarations: tuple[Declaration, ...], words: str, asked_for: bool
-) -> Generator[tuple[int, ...], None, Declaration | None]:
-    """The function that fits the words best, or None where none fits.
-
-    Where some tool is `asked_for`, any word in common is enough, and the first function is better than none.
+    Where the words ask for some tool, any word in common is enough, and the first function is better than none.
     """
     said = _vocabulary(words)
     best, best_score = None, 0
     for declaration in declarations:
         yield PAUSE
-        score = _score(declaration, said, words)
+        name, others = declaration.vocabulary
+        score = 3 * len(name & said) + len((others - name) & said)
+        if len(declaration.short) > 3 and declaration.short in words:
+            score = 100
         if score > best_score:
             best, best_score = declaration, score
-    if asked_for and declarations:
+    if declarations and asks_for_a_tool(words):
         return best or declarations[0]
-    return best if best_score >= _ENOUGH else None
+    return best if best_score > 1 else None
 
 
 def also(
-    called: Declaration, given: Mapping[str, object], declarations: tuple[Declaration, ...], words: str
+    called: Declaration, given: Mapping[str, object], declarations: Sequence[Declaration], words: str
 ) -> Generator[tuple[int, ...], None, list[tuple[Declaration, str]]]:
     """The functions that the words ask for beside a call with these arguments, and the words for each.
 
@@ -172,25 +139,18 @@ def also(
     said = " ".join(words[:LISTED_CHARS].split())
     for value in given.values():
         listed = re.search(rf"(?<!\w){re.escape(value)}{_LISTED}", said) if isinstance(value, str) and value else None
-        names = _CAPITALISED.findall(listed[1]) if listed else []
+        names = re.findall(_NAMES, listed[1]) if listed else []
         calls += [(called, said.replace(cast(str, value), name)) for name in names if name not in given.values()]
     for clause in _CLAUSE.split(said)[1:CALLS]:
-        other = yield from fitting(declarations, clause, asked_for=False)
+        other = yield from fitting(declarations, clause)
         if other is not None and other is not called and other not in [function for function, _ in calls]:
             calls.append((other, clause))
     return calls[: CALLS - 1]
 
 
-def mentions_tools(words: str) -> bool:
+def asks_for_a_tool(words: str) -> bool:
     """Whether the words ask for some tool or function to be used."""
     return _ASKS_FOR_A_TOOL.search(words) is not None
-
-
-def _score(declaration: Declaration, said: frozenset[str], words: str) -> int:
-    """How many words the function and the user have in common; those of its name count more."""
-    if declaration.short in words and len(declaration.short) > 3:
-        return 100
-    return _NAME_WEIGHT * len(declaration.name_words & said) + len(declaration.other_words & said)
 
 
 def _vocabulary(text: str) -> frozenset[str]:
@@ -199,47 +159,29 @@ def _vocabulary(text: str) -> frozenset[str]:
     return frozenset(word.removesuffix("s") for word in words if len(word) > 2) - _COMMON
 
 
-def _comment_before(text: str, place: int) -> str:
-    """The `//` lines that stand right before `place`."""
-    lines: list[str] = []
-    while place > 0:
-        start = text.rfind("\n", 0, place - 1) + 1
-        line = text[start : place - 1]
-        if not line.startswith("//"):
-            break
-        lines.append(line[2:].strip())
-        place = start
-    return " ".join(reversed(lines))
-
-
 def read_signature(text: str) -> Schema:
     """The schema of the arguments of `(_: {…}) => any`; without arguments, that of an empty object."""
-    return _Reader(text).signature()
+    found = zip(range(TOKENS), _TOKEN.finditer(_OBJECT_DESCRIPTION.sub(": ", text)), strict=False)
+    schema = _Reader([match[0] for _, match in found if not match[0].startswith("//")]).signature()
+    return schema if "properties" in schema else {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class _Reader:
     """A cursor over one signature's tokens."""
 
-    def __init__(self, text: str) -> None:
-        found = (match[0] for match in _TOKEN.finditer(_OBJECT_DESCRIPTION.sub(": ", text)))
-        self._tokens = [token for _, token in zip(range(TOKENS), found, strict=False) if token[:2] != "//"]
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = [*tokens, "", "", ""]
         self._place = 0
 
     def signature(self) -> Schema:
-        while self._next() and self._next() != "{":
-            self._place += 1
-        schema = self._type(DEPTH)
-        return schema if "properties" in schema else _object({}, [])
+        """The type of the argument."""
+        self._place = self._tokens.index("{") if "{" in self._tokens else len(self._tokens) - 1
+        return self._type(DEPTH)
 
-    def _next(self, ahead: int = 0) -> str:
-        """The token `ahead` of the cursor; empty past the end."""
-        place = self._place + ahead
-        return self._tokens[place] if place < len(self._tokens) else ""
-
-    def _take(self, token: str) -> bool:
-        if self._next() != token:
+    def _take(self, *tokens: str) -> bool:
+        if self._tokens[self._place : self._place + len(tokens)] != [*tokens]:
             return False
-        self._place += 1
+        self._place += len(tokens)
         return True
 
     def _type(self, depth: int) -> Schema:
@@ -250,56 +192,43 @@ class _Reader:
         return _union(options)
 
     def _single(self, depth: int) -> Schema:
-        token = self._next()
-        if depth == 0 or token in ("", ",", ";", "}", ")", "]", ">"):
-            return {}
+        token = self._tokens[self._place]
+        if token in ("", ",", "}") or depth < 1:
+            return _ANY
         self._place += 1
-        if token == "{":
-            schema = self._record(depth)
-        elif token == "(":
-            schema = self._type(depth - 1)
-            self._take(")")
-        elif token == "Array" and self._take("<"):
+        schema = self._record(depth) if token == "{" else _TYPES.get(token, _ANY)
+        if token.startswith('"'):
+            schema = _literal(token)
+        if token == "Array" and self._take("<"):
             schema = _array(self._type(depth - 1))
             self._take(">")
-        else:
-            schema = _NAMED.get(token) or _literal(token)
-        while self._next() == "[" and self._next(1) == "]":
-            self._place += 2
+        while self._take("[", "]"):
             schema = _array(schema)
         return schema
 
     def _record(self, depth: int) -> Schema:
         properties: Schema = {}
         required: list[str] = []
-        while self._next() and not self._take("}"):
-            demanded = self._next(1) == ":"
-            optional = self._next(1) == "?" and self._next(2) == ":"
-            name = self._next().strip('"')
+        while self._tokens[self._place] and not self._take("}"):
+            name = self._tokens[self._place].strip('"')
             self._place += 1
-            if not (demanded or optional):
+            if self._take(":"):
+                required.append(name)
+            elif not self._take("?", ":"):
                 continue  # a comma, or a description's second line
-            self._place += 1 if demanded else 2
             properties[name] = self._type(depth - 1)
-            required += [name] if demanded else []
-        return _object(properties, required)
-
-
-def _object(properties: Schema, required: list[str]) -> Schema:
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _array(items: Schema) -> Schema:
-    return {"type": "array", "items": items, "minItems": 1}
+    return {"type": "array", "items": items}
 
 
 def _literal(token: str) -> Schema:
-    """A literal of the signature; a name that nobody defined can be anything."""
     try:
-        value: object = json.loads(token)
+        return {"enum": [json.loads(token)]}
     except ValueError:
-        return {}
-    return {"enum": [value]} if isinstance(value, str | int | float) else {}
+        return _ANY
 
 
 def _union(options: list[Schema]) -> Schema:
@@ -313,7 +242,7 @@ def _union(options: list[Schema]) -> Schema:
     innermost = last
     while innermost.get("type") == "array":
         innermost = innermost["items"]
-    if last != innermost and (innermost == _NAMED["null"] or all("enum" in each for each in [*others, innermost])):
+    if last != innermost and (innermost == _TYPES["null"] or all("enum" in each for each in [*others, innermost])):
         return _array(_union([*others, last["items"]]))
     literals = [value for option in options for value in option.get("enum", ())]
     choices = [{"enum": literals}] if literals else []

@@ -7,17 +7,17 @@ rule. Nothing is ever matched against a pattern here, so no pattern can be slow.
 import json
 import math
 import re
-from collections.abc import Iterator
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 from service.grammar.regex import REPEATS, Ranges, Tree, inner_trees, ranges_of, unchecked_tree
 
-SAMPLE_CHARS = 20_000
-"""The longest text that is made; a grammar that needs more is given up."""
+STEPS, WORDS_CHARS = 10_000, 1000
+"""The most steps that make a text, some 2 µs each, and how much of the words is looked through."""
 
 DEPTH = 200
-"""How deep groups and rules may be nested."""
+"""The deepest nesting of groups and rules."""
 
 _ROUNDS = 200
 _PICKED = "ae0A .-_@/1"
@@ -35,8 +35,15 @@ def matching(pattern: str, words: str = "") -> str:
 
 @lru_cache(maxsize=64)
 def derived(grammar: str, words: str = "") -> str:
-    """A text that the rule `root` of an EBNF grammar derives. Raises ValueError for one that can't be read."""
-    return _Maker(_read_grammar(grammar), words).text([("RULE", "root")])
+    """A text that the rule `root` of an EBNF grammar derives. Raises ValueError for one that can't be read.
+
+    Each rule is a regex but for its texts and the names of other rules.
+    """
+    _, *parts = _RULE.split(grammar)
+    groups = _read_regex("".join(f"({_PART.sub(_as_regex, rule)})" for rule in parts[1::2]))
+    _name_rules(groups)
+    rules = {name: inner_trees(*group)[0] for name, group in zip(parts[::2], groups, strict=True)}
+    return _Maker(rules, words).text([("RULE", "root")])
 
 
 def _read_regex(pattern: str) -> Tree:
@@ -44,17 +51,6 @@ def _read_regex(pattern: str) -> Tree:
         return unchecked_tree(_BRACED.sub(lambda code: rf"\U{code[1]:0>8}", pattern))
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"the pattern can't be read: {error}") from error
-
-
-def _read_grammar(grammar: str) -> dict[str, Tree]:
-    """The trees of the rules of an EBNF grammar: each is a regex but for its texts and the names of other rules."""
-    _, *parts = _RULE.split(grammar)
-    groups = _read_regex("".join(f"({_PART.sub(_as_regex, rule)})" for rule in parts[1::2]))
-    _name_rules(groups)
-    rules = {name: inner_trees(*group)[0] for name, group in zip(parts[::2], groups, strict=True)}
-    if "root" not in rules:
-        raise ValueError("the grammar has no rule named root")
-    return rules
 
 
 def _as_regex(part: re.Match[str]) -> str:
@@ -84,10 +80,8 @@ class _Maker:
 
     def __init__(self, rules: dict[str, Tree], words: str) -> None:
         self._rules = rules
-        self._words = words
-        self._left = SAMPLE_CHARS
-        self._runs: dict[Ranges, list[str]] = {}
-        """Of characters, the longest stretches of the words."""
+        self._words = words[:WORDS_CHARS]
+        self._left = STEPS
         self._cost: dict[str, float] = dict.fromkeys(rules, math.inf)
         for _ in range(min(len(rules), _ROUNDS)):
             before = dict(self._cost)
@@ -98,46 +92,36 @@ class _Maker:
 
     def text(self, tree: Tree, depth: int = 0) -> str:
         """A text of a tree. Raises ValueError where there is none, or it would be too long."""
-        self._spend(1)
         if depth > DEPTH or self._least(tree) == math.inf:
             raise ValueError("no text matches")
-        return "".join([self._one(kind, argument, depth) for kind, argument in tree])
+        return "".join([self._one(kind, argument, depth + 1) for kind, argument in tree])
 
     def _one(self, kind: str, argument: Any, depth: int) -> str:
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(f"no text is found in {STEPS} steps")
         inner = inner_trees(kind, argument)
         if kind in _CHARACTERS:
-            self._spend(1)
             return _pick(ranges_of(kind, argument))
         if kind == "RULE":
-            return self.text(self._rules[argument], depth + 1)
-        if kind == "SUBPATTERN":
-            return self.text(inner[0], depth + 1)
+            return self.text(self._rules[argument], depth)
         if kind == "BRANCH":
             said = next((text for branch in inner if (text := _literal(branch)) and text in self._words), None)
-            return self.text(min(inner, key=self._least), depth + 1) if said is None else said
+            return self.text(min(inner, key=self._least), depth) if said is None else said
         if kind in REPEATS:
-            return self._repeated(argument[0], argument[1], inner[0], depth)
-        if kind == "AT":
-            return ""
+            least, most = argument[:2]
+            ranges = _characters(inner[0])
+            if most and ranges is not None and (run := self._run(ranges, least, most)):
+                return run
+            return "".join([self.text(inner[0], depth) for _ in range(least)])
+        if kind in ("AT", "SUBPATTERN"):
+            return self.text(inner[0], depth) if inner else ""
         raise ValueError("the pattern has something in it that is not regular")
 
-    def _repeated(self, least: int, most: int, tree: Tree, depth: int) -> str:
-        """Something several times. Of characters, it is a run of the words: a whole one if one fits."""
-        ranges = _characters(tree)
-        if ranges is not None and most:
-            if ranges not in self._runs:
-                self._runs[ranges] = [run for run in _runs(self._words, ranges) if run.strip()]
-            runs = [run for run in self._runs[ranges] if len(run) >= least]
-            if runs:
-                return next((run for run in runs if len(run) <= most), runs[0])[: min(most, SAMPLE_CHARS)]
-            self._spend(least)
-            return _pick(ranges) * least if least else ""
-        return "".join([self.text(tree, depth + 1) for _ in range(least)])
-
-    def _spend(self, chars: int) -> None:
-        self._left -= chars
-        if self._left < 0:
-            raise ValueError(f"no text of at most {SAMPLE_CHARS} characters matches")
+    def _run(self, ranges: Ranges, least: int, most: int) -> str:
+        """A stretch of the words that are of such characters, a whole one if one fits; empty where there is none."""
+        runs = [run for run in _runs(self._words, ranges) if len(run) >= least]
+        return next((run for run in runs if len(run) <= most), runs[0] if runs else "")[:most]
 
     def _least(self, tree: Tree) -> float:
         """About how long the shortest text of a tree is; infinity where none is known yet."""
@@ -150,6 +134,13 @@ class _Maker:
             elif kind != "AT":
                 least += min(map(self._least, inner_trees(kind, argument)), default=1)
         return least
+
+
+@lru_cache(maxsize=64)
+def _runs(words: str, ranges: Ranges) -> list[str]:
+    """The longest stretches of the words that are of such characters."""
+    runs = ("".join(run) for fits, run in groupby(words, lambda char: _within(char, ranges)) if fits)
+    return [run for run in runs if run.strip()]
 
 
 def _pick(ranges: Ranges) -> str:
@@ -176,14 +167,3 @@ def _literal(tree: Tree) -> str:
     texts = [_characters([each]) for each in tree]
     single = [chr(each[0][0]) for each in texts if each and len(each) == 1 and each[0][0] == each[0][1]]
     return "".join(single) if len(single) == len(tree) else ""
-
-
-def _runs(words: str, ranges: Ranges) -> Iterator[str]:
-    """The longest stretches of the words that are of such characters."""
-    run = ""
-    for char in [*words, ""]:
-        if char and _within(char, ranges):
-            run += char
-        elif run:
-            yield run
-            run = ""

@@ -9,34 +9,22 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from service.harmony.tokens import ASSISTANT, MESSAGE, START, decode, encode, pack
+from service.harmony.tokens import ASSISTANT, BYTES_A_TOKEN, MESSAGE, START, decode, encode, pack
 
-PIECE_TOKENS = 2048
-"""How much of a long conversation is decoded between two pauses: about 0.2 ms."""
-
-OVERLAP_TOKENS = 128
-"""How much the pieces of a message overlap."""
+PIECE_TOKENS, OVERLAP_TOKENS = 2048, 128
+"""How much of a long conversation is decoded between two pauses, about 0.2 ms, and how much the pieces overlap."""
 
 MESSAGES_PER_PAUSE = 2048
-"""How many messages are found between two pauses."""
+"""The number of messages that are found between two pauses."""
 
-HEAD_TOKENS = 32_768
-"""How much of the system and developer messages is read, in 3 to 6 ms; functions declared further on are not seen."""
+HEAD_TOKENS, HEAD_MESSAGES = 32_768, 4
+"""How much of the leading system and developer messages is read, in 3 to 6 ms; functions further on are not seen."""
 
-HEAD_MESSAGES = 4
-"""How many leading system and developer messages are read."""
-
-MESSAGE_TOKENS = 2000
-"""How many tokens at each end of a long last message are decoded."""
-
-MESSAGE_CHARS = 4000
-"""How many characters at each end of a long last message are considered."""
+MESSAGE_TOKENS, MESSAGE_CHARS = 2000, 4000
+"""How much of a long last message is decoded and considered at each end."""
 
 OUTPUTS_READ = 8
-"""How many tool outputs in a row are read for one answer."""
-
-ID_BYTES = 4
-"""The width of a packed id."""
+"""The most tool outputs in a row that are read for one answer."""
 
 PAUSE: tuple[int, ...] = ()
 """A piece of no tokens: a generator yields it to let other tasks run."""
@@ -81,7 +69,12 @@ class Reading:
 
 def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
     """Read the parts that every answer needs: the prompt's head, and its last message."""
-    spans = yield from _messages(prompt)
+    starts: list[int] = []
+    for place in places(START, prompt):
+        if len(starts) % MESSAGES_PER_PAUSE == 0:
+            yield PAUSE
+        starts.append(place)
+    spans = [range(*pair) for pair in pairwise([*starts, len(prompt)])]
     roles = [prompt[span.start + 1] if len(span) > 1 else ASSISTANT for span in spans]
     texts = {_SYSTEM: "", _DEVELOPER: ""}
     head = 0
@@ -94,15 +87,16 @@ def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
     outputs: list[Output] = []
     for span, role in zip(reversed(spans[head:turn]), reversed(roles[head:turn]), strict=True):
         if role == _USER:
-            words = excerpt(prompt, span)
+            words = _excerpt(prompt, span)
             yield PAUSE
             break
         if role == _DEVELOPER:
-            instruction = instruction or excerpt(prompt, span)
+            instruction = instruction or _excerpt(prompt, span)
         elif role == ASSISTANT:
             called = True
         elif not called and len(outputs) < OUTPUTS_READ:
-            outputs.append(_output(prompt, span))
+            header = decode(prompt[span.start + 1 : _body(prompt, span)])
+            outputs.append(Output(header.split(" to=")[0], _excerpt(prompt, span)))
     asked = [span for span, role in zip(spans, roles, strict=True) if role == _USER]
     sampled = prompt[(spans[turn - 1].stop if turn else 0) + 2 :]
     return Reading(
@@ -110,43 +104,26 @@ def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
     )
 
 
-def excerpt(prompt: Sequence[int], span: range) -> str:
-    """The text of a message, without the middle where it is long."""
-    body, end = _body(prompt, span), span.stop
-    if end - body > 2 * MESSAGE_TOKENS:
-        text = decode(prompt[body : body + MESSAGE_TOKENS]) + "\n" + decode(prompt[end - MESSAGE_TOKENS : end])
-    else:
-        text = decode(prompt[body:end])
-    if len(text) > 2 * MESSAGE_CHARS:
-        text = text[:MESSAGE_CHARS] + "\n" + text[-MESSAGE_CHARS:]
-    return text
-
-
 def places(token: int, ids: Sequence[int]) -> Iterator[int]:
     """Where `token` stands in `ids`, searched for as bytes: twenty times faster than id by id."""
     packed, wanted = pack(ids), pack([token])
     place = packed.find(wanted)
     while place >= 0:
-        if place % ID_BYTES == 0:
-            yield place // ID_BYTES
+        if place % BYTES_A_TOKEN == 0:
+            yield place // BYTES_A_TOKEN
         place = packed.find(wanted, place + 1)
 
 
-def _messages(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, list[range]]:
-    """The place of every message, from its START on."""
-    starts: list[int] = []
-    for place in places(START, prompt):
-        if len(starts) % MESSAGES_PER_PAUSE == 0:
-            yield PAUSE
-        starts.append(place)
-    return [range(*pair) for pair in pairwise([*starts, len(prompt)])]
+def _excerpt(prompt: Sequence[int], span: range) -> str:
+    """The text of a message, without the middle where it is long."""
+    ids = prompt[_body(prompt, span) : span.stop]
+    if len(ids) > 2 * MESSAGE_TOKENS:
+        text = f"{decode(ids[:MESSAGE_TOKENS])}\n{decode(ids[-MESSAGE_TOKENS:])}"
+    else:
+        text = decode(ids)
+    return text if len(text) <= 2 * MESSAGE_CHARS else f"{text[:MESSAGE_CHARS]}\n{text[-MESSAGE_CHARS:]}"
 
 
 def _body(prompt: Sequence[int], span: range) -> int:
     """Where the content of a message begins."""
     return next((place + 1 for place in span[:64] if prompt[place] == MESSAGE), span.stop)
-
-
-def _output(prompt: Sequence[int], span: range) -> Output:
-    header = decode(prompt[span.start + 1 : _body(prompt, span)])
-    return Output(header.split(" to=")[0], excerpt(prompt, span))

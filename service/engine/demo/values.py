@@ -1,40 +1,39 @@
 """A value for a JSON schema: of the user's words where they fit, made up where they don't.
 
 It follows all that an engine's grammar can enforce: types, properties, items, choices, references, bounds, lengths,
-formats and patterns. It skips unknown keywords; the service validates an engine's output.
+formats and patterns. Each name, number or quotation of the words is used once, in order, so that two cities go to two
+fields. The patterns run over users' text: each is linear.
 """
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any, cast
 
 from service.engine.demo.patterns import matching
-from service.engine.demo.words import TEXT_CHARS, Words
 from service.errors import InvalidRequest
 from service.grammar.checks import is_valid
 from service.grammar.schema_values import KINDS, References
 
 DEPTH = 64
-"""How deep values are nested at most."""
+"""The deepest nesting of values."""
 
 GENEROUS = 8
-"""So deep, optional values are made too; further down only required ones."""
+"""The depth down to which optional values are made, too."""
 
-VALUES = 200
-"""After so many values, nested ones included, only required ones are made; after twice as many, everything is null, and
-lists end. All of them are made at once, in some milliseconds."""
+VALUES = 400
+"""The most values that are made, nested ones included. All of them are made at once, in some milliseconds."""
 
-MAX_CHARS = 2_000
-"""How long a text is at most that has to be long."""
+TEXT_CHARS, MAX_CHARS = 400, 2000
+"""The longest string made of the words, and the longest one made because it has to be long."""
 
 ITEMS = 16
 """The most items that a list gets from the words."""
 
 FILLERS = 200
-"""How many properties that no schema names are made up at most."""
+"""The most members of names that no schema has."""
 
 SECTION = "# Response Formats"
 """The heading of the schema in the prompt."""
@@ -45,22 +44,44 @@ _FORMATS = {
     "time": "12:00:00Z",
     "duration": "P1D",
     "email": "ada@example.org",
-    "idn-email": "ada@example.org",
     "hostname": "example.org",
     "ipv4": "192.0.2.1",
     "ipv6": "2001:db8::1",
     "uri": "https://example.org/",
     "uri-reference": "https://example.org/",
-    "iri": "https://example.org/",
     "uri-template": "https://example.org/{id}",
     "uuid": "6fa459ea-ee8a-4ca4-894e-db77e160355e",
     "json-pointer": "/a",
     "relative-json-pointer": "0",
-    "regex": "a",
 }
-_COMBINED = ("anyOf", "oneOf")
-_MISSING = object()
-"""In place of a value that is not in the words."""
+_SCALARS = ("string", "number", "integer", "boolean")
+
+_QUOTED = re.compile(r"\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”|`([^`\n]{1,400})`")
+_CAPITALISED = re.compile(r"\b[A-Z][\w'-]{0,40}(?: [A-Z][\w'-]{0,40}){0,3}")
+_NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w)")
+_AFTER = re.compile(r"\b(?:in|for|at|of|to|from|on|about|named|called) (?:an? |the )?([\w'-]{1,40})")
+_WORD = re.compile(r"[^\W_]+")
+_ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w.-]{1,100}\w|https?://[^\s\"'<>]{1,300}")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d|\b(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|[Tt]oday|[Tt]omorrow)\b")
+_NEGATION = re.compile(r"\b(?:not?|don't|off|disabled?|false|without|never)\b", re.IGNORECASE)
+_SPECIAL: Mapping[str, re.Pattern[str]] = {
+    **dict.fromkeys(("email", "mail", "to", "recipient", "url", "link"), _ADDRESS),
+    **dict.fromkeys(("date", "day", "when", "deadline"), _DAY),
+}
+"""The patterns of what fields of some names hold."""
+
+_ALL_OF_IT = frozenset({"query", "q", "question", "text", "message", "prompt", "content", "input", "body", "search"})
+"""The names of fields that hold all of the words."""
+
+_OPENERS = frozenset(
+    re.findall(
+        r"\S+",
+        "a an the and but or i i'm what what's when where who why how is are was do does did can could will should "
+        "please use call get give show tell find look check search make let hello hi thanks ok if then my say run send "
+        "set add compute calculate book create convert translate fetch lookup ask answer also now plan write",
+    )
+)
+"""The words that have a capital letter only because they open a sentence."""
 
 Part = Mapping[str, Any]
 
@@ -76,14 +97,11 @@ def response_schema(developer: str) -> Part | None:
         return {"type": "object"}
 
 
-def answer_for(schema: object, words: str, answer: str, *, introduces: bool = False) -> object:
-    """A value that says `answer` where a text is free, picking other values out of the user's words.
-
-    An answer that only `introduces` the engine is worth less than the user's words. So where there are several values,
-    all are picked out of the words then, for lists first.
-    """
-    picks = introduces and _members(schema) > 1
-    return _Maker(schema, Words(words, None if picks else answer), lists_first=picks).value()
+def answer_for(schema: object, words: str, answer: str) -> object:
+    """A value that is picked out of the words; one with a single string in it, or a free one, says the `answer`."""
+    properties: Any = cast(Part, schema).get("properties") if isinstance(schema, dict) else None
+    several = isinstance(properties, dict) and len(cast(Part, properties)) > 1
+    return _Maker(cast(object, schema), Words(words, None if several else answer)).value()
 
 
 def arguments_for(schema: object, words: str) -> Any:
@@ -91,255 +109,246 @@ def arguments_for(schema: object, words: str) -> Any:
     return _Maker(schema, Words(words)).value()
 
 
-def command_for(words: str) -> dict[str, Any]:
-    """The arguments of a call that runs the command which the user's words have, or one that shows where it is."""
-    return {"cmd": ["bash", "-lc", Words(words).take_text("command") or "pwd"]}
+class Words:
+    """A user's words, sorted into what can become a value. Taking a value removes it. With an `answer`, each string
+    is that.
+    """
+
+    def __init__(self, words: str, answer: str | None = None) -> None:
+        said = " ".join(words.split())
+        self.text = said[:TEXT_CHARS] if answer is None else answer
+        """The string for which nothing better is found."""
+        self.negative = _NEGATION.search(said) is not None
+        self._said = said if answer is None else ""
+        self._plain = f" {_plain(words)} "
+        self._numbers = [float(each[0]) if "." in each[0] else int(each[0]) for each in _NUMBER.finditer(said)]
+        self._quoted = ["".join(each.groups("")) for each in _QUOTED.finditer(self._said)]
+        names = (_name(each[0]) for each in _CAPITALISED.finditer(_QUOTED.sub('""', self._said)))
+        self._names = [name for name in names if name and not _DAY.fullmatch(name)]
+
+    def mentions(self, value: object) -> bool:
+        """Whether the words say `value`, as words of their own."""
+        said = _plain(str(value))
+        return bool(said) and f" {said} " in self._plain
+
+    def take_number(self, fits: Callable[[float], bool]) -> float | None:
+        """The first number that fits."""
+        number = next(filter(fits, self._numbers), None)
+        if number is not None:
+            self._numbers.remove(number)
+        return number
+
+    def take_phrase(self) -> str | None:
+        """The next quotation or proper name."""
+        left = self._quoted or self._names
+        return left.pop(0) if left else None
+
+    def take_text(self, name: str) -> str:
+        """A string for the field `name`: what its name asks for, a quotation, a proper name, or after a preposition."""
+        special = _SPECIAL.get(name.lower())
+        if special and (match := special.search(self._said)):
+            return match[0]
+        if name.lower() in _ALL_OF_IT and not self._quoted:
+            return self.text or name
+        after = _AFTER.search(self._said)
+        return self.take_phrase() or (after[1] if after else self.text) or name or "demo"
 
 
 class _Endless(Exception):
-    """A value would have no end."""
+    """A value has no end, or more parts than are made."""
 
 
 class _Maker:
     """A schema's root, which references start from, and the words that values are made of."""
 
-    def __init__(self, root: object, words: Words, *, lists_first: bool = False) -> None:
+    def __init__(self, root: object, words: Words) -> None:
         self._root = root
-        self._lists_first = lists_first
         self._references = References(root, "")
         self._words = words
-        self._values_left = VALUES
-        self._giving_up = False
+        self._left = VALUES
 
     def value(self) -> Any:
-        """A value of the whole schema. One that can have no end has nulls in it.
-
-        A schema that is not enforced may be any JSON: where its keywords make no sense, the value is an empty object.
-        """
+        """A value of the whole schema; an empty object for one that has no end, or makes no sense."""
         try:
-            try:
-                return self._value(self._root, "", DEPTH)
-            except _Endless:
-                self._giving_up, self._values_left = True, VALUES
-                return self._value(self._root, "", GENEROUS)
+            return self._value(self._root, "", 0)
         except (_Endless, TypeError, ValueError, ArithmeticError, AttributeError, LookupError):
             return {}
 
-    def _value(self, schema: object, name: str, depth: int, *, said: bool = False) -> Any:
-        """A value of a part of the schema; with `said` one that is in the words, or _MISSING.
-
-        Raises _Endless where the part demands itself.
-        """
-        self._values_left -= 1
-        if depth < 0 or self._values_left < -VALUES:
-            if self._giving_up:
-                return None
+    def _value(self, schema: object, name: str, depth: int, others: Sequence[Any] = ()) -> Any:
+        """A value of a part of the schema, none of the `others` if that is easy. Raises _Endless."""
+        self._left -= 1
+        if depth > DEPTH or self._left < 0:
             raise _Endless
         part = self._merged(schema)
         choices: Any = [part["const"]] if "const" in part else part.get("enum")
         if choices:
-            return next(self._named(choices), _MISSING if said else choices[0])
-        kind: Any = _kind(part)
-        for keyword in _COMBINED:
-            if part.get(keyword):
-                base = {key: value for key, value in part.items() if key not in _COMBINED}
-                return self._first([{**base, **self._merged(each)} for each in part[keyword]], name, depth, said=said)
-        if isinstance(kind, list):
-            options = [{**part, "type": each} for each in cast(list[Any], kind)]
-            return self._first(options, name, depth, said=said)
+            best = choices[len(others) :] if others else self._mentioned(choices)
+            return next((each for each in (*best, *choices) if each not in others), choices[0])
+        kind = _kind(part)
+        options = part.get("anyOf") or part.get("oneOf")
+        if options:
+            base = {key: value for key, value in part.items() if key not in ("anyOf", "oneOf")}
+            return self._first([{**base, **self._merged(each)} for each in options], name, depth)
         match kind:
+            case list():
+                return self._first([{**part, "type": each} for each in cast(list[Any], kind)], name, depth)
             case "object":
-                return _MISSING if said and not part.get("properties") else self._object(part, depth)
+                return self._object(part, depth)
             case "array":
-                return self._array(part, name, depth, said=said)
+                return self._array(part, name, depth)
             case "string":
-                return self._string(part, name, said=said)
+                return self._string(part, name, others)
             case "number" | "integer":
-                return self._number(part, whole=kind == "integer", said=said)
+                return self._number(part, others, whole=kind == "integer")
             case "boolean":
-                on = self._words.switch(name)
-                return on if on is not None else _MISSING if said else True
+                return self._words.negative == (True in others)
+            case "null":
+                return None
             case _:
-                return _MISSING if said else None if kind == "null" else self._free(name)
+                return self._words.text or name or "demo"
 
     def _merged(self, part: Any) -> Part:
         """A part with what it refers to, and all that applies to it at once. Raises _Endless."""
-        if not isinstance(part, dict):
-            return {}
-        merged = dict(cast(Part, part))
+        merged: dict[str, Any] = dict(cast(Part, part)) if isinstance(part, dict) else {}
         for _ in range(DEPTH):
             reference = merged.pop("$ref", None)
-            others = [self._target(reference)] if isinstance(reference, str) else [*merged.pop("allOf", ())]
-            if not others:
+            applied = [self._target(reference)] if isinstance(reference, str) else [*merged.pop("allOf", ())]
+            if not applied:
                 return merged
-            for other in others:
+            for other in applied:
                 merged = _both(merged, cast(Part, other) if isinstance(other, dict) else {})
         raise _Endless
 
     def _target(self, reference: str) -> object:
-        """The target of a reference; None if it has none."""
         try:
             return self._references.target(reference, "")
         except InvalidRequest:
             return None
 
-    def _first(self, options: Sequence[Part], name: str, depth: int, *, said: bool) -> Any:
-        """A value of the first option that has an end. Simple ones come before others.
+    def _first(self, options: Sequence[Part], name: str, depth: int) -> Any:
+        """A value of the first option that has an end: simple ones first, and deep down those without parts."""
+        null = 2 if depth < GENEROUS else -1
 
-        In a call, one that is in the words comes before all, and null before what is made up.
-        """
-        for option in () if self._words.answering and not said else options:
-            if _simple(option) or (_kind(option) == "array" and _simple(option.get("items"))):
-                found = self._value(option, name, depth - 1, said=True)
-                if found is not _MISSING:
-                    return found
-        if said:
-            return _MISSING
-        null = 1 if self._words.answering else -1
-        for option in sorted(
-            options, key=lambda each: null if each.get("type") == "null" else 0 if _simple(each) else 2
-        ):
+        def rank(option: Part) -> int:
+            simple = "enum" in option or "const" in option or option.get("type") in _SCALARS
+            return null if option.get("type") == "null" else 0 if simple else 1
+
+        for option in sorted(options, key=rank):
             try:
-                return self._value(option, name, depth - 1)
+                return self._value(option, name, depth + 1)
             except _Endless:
                 continue
         raise _Endless
 
-    def _named(self, values: Sequence[Any]) -> Iterator[Any]:
+    def _mentioned(self, values: Sequence[Any]) -> Iterator[Any]:
         return (value for value in values if value is not None and self._words.mentions(value))
-
-    @property
-    def _spent(self) -> bool:
-        """Whether nothing more is made, and no value without an end is looked for any more."""
-        return self._giving_up and self._values_left < -VALUES
-
-    def _offers(self, schema: object) -> bool:
-        """Whether a choice is to be made that a call makes even where its name is not mentioned."""
-        return not self._words.answering and "enum" in self._merged(schema)
-
-    def _generous(self, depth: int) -> bool:
-        return depth > DEPTH - GENEROUS and self._values_left > 0
 
     def _object(self, part: Part, depth: int) -> dict[str, Any]:
         properties: Mapping[str, Any] = part.get("properties") or {}
-        required = set(cast(list[str], part.get("required") or ()))
-        unknown = sorted(required - set(properties))
+        required: list[str] = part.get("required") or []
         least, most = int(part.get("minProperties", 0)), int(part.get("maxProperties", FILLERS))
-        spare = most - len(required)
-        value: dict[str, Any] = {}
-        for name, inner in sorted(properties.items(), key=self._turn):
-            if name in required:
-                value[name] = self._value(inner, name, depth - 1)
-            elif spare > 0 and self._generous(depth) and (self._words.mentions(name) or self._offers(inner)):
-                found = self._value(inner, name, depth - 1, said=not self._words.answering)
-                if found is not _MISSING:
-                    value[name] = found
-                    spare -= 1
-        for name in properties:
-            if name not in value and len(value) + len(unknown) < least:
-                value[name] = self._value(properties[name], name, depth - 1)
-        value = {name: value[name] for name in properties if name in value}
-        others: Any = part.get("additionalProperties", True)
-        value |= {name: self._value(others, name, depth - 1) for name in unknown}
-        if not properties and not least and depth == DEPTH and self._words.text and most:
-            least = 1
+        optional = [name for name in properties if name not in required]
+        wanted = [name for name in optional if depth < GENEROUS and self._is_about(name, properties[name])]
+        wanted = wanted[: max(0, most - len(required))]
+        spare = [name for name in optional if name not in wanted]
+        names = {*required, *wanted, *spare[: max(0, least - len(required) - len(wanted))]}
+        made: dict[str, Any] = {}
+        for name, inner in sorted(properties.items(), key=lambda each: _kind(self._merged(each[1])) != "array"):
+            if name in names:  # lists first, as they need more of the words
+                made[name] = self._value(inner, name, depth + 1)
+        value = {name: made[name] for name in properties if name in made}
+        rest: Any = part.get("additionalProperties", True)
+        value |= {name: self._value(rest, name, depth + 1) for name in required if name not in properties}
+        if depth == 0 and most and not properties:
+            least = max(least, 1)
         for number in range(FILLERS):
             named = None if len(value) >= least else self._unnamed(part, number)
             if named is None:
                 break
-            value.setdefault(named[0], self._value(named[1], "", depth - 1))
+            value.setdefault(named[0], self._value(named[1], "", depth + 1))
         return value
 
-    def _turn(self, member: tuple[str, Any]) -> bool:
-        """Whether a property has to wait for lists to get their words."""
-        return self._lists_first and _kind(self._merged(member[1])) != "array"
+    def _is_about(self, name: str, schema: Any) -> bool:
+        """Whether the words speak of an optional property, or of one of its choices."""
+        return self._words.mentions(name) or any(self._mentioned(self._merged(schema).get("enum", ())))
 
     def _unnamed(self, part: Part, number: int) -> tuple[str, Any] | None:
         """A name that an undeclared member may have, and its schema; None where there may be none."""
         for pattern, inner in part.get("patternProperties", {}).items():
             return matching(pattern), inner
-        others: Any = part.get("additionalProperties", True)
+        rest: Any = part.get("additionalProperties", True)
         if "propertyNames" in part:
-            return str(self._value({"type": "string", **part["propertyNames"]}, "", 0)), others
-        return None if others is False else (f"key{number}" if number else "answer", others)
+            return str(self._value({"type": "string", **part["propertyNames"]}, "", GENEROUS)), rest
+        return None if rest is False else (f"key{number}" if number else "answer", rest)
 
-    def _array(self, part: Part, name: str, depth: int, *, said: bool) -> Any:
+    def _array(self, part: Part, name: str, depth: int) -> list[Any]:
         first: list[Any] = part.get("prefixItems") or []
         rest: Any = part.get("items", True)
-        filled = "items" in part and rest is not False and self._generous(depth)
         least = int(part.get("minItems", 0))
         most = int(part.get("maxItems", max(least, len(first), ITEMS)))
-        value = [self._value(each, name, depth - 1) for each in first[:most]]
-        if filled:
-            value += islice(self._items(rest, name, depth - 1), max(0, min(most, ITEMS) - len(value)))
-        if said and not value:
-            return _MISSING
-        if unique := bool(part.get("uniqueItems")):
-            value = _distinct(value)
-        while len(value) < min(most, max(least, int(filled))) and not self._spent:
-            made = self._value(rest, name, depth - 1)
-            value.append(self._unlike(value, made, rest) if unique else made)
+        value = [self._value(each, name, depth + 1) for each in first[:most]]
+        if "items" in part and rest is not False and depth < GENEROUS:
+            least = max(least, 1)
+            value += self._listed(self._merged(rest), max(0, min(most, ITEMS) - len(value)))
+        unique = bool(part.get("uniqueItems"))
+        if unique:
+            value = [each for place, each in enumerate(value) if each not in value[:place]]
+        while len(value) < min(most, least):
+            value.append(self._value(rest, name, depth + 1, value if unique else ()))
         return value
 
-    def _unlike(self, others: Sequence[Any], made: Any, schema: Any) -> Any:
-        """A value of a schema that is none of the others, if one is easily made of `made`."""
-        part = self._merged(schema)
-        if made not in others or not _simple(part):
-            return made
-        choices: Sequence[Any] = part.get("enum", ())
-        choices = [*choices[len(others) :], *choices[: len(others)]]  # as many have been taken, mostly the first
-        if isinstance(made, bool):
-            choices = (True, False)
-        elif isinstance(made, (int, float)) and not choices:
-            step = part.get("multipleOf") or 1
-            choices = [made + sign * step * place for place in (len(others), 1) for sign in (1, -1)]
-        elif isinstance(made, str) and not choices:
-            choices = [f"{made} {len(others) + 1}", str(len(others) + 1)]
-        return next((each for each in choices if each not in others and is_valid(part, each)), made)
-
-    def _items(self, schema: Any, name: str, depth: int) -> Iterator[Any]:
-        """All items of a list that are in the words: of most kinds, that is one."""
-        item = self._merged(schema)
+    def _listed(self, item: Part, most: int) -> list[Any]:
+        """The items of a list that are in the words, if they are of a kind that can be told there."""
+        found: list[Any] = []
         if "enum" in item:
-            yield from self._named(item["enum"])
-            return
-        while (found := self._value(item, name, depth, said=True)) is not _MISSING:
-            yield found
-            any_text = item.get("type") == "string" and KINDS["string"].isdisjoint(item)
-            if not (item.get("type") in ("number", "integer") or (any_text and self._words.more_text)):
-                return
+            found = [*self._mentioned(item["enum"])]
+        elif item.get("type") == "string" and KINDS["string"].isdisjoint(item):
+            while len(found) < most and (phrase := self._words.take_phrase()):
+                found.append(phrase)
+        elif item.get("type") in ("number", "integer"):
+            fits = _fitting(item)
+            while len(found) < most and (number := self._words.take_number(fits)) is not None:
+                found.append(number)
+        return found[:most]
 
-    def _string(self, part: Part, name: str, *, said: bool) -> Any:
+    def _string(self, part: Part, name: str, others: Sequence[Any]) -> str:
         if "pattern" in part:
             return matching(part["pattern"], self._words.text)
         if part.get("format") in _FORMATS:
             return _FORMATS[part["format"]]
         text = self._words.take_text(name)
-        if text is None and said:
-            return _MISSING
-        text = text or self._free(name)
-        least, most = int(part.get("minLength", 0)), int(part.get("maxLength", MAX_CHARS))
-        least, most = min(least, MAX_CHARS), min(most, MAX_CHARS)
-        if not least <= len(text) <= most:
-            text = (text[:most] or "a").ljust(least, ".")[:most] if most else ""
-        return text
+        if text in others:
+            text = f"{len(others) + 1} {text}"
+        least, most = (min(int(part.get(key, MAX_CHARS * at)), MAX_CHARS) for at, key in enumerate(_LENGTHS))
+        return text if least <= len(text) <= most else text[:most].ljust(least, ".")
 
-    def _number(self, part: Part, *, whole: bool, said: bool) -> Any:
-        low, high = part.get("minimum", -math.inf), part.get("maximum", math.inf)
-        over, under = part.get("exclusiveMinimum", -math.inf), part.get("exclusiveMaximum", math.inf)
-        step = part.get("multipleOf") or 0
+    def _number(self, part: Part, others: Sequence[Any], *, whole: bool) -> float:
+        fits = _fitting(part, others)
+        number = self._words.take_number(fits)
+        if number is None:
+            number = next(filter(fits, _easy(part, len(others))), 0)
+        return int(number) if whole else number
 
-        def fits(number: float) -> bool:
-            inside = low <= number <= high and over < number < under and math.isfinite(number)
-            return inside and not (whole and number % 1) and not (step and number % step)
 
-        taken = self._words.take_number(fits)
-        if taken is not None:
-            return int(taken) if whole else taken
-        return _MISSING if said else next(filter(fits, _easy(max(low, over), min(high, under), step, whole=whole)), 0)
+_LENGTHS = ("minLength", "maxLength")
 
-    def _free(self, name: str) -> str:
-        return self._words.text[:TEXT_CHARS] or name or "demo"
+
+def _fitting(part: Part, others: Sequence[Any] = ()) -> Callable[[float], bool]:
+    """The check of a number by its schema."""
+    schema = {key: part[key] for key in ("type", *KINDS["number"]) if key in part}
+    return lambda number: number not in others and is_valid(schema, number)
+
+
+def _easy(part: Part, taken: int) -> Iterator[float]:
+    """Numbers that are easily written, some of which may lie between the bounds, and be none of those `taken`."""
+    step = part.get("multipleOf", 1)
+    least = [part[key] for key in ("minimum", "exclusiveMinimum") if key in part]
+    most = [part[key] for key in ("maximum", "exclusiveMaximum") if key in part]
+    low = max(least, default=min(most) - 2 * step if most else step)
+    high = min(most, default=low + 2 * step)
+    for number in (taken, *range(taken + 2)):
+        yield (math.ceil(low / step) + number) * step
+    yield from ((low + high) / 2, low, high)
 
 
 def _both(one: Part, other: Part) -> dict[str, Any]:
@@ -353,39 +362,19 @@ def _both(one: Part, other: Part) -> dict[str, Any]:
     return both
 
 
-def _distinct(values: Sequence[Any]) -> list[Any]:
-    """Those of some values that are none of the ones before."""
-    return [value for place, value in enumerate(values) if value not in values[:place]]
-
-
-def _kind(part: Part) -> str | None:
+def _kind(part: Part) -> Any:
     """The type of a part, or that which its other keywords are about."""
     return part.get("type", next((kind for kind, keywords in KINDS.items() if not keywords.isdisjoint(part)), None))
 
 
-def _members(schema: object) -> int:
-    """How many properties an object of a schema has."""
-    properties: Any = cast(Part, schema).get("properties") if isinstance(schema, dict) else None
-    return len(cast(Part, properties)) if isinstance(properties, dict) else 0
+def _name(phrase: str) -> str:
+    """A capitalised phrase without the words that only open a sentence."""
+    parts = phrase.split(" ")
+    while parts and parts[0].lower() in _OPENERS:
+        parts.pop(0)
+    return " ".join(parts).removesuffix("'s")
 
 
-def _simple(part: Any) -> bool:
-    """Whether the values of a part have no parts."""
-    return isinstance(part, dict) and (
-        "enum" in part or "const" in part or cast(Part, part).get("type") in ("string", "number", "integer", "boolean")
-    )
-
-
-def _easy(low: float, high: float, step: float, *, whole: bool) -> Iterator[float]:
-    """Numbers that are easily written, some of which may lie between two bounds; with a `step` its multiples."""
-    if step:
-        multiple = math.ceil(low / step) * step if low > -math.inf else step
-        yield from (multiple, multiple + step)
-        yield math.floor(high / step) * step if high < math.inf else 0
-        return
-    if whole:
-        low, high = (
-            bound if math.isinf(bound) else round_(bound) for bound, round_ in ((low, math.ceil), (high, math.floor))
-        )
-        yield max(low, min(1, high))
-    yield from (1, 0, low, high, low + 1, high - 1, (low + high) / 2)
+def _plain(text: str) -> str:
+    """The words of a text alone, in lower case, one space apart: `my_flag` is "my flag"."""
+    return " ".join(_WORD.findall(text.lower()))

@@ -253,8 +253,6 @@ def test_probabilities_are_those_of_one_choice() -> None:
 PARTS = [START, ASSISTANT, CHANNEL, MESSAGE, END, CALL, CONSTRAIN, RETURN, *encode("analysis final commentary")]
 BEGINNINGS = st.lists(st.sampled_from([*PARTS, *encode(' to=functions.get_weather json {"city":"\\')]), max_size=12)
 TAGS = [None, content_tag(schema_content(ARGUMENTS)), content_tag(regex_content("[a-z]+"))]
-TAGS += [header_tag(Rules(CALLEES, "required"), state) for state in HeaderState]
-TAGS += [header_tag(Rules(CALLEES, "none"), state) for state in HeaderState]
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,6 +1,5 @@
 """The demo engine's values and texts: whatever can be held, it can say, and what was begun it completes."""
 
-import json
 import re
 import time
 from typing import Any
@@ -10,7 +9,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema_rs import validator_for
 
-from service.engine.demo.halves import rest_of, written
 from service.engine.demo.patterns import derived, matching
 from service.engine.demo.values import answer_for, arguments_for
 from service.errors import InvalidRequest
@@ -171,33 +169,6 @@ def test_a_grammar_of_many_rules_finds_its_shortest_text() -> None:
 def test_a_grammar_without_a_text_is_an_error(grammar: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         derived(grammar)
-
-
-VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=5), inner, max_size=4)),
-    max_leaves=10,
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(value=VALUES, wanted=VALUES, where=st.integers(0, 200))
-def test_half_a_value_is_completed_to_json(value: object, wanted: object, where: int) -> None:
-    for text in (written(value), json.dumps(value, indent=1)):
-        begun = text[:where]
-        json.loads(begun + rest_of(begun, wanted))
-
-
-@settings(max_examples=100, deadline=None)
-@given(value=VALUES, where=st.integers(0, 200))
-def test_what_was_begun_as_it_should_be_becomes_what_it_should_be(value: object, where: int) -> None:
-    begun = written(value)[:where]
-    assert json.loads(begun + rest_of(begun, value)) == value
-
-
-def test_missing_members_are_taken_from_what_it_should_have_been() -> None:
-    begun = '{"city": "Os'
-    assert json.loads(begun + rest_of(begun, {"city": "Paris", "days": 2})) == {"city": "Os", "days": 2}
 
 
 def arrays(depth: int, least: int) -> dict[str, object]:
