@@ -1,7 +1,6 @@
 """The sandbox that the settings name."""
 
 from math import ceil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.sandbox.port import Limits, Sandbox
@@ -31,7 +30,7 @@ def own_sandbox(settings: Settings) -> "LocalSandbox":
     from service.sandbox.local import LocalSandbox, Places  # for who has one
 
     places = Places(settings.sandbox_sessions, settings.sandbox_tenant_sessions)
-    return LocalSandbox(places, limits_of(settings), Path(settings.sandbox_dir) if settings.sandbox_dir else None)
+    return LocalSandbox(places, limits_of(settings))
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -41,12 +41,9 @@ class ProtocolSettings(BaseSettings):
     characters or more; the first seals, all open. Empty makes one in Redis."""
     prompts_dir: Folder = ""
     """Folder of the stored prompts that a request may name by `prompt`. Empty has none."""
-    images: Literal["placeholder", "refuse"] = "placeholder"
-    """Treatment of images in the input, which the model can't read: `placeholder`, a text that says so in their
-    place; `refuse`, a 400."""
-    hosted_tools: Literal["leave-out", "refuse"] = "leave-out"
-    """Treatment of tools that OpenAI runs, such as web_search: `leave-out` of the prompt, and name them in a header
-    and in the log; `refuse`, a 400."""
+    unsupported: Literal["leave-out", "refuse"] = "leave-out"
+    """Treatment of images in the input, which the model can't read, and of tools that OpenAI runs, such as web_search:
+    `leave-out` has a text in the place of an image, and names the tools in a header and in the log; `refuse`, a 400."""
     mcp_servers: str = ""
     """File of the MCP servers whose tools requests may use by their `server_label`. Empty has none."""
     mcp_allow: Words = Field((), max_length=MAX_MCP_ALLOW)

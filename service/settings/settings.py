@@ -56,8 +56,20 @@ from store.redis.confirm import CONFIRM_SECONDS
 
 MASK = "****"
 
-MAX_CONNECTIONS = 4096
-"""The most connections of one process, idle ones and open streams included; more are hung up on."""
+MAX_QUEUED_REQUESTS = 256
+"""Requests for a response that wait in one process; more are refused with 503."""
+
+MAX_FOLLOWERS = 2048
+"""Streams of background responses that one process has open at once, which take no slot of MAX_CONCURRENT_REQUESTS."""
+
+MAX_SOCKETS = 1024
+"""WebSockets that one process has open at once."""
+
+SPARE_CONNECTIONS = 256
+"""The connections of one process beside those: idle ones, and requests that are about to be refused."""
+
+BODIES = 6
+"""How many of the largest bodies one process has at once."""
 
 CHAINS_KEPT = 4
 """How many of the largest conversations the memory has to have room for."""
@@ -67,7 +79,7 @@ PREPARING_SECONDS = 60
 
 STORE_LIMITS = (
     *("max_responses", "max_trees", "max_bytes", "idle_days", "conversation_idle_days"),
-    *("max_log_bytes", "stream_retention_seconds", "max_webhooks_pending"),
+    *("max_log_bytes", "stream_retention_seconds"),
 )
 """The limits by which one process deletes what all others keep: they have to be the same for all."""
 
@@ -282,17 +294,11 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
             )
         return self
 
-    @model_validator(mode="after")
-    def _check_connections(self) -> Self:
-        requests = self.max_concurrent_requests + self.max_queued_requests
-        if requests + self.max_followers + self.max_sockets > MAX_CONNECTIONS:
-            raise ValueError(
-                f"{PREFIX}MAX_CONCURRENT_REQUESTS={self.max_concurrent_requests}, {PREFIX}MAX_QUEUED_REQUESTS="
-                f"{self.max_queued_requests}, {PREFIX}MAX_FOLLOWERS={self.max_followers} and {PREFIX}MAX_SOCKETS="
-                f"{self.max_sockets} are more together than the {MAX_CONNECTIONS:,} connections that one process has, "
-                "so followers or WebSockets could take all of them; lower one of them"
-            )
-        return self
+    @property
+    def max_connections(self) -> int:
+        """The most connections of one process, idle ones and open streams included; more are hung up on."""
+        requests = self.max_concurrent_requests + MAX_QUEUED_REQUESTS
+        return requests + MAX_FOLLOWERS + MAX_SOCKETS + SPARE_CONNECTIONS
 
     @property
     def tenants(self) -> set[str]:

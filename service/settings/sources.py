@@ -31,7 +31,6 @@ CLIENTS = (f"{PREFIX}URL", f"{PREFIX}CLIENT_KEY", f"{PREFIX}PROFILE")
 
 OTEL = {
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "TRACES_HEADERS",
-    "OTEL_SERVICE_NAME": "TRACES_NAME",
     "OTEL_TRACES_SAMPLER_ARG": "TRACES_RATIO",
 }
 """OpenTelemetry's variables that stand in for settings of ours as they are."""

@@ -74,26 +74,22 @@ class Admission:
         refused = metrics.refused
         self._metrics = metrics
         self._requests = _Slots(
-            Share(requests, several=several),
-            "requests",
-            "max_concurrent_requests",
-            refused.labels("requests"),
+            Share(requests, several=several), "requests", refused.labels("requests"), "max_concurrent_requests"
         )
         self._aside = _Slots(
             Share(max(ASIDE, requests // ASIDE), several=several),
             "requests besides that ask no model",
-            "max_concurrent_requests",
             refused.labels("requests"),
+            "max_concurrent_requests",
         )
         self._followers = _Slots(
             Share(followers, several=several),
             "streams of background responses",
-            "max_followers",
             refused.labels("followers"),
         )
-        self._sockets = _Slots(Share(sockets, several=several), "WebSockets", "max_sockets", refused.labels("sockets"))
+        self._sockets = _Slots(Share(sockets, several=several), "WebSockets", refused.labels("sockets"))
         self._bodies = _Slots(
-            Share(bodies, several=several), "bytes of bodies", "max_bodies_bytes", refused.labels("bodies")
+            Share(bodies, several=several), "bytes of bodies", refused.labels("bodies"), "max_body_bytes"
         )
         self._served = Served(weight)
         self._queue = Queue[asyncio.Future[Slot]](self._served)
@@ -200,7 +196,7 @@ class Admission:
         if not self._queue_seconds:
             return self._requests.refusal(1)
         if not self._places.fits(tenant, 1):
-            also = f" {len(self._queue) - 1} wait already; {variable('max_queued_requests')} lets more of them wait."
+            also = f" {len(self._queue) - 1} wait already."
             return self._requests.refusal(len(self._queue), also)
         return None
 
@@ -301,10 +297,10 @@ def _stopping() -> ApiError:
 class _Slots:
     """One kind of slots, with the words that refuse a request for which there is no room."""
 
-    def __init__(self, share: Share, what: str, setting: str, refused: Counter) -> None:
+    def __init__(self, share: Share, what: str, refused: Counter, setting: str = "") -> None:
         self._share = share
         self._what = what
-        self._setting = setting
+        self._remedy = f"raise {variable(setting)}" if setting else "start another process"
         self._refused = refused
         self._rate = Rate()
 
@@ -315,11 +311,8 @@ class _Slots:
     def refusal(self, amount: int, also: str = "") -> ApiError:
         """The 503 for want of so much, and what it says besides."""
         self._refused.inc()
-        return unavailable(
-            f"This process serves {self._share.limit} {self._what} already.{also} Try again in a moment, or raise "
-            f"{variable(self._setting)}.",
-            self._rate.seconds_for(amount),
-        )
+        served = f"This process serves {self._share.limit} {self._what} already.{also}"
+        return unavailable(f"{served} Try again in a moment, or {self._remedy}.", self._rate.seconds_for(amount))
 
     def take(self, tenant: str, amount: int) -> None:
         """Take so much. Raises ApiError 503."""
