@@ -7,8 +7,7 @@ import binascii
 from base64 import b64decode
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from yarl import URL
 
 from service.settings.sources import has_exporter
@@ -24,10 +23,10 @@ LEAST_SECRET_BYTES = 24
 """As Standard Webhooks has it, whose scheme OpenAI's SDKs verify."""
 
 
-class BackgroundSettings(BaseSettings):
+class BackgroundSettings(BaseModel):
     """The settings of background responses. The text below each setting is its help and its documentation."""
 
-    model_config = SettingsConfigDict(defer_build=True)
+    model_config = ConfigDict(defer_build=True)
 
     worker: bool = True
     """Whether `serve` also works on background responses itself."""

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
 from service.ssrf import BY_NAME
 from store.keys import MAX_SHARDS
@@ -116,7 +115,7 @@ def check_key(value: SecretStr, least: int = 1) -> SecretStr:
     return value
 
 
-Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(comma_separated)]
+Words = Annotated[tuple[str, ...], BeforeValidator(comma_separated)]
 """A list with commas."""
 
 WholePath = Annotated[str, AfterValidator(_whole_path)]
@@ -141,15 +140,13 @@ def _default_data_dir() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "harmonium"
 
 
-class CoreSettings(BaseSettings):
+class CoreSettings(BaseModel):
     """The settings of serving and storing. The text below each is its help and its documentation (`description`)."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX,
-        env_file=ENV_FILE,
-        extra="ignore",
+    model_config = ConfigDict(
         frozen=True,
         hide_input_in_errors=True,
+        validate_default=True,
         defer_build=True,  # for all settings together, and not for each part of them
     )
 
@@ -159,7 +156,7 @@ class CoreSettings(BaseSettings):
     """TCP port to listen on; 0 takes a free one."""
     workers: int = Field(1, ge=1, le=64)
     """Processes that share the port and the store."""
-    api_keys: Annotated[tuple[ApiKey, ...], NoDecode] = Field((), max_length=MAX_API_KEYS)
+    api_keys: tuple[ApiKey, ...] = Field((), max_length=MAX_API_KEYS)
     """Keys that clients may present, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each
     other's conversations."""
     admin_key: Annotated[SecretStr, AfterValidator(partial(check_key, least=LEAST_KEY_CHARS))] = SecretStr("")
@@ -168,7 +165,7 @@ class CoreSettings(BaseSettings):
     projects: bool = False
     """Whether there are projects and keys in the store, also without ADMIN_KEY: `harmonium keys create-admin` makes the
     first administrator's."""
-    tenant_limits: Annotated[dict[str, int], NoDecode] = {}
+    tenant_limits: dict[str, int] = {}
     """Limits of each tenant that no administrator has given another limit, comma-separated, such as
     max_requests_per_1_minute=60,max_tokens_per_1_month=1000000. docs/tenants.md names all. Empty is no limit."""
     usage_days: int = Field(90, ge=0, le=3_660)
@@ -204,7 +201,7 @@ class CoreSettings(BaseSettings):
     local_model: str = Field("", max_length=4096)
     """The model that `vllm-local` or `llama-local` loads. For vLLM it is a name or a folder, and empty is
     openai/gpt-oss-20b; for llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""
-    local_args: Annotated[dict[str, Any], NoDecode] = {}
+    local_args: dict[str, Any] = {}
     """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs; or options of
     `llama-local`, with the names that xllamacpp's CommonParams has for llama.cpp's, such as n_parallel, n_gpu_layers
     and cpuparams.n_threads."""
@@ -334,10 +331,10 @@ class CoreSettings(BaseSettings):
         return value
 
 
-class ArchiveSettings(BaseSettings):
+class ArchiveSettings(BaseModel):
     """The settings of the archive. The text below each setting is its help and its documentation."""
 
-    model_config = SettingsConfigDict(defer_build=True)
+    model_config = ConfigDict(defer_build=True)
 
     archive_url: str = Field("", max_length=4096, repr=False)
     """Where turns are kept that leave memory: `sqlite` in the data folder, `sqlite:///FOLDER`, `s3://BUCKET/PREFIX`,

@@ -4,8 +4,7 @@ from functools import partial
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from service.settings.core import check_key
 
@@ -16,10 +15,10 @@ UNIX = "unix://"
 LEAST_KEY_CHARS = 16
 
 
-class SandboxSettings(BaseSettings):
+class SandboxSettings(BaseModel):
     """The settings of sessions of Python. The text below each setting is its help and its documentation."""
 
-    model_config = SettingsConfigDict(defer_build=True)
+    model_config = ConfigDict(defer_build=True)
 
     sandbox: str = Field("", max_length=2048)
     """The sandbox for Python that a model writes: `local`, processes of this machine; or where a `harmonium sandbox`

@@ -16,9 +16,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, cast
 
-from pydantic import PrivateAttr, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from service.settings.background import RENEWALS, BackgroundSettings
 from service.settings.core import (
@@ -41,9 +48,7 @@ from service.settings.sources import (
     EXAMPLES,
     RENEWED,
     SECRETS,
-    DotEnv,
     EnvFileError,
-    Environment,
     Given,
     SecretError,
     file_variable,
@@ -136,18 +141,6 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
 
     _files: dict[str, Path] = PrivateAttr(default_factory=dict[str, Path])
     _listed: tuple[ListedEngine, ...] = PrivateAttr(())
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The sources, the one that wins first."""
-        return init_settings, Environment(settings_cls), DotEnv(settings_cls)
 
     @field_validator("*", mode="before")
     @classmethod
@@ -387,13 +380,14 @@ def load_settings(**overrides: object) -> Settings:
         files = given.files()
     except (EnvFileError, SecretError) as error:
         raise SettingsError(str(error)) from None
-    return _checked(options, files, given).from_files(files)
+    values = {name: value for name in Settings.model_fields if (value := given.value(name)) is not None}
+    return _checked(values, files, given).from_files(files)
 
 
-def _checked(options: dict[str, object], files: dict[str, Path], given: Given) -> Settings:
-    """The settings of `options`, of `files`, and of the environment. Raises SettingsError."""
+def _checked(values: dict[str, object], files: dict[str, Path], given: Given) -> Settings:
+    """The settings with these values, and with those in `files`. Raises SettingsError."""
     try:
-        return Settings.model_validate(options | read_secrets(files))
+        return Settings.model_validate(values | read_secrets(files))
     except SecretError as error:
         raise SettingsError(str(error)) from None
     except ValidationError as error:
@@ -414,7 +408,7 @@ def description(name: str) -> str:
 def _texts() -> dict[str, str]:
     """The text below each setting. pydantic could read them too, but it would at every start."""
     found: dict[str, str] = {}
-    for kind in Settings.__mro__[1 : Settings.__mro__.index(BaseSettings)]:
+    for kind in Settings.__mro__[1 : Settings.__mro__.index(BaseModel)]:
         body = cast(ast.ClassDef, ast.parse(inspect.getsource(kind)).body[0]).body
         for field, text in pairwise(body):
             match field, text:
