@@ -29,9 +29,7 @@ READ_BYTES = 1 << 16
 ASKED = {"model": MODEL.id, "input": "Count to 900.", "reasoning": {"effort": "low"}}
 SETTINGS = {
     "HARMONIUM_ENGINE": "vllm",
-    "HARMONIUM_ENGINE_CONNECTIONS": str(STREAMS),
     "HARMONIUM_MAX_CONCURRENT_REQUESTS": str(STREAMS),
-    "HARMONIUM_MAX_FOLLOWERS": "1024",
     "HARMONIUM_STORE_CACHE_BYTES": str(8 << 20),
 }
 """Room for all of them, and a small read cache, so that what is measured is not what it holds."""

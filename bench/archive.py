@@ -43,7 +43,7 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="print all figures as JSON, too")
     options = parser.parse_args()
-    allow_files()
+    allow_files(4096)
     found: dict[str, Figures] = {}
     with Progress(transient=True, refresh_per_second=2) as progress:
         bench = Bench(options.server, options.quick, progress)

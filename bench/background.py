@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--plots", action="store_true", help="draw docs/plots")
     parser.add_argument("--profile", action="store_true", help="run what serves under cProfile and print its top rows")
     options = parser.parse_args()
-    allow_files()
+    allow_files(4096)
     found: dict[str, Figures] = {}
     with Progress(transient=True, refresh_per_second=2) as progress:
         bench = Bench(options.server, options.quick, options.profile, progress)

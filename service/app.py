@@ -32,7 +32,7 @@ from service.metrics.scrape import Exposition, limits_of, read_shards
 from service.process import close_service, open_service, start_service
 from service.responses.service import Service
 from service.sandbox.port import Sandbox
-from service.settings.settings import Settings
+from service.settings.settings import BODIES, MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS, Settings
 from service.tenants.audit import FailedLogins
 from service.tenants.keyring import KeyRing
 from service.web.admin import routes as admin
@@ -101,11 +101,11 @@ def create_app(
     admission = Admission(
         service.metrics,
         requests=settings.max_concurrent_requests,
-        queued=settings.max_queued_requests,
+        queued=MAX_QUEUED_REQUESTS,
         queue_seconds=settings.queue_seconds,
-        followers=settings.max_followers,
-        sockets=settings.max_sockets,
-        bodies=settings.max_bodies_bytes,
+        followers=MAX_FOLLOWERS,
+        sockets=MAX_SOCKETS,
+        bodies=BODIES * settings.max_body_bytes,
         several=lambda: service.keys.several,
         weight=partial(_weight, settings.weights, service.key_ring),
     )

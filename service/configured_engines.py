@@ -92,7 +92,7 @@ def _access(settings: Settings, engine: ListedEngine) -> Access:
         urls=engine.urls,
         weights=engine.listed.weights,
         api_key=engine.api_key.get_secret_value(),
-        connections=engine.listed.connections or settings.engine_connections,
+        connections=engine.listed.connections or max(settings.max_concurrent_requests, settings.worker_concurrency),
         kv_tokens=engine.listed.kv_tokens or 0,
         wait_seconds=WAIT_SECONDS,
         probe_seconds=PROBE_SECONDS,

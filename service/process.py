@@ -22,6 +22,7 @@ from service.responses.service import Service
 from service.responses.templates import Templates
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
+from service.settings.core import environment
 from service.settings.keys import Keys
 from service.settings.protocol import servers_in
 from service.settings.sandbox import LOCAL
@@ -38,7 +39,6 @@ from service.tools.python import CodeInterpreter
 from service.tools.toolbox import Toolbox, no_server
 from store.archive.archive import Archive
 from store.archive.opening import open_archive as open_archive_at
-from store.archive.port import Bounds
 from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.daily import expire_daily
@@ -130,8 +130,8 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         listening=listening,
         engine=open_engines(settings, engine),
         limits=Limits(
-            images=settings.images,
-            hosted_tools=settings.hosted_tools,
+            images="refuse" if settings.unsupported == "refuse" else "placeholder",
+            hosted_tools=settings.unsupported,
         ),
         metrics=metrics,
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
@@ -181,12 +181,10 @@ def tracer_of(settings: Settings) -> Tracer:
         return Tracer()
     from service.tracing import TEXT_BYTES, Bounds, open_tracer
 
-    bounds = Bounds(
-        ratio=settings.traces_ratio,
-        text_bytes=TEXT_BYTES if settings.traces_contents else 0,
-    )
+    bounds = Bounds(settings.traces_ratio, TEXT_BYTES if settings.traces_contents else 0)
     headers = settings.traces_headers.get_secret_value()
-    return open_tracer(settings.traces_url, headers, bounds, name=settings.traces_name, version=this_build().version)
+    name = environment(["OTEL_SERVICE_NAME"]).get("OTEL_SERVICE_NAME") or "harmonium"
+    return open_tracer(settings.traces_url, headers, bounds, name=name, version=this_build().version)
 
 
 def _watch(health: Health, layout: Layout, metrics: Metrics, url: str) -> None:
@@ -296,7 +294,6 @@ def job_limits(settings: Settings) -> JobLimits:
         waiting=settings.max_queued,
         log_bytes=settings.max_log_bytes,
         log_seconds=settings.stream_retention_seconds,
-        pending=settings.max_webhooks_pending,
     )
 
 
@@ -330,9 +327,7 @@ def open_archive(settings: Settings) -> Archive | None:
     """
     if not settings.has_archive:
         return None
-    return open_archive_at(
-        settings.archive_url, settings.data_dir, Bounds(total_seconds=settings.archive_timeout_seconds)
-    )
+    return open_archive_at(settings.archive_url, settings.data_dir)
 
 
 def open_store_archive(settings: Settings, store: ConversationHistoryStore) -> StoreArchive | None:
@@ -369,8 +364,7 @@ def open_directory(
     settings: Settings, store: ConversationHistoryStore, tenants: Callable[[], Sequence[str]] | None = None
 ) -> Directory:
     """The projects, accounts and keys in a store. `tenants` are those that have keys in the settings of now."""
-    most = Most(settings.max_projects)
-    return Directory(Registry(store), time, most, tenants or (lambda: settings.static_tenants))
+    return Directory(Registry(store), time, Most(), tenants or (lambda: settings.static_tenants))
 
 
 def open_limiter(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Limiter:

@@ -59,7 +59,7 @@ class Audience:
 
 
 def _run(port: int, pipe: Connection) -> None:
-    allow_files()
+    allow_files(4096)
     uvloop.run(_serve(port, pipe))
 
 

@@ -217,7 +217,6 @@ def worker(
 @app.command(cls=Documented)
 def sandbox(
     sandbox_listen: Annotated[str | None, _setting("sandbox_listen")] = None,
-    sandbox_dir: Annotated[str | None, _setting("sandbox_dir")] = None,
     sandbox_sessions: Annotated[str | None, _setting("sandbox_sessions")] = None,
     sandbox_tenant_sessions: Annotated[str | None, _setting("sandbox_tenant_sessions")] = None,
     log_level: Annotated[str | None, _setting("log_level")] = None,

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 def run(settings: Settings) -> None:
     """Serve sessions until a signal says stop. Has to be called from the main thread. Raises StartError."""
     exit_on_signals()  # until the loop takes them over
-    allow_files()
+    allow_files(settings.max_connections)
     if not settings.sandbox_listen.startswith(UNIX) and not settings.sandbox_key.get_secret_value():
         raise StartError(
             f"{variable('sandbox_listen')}={settings.sandbox_listen} can be reached by others, and whoever reaches it "

@@ -35,7 +35,7 @@ from service.commands.terminal import TerminalFormatter, card
 from service.metrics.processes import shared_folder
 from service.settings.core import SQLITE
 from service.settings.keys import Keys, warn_of_short
-from service.settings.settings import MAX_CONNECTIONS, Settings, display, variable
+from service.settings.settings import Settings, display, variable
 from service.settings.sources import env_file, service_links
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.socket.protocol import SocketProtocol
@@ -46,9 +46,6 @@ from store.redis.connection import connect
 
 BACKLOG = 2048
 """Connections that wait in the kernel while a process is busy, as far as its own limit permits."""
-
-OPEN_FILES = 2 * MAX_CONNECTIONS
-"""Enough for every connection, and as much again for the store, the engine and the rest."""
 
 KEEP_ALIVE_SECONDS = 65
 """How long an idle connection is kept: longer than the pools of clients and proxies (5 to 60 s) keep it, so
@@ -80,7 +77,7 @@ def run(settings: Settings, create_app: CreateApp) -> None:
     after a signal and 3 if the application could not start.
     """
     exit_on_signals(rereads=settings.rereads)
-    allow_files()
+    allow_files(settings.max_connections)
     with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
         join(served, alone=not settings.redis_url)
         url, terminal = address_of(listener), terminal_of(settings)
@@ -120,10 +117,14 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def allow_files() -> None:
-    """Raise this process's limit of open files, often 1,024 by default, to what its connections may need."""
+def allow_files(connections: int) -> None:
+    """Raise this process's limit of open files, often 1,024 by default, to what so many connections need, and as much
+    again for the store, the engine and the rest.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    wanted = 2 * connections
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
@@ -259,7 +260,9 @@ class Config(uvicorn.Config):
 
     def __init__(self, settings: Settings, create_app: CreateApp, **options: Any) -> None:
         self._create_app = create_app
-        self.connection_limits = ConnectionLimits(send_seconds=settings.send_seconds)
+        self.connection_limits = ConnectionLimits(
+            connections=settings.max_connections, send_seconds=settings.send_seconds
+        )
         super().__init__(self.renew(settings), factory=True, **options)
 
     def renew(self, settings: Settings) -> Callable[[], ASGIApp]:

@@ -35,6 +35,9 @@ PR_SET_PDEATHSIG = 1
 STDERR = 2
 """Its file descriptor: the kernel's signal is answered without Python's `sys.stderr`."""
 
+STALL_SECONDS = 15.0
+"""The processor time after which a process ends whose loop stands still, so that others take over."""
+
 BEAT_SECONDS = 0.25
 """How often the loop says that it runs."""
 
@@ -126,7 +129,7 @@ class Open:
 
 @asynccontextmanager
 async def watched(settings: Settings) -> AsyncGenerator[None]:
-    """Until the end of the block this process ends where its loop stands still for `stall_seconds`."""
+    """Until the end of the block this process ends where its loop stands still for STALL_SECONDS."""
     faulthandler.register(signal.SIGPROF, file=STDERR, all_threads=False, chain=True)
     beating = asyncio.create_task(_beat(_seconds(settings)))
     try:
@@ -138,7 +141,7 @@ async def watched(settings: Settings) -> AsyncGenerator[None]:
 
 def _seconds(settings: Settings) -> float:
     """The processor time until the end. It is that of all threads, of which vLLM has one for each core."""
-    return settings.stall_seconds * (len(os.sched_getaffinity(0)) if settings.engine == "vllm-local" else 1)
+    return STALL_SECONDS * (len(os.sched_getaffinity(0)) if settings.engine == "vllm-local" else 1)
 
 
 async def _beat(seconds: float) -> None:

@@ -80,7 +80,7 @@ def run(settings: Settings) -> None:
         )
     check_url(settings.redis_url)
     exit_on_signals(rereads=settings.rereads)  # until the loop takes them over
-    allow_files()
+    allow_files(settings.max_connections)
     join(settings)
     close_logs = configure_logs(settings)
     tell_service_links()

@@ -154,8 +154,8 @@ class Metrics:
     )
     refused: Counter = metric(
         "admission_refused_total",
-        "Requests that were refused for a limit: the process had MAX_CONCURRENT_REQUESTS, MAX_FOLLOWERS, MAX_SOCKETS "
-        "or MAX_BODIES_BYTES, or the queue was full.",
+        "Requests that were refused for a limit: the process had MAX_CONCURRENT_REQUESTS, its followers, WebSockets "
+        "or bytes of bodies, or the queue was full.",
         limit=REFUSALS,
     )
     responses: Counter = metric(

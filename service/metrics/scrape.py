@@ -23,10 +23,10 @@ from service.engine.port import Load
 from service.errors import unavailable
 from service.metrics.counters import Description, Metrics
 from service.metrics.processes import Together
-from service.settings.settings import Settings
+from service.settings.settings import MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS, Settings
 from store.errors import StoreError
 from store.jobs.jobs import Jobs
-from store.jobs.model import Priority, Queue
+from store.jobs.model import JobLimits, Priority, Queue
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +54,8 @@ ReadWaiting = Callable[[], int]
 ReadShards = Callable[[], Awaitable[Mapping[int, Queue]]]
 """Reads what every shard holds, by its number. Raises StoreError."""
 
-SHARD_LIMITS = ("max_responses", "max_bytes", "max_queued", "max_log_bytes", "max_webhooks_pending")
-PROCESS_LIMITS = ("max_concurrent_requests", "max_queued_requests", "max_followers", "max_sockets")
-"""The settings that have a gauge of what they bound."""
+SHARD_LIMITS = ("max_responses", "max_bytes", "max_queued", "max_log_bytes")
+"""The settings of a shard that have a gauge of what they bound."""
 
 BUILD = Description("build_info", "Always 1; the build is its labels.", **dict.fromkeys(Build._fields, ()))
 ENGINE_UP = Description(
@@ -75,8 +74,11 @@ ENGINE_ROOM = Description(
 ENGINE_WAITING = Description("engine_waiting", "Generations of this process that wait for room at a server.")
 LIMIT = Description(
     "limit",
-    "A limit of the settings that isn't off: of a shard, or of all processes behind the port together.",
-    setting=(*SHARD_LIMITS, *PROCESS_LIMITS),
+    "A limit that isn't off: of a shard, or of all processes behind the port together.",
+    setting=(
+        *(*SHARD_LIMITS, "max_webhooks_pending", "max_concurrent_requests"),
+        *("max_queued_requests", "max_followers", "max_sockets"),
+    ),
 )
 STORE_UP = Description("store_up", "1, or 0 if what the shards hold can't be read now; then that is left out.")
 QUEUED = Description("queue_jobs", "Background responses that wait for a worker.", shard=(), priority=())
@@ -223,10 +225,15 @@ class Exposition:
 
 
 def limits_of(settings: Settings) -> dict[str, float]:
-    """The limits that are not off, by the settings' names."""
-    of_shards = {name: getattr(settings, name) for name in SHARD_LIMITS}
-    of_processes = {name: getattr(settings, name) * settings.workers for name in PROCESS_LIMITS}
-    return {name: limit for name, limit in (of_shards | of_processes).items() if limit}
+    """The limits that are not off, by name."""
+    found = {name: getattr(settings, name) for name in SHARD_LIMITS} | {
+        "max_webhooks_pending": JobLimits().pending,
+        "max_concurrent_requests": settings.workers * settings.max_concurrent_requests,
+        "max_queued_requests": settings.workers * MAX_QUEUED_REQUESTS,
+        "max_followers": settings.workers * MAX_FOLLOWERS,
+        "max_sockets": settings.workers * MAX_SOCKETS,
+    }
+    return {name: limit for name, limit in found.items() if limit}
 
 
 class _One:

@@ -55,7 +55,7 @@ from service.responses.parent import (
 )
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
-from service.responses.prompt.build import Identity, Prompt, build_prompt
+from service.responses.prompt.build import MODEL_IDENTITY, Identity, Prompt, build_prompt
 from service.responses.prompt.read import Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
@@ -330,7 +330,7 @@ class _Preparation:
                 self.request,
                 history,
                 Identity(
-                    service.settings.model_identity,
+                    MODEL_IDENTITY,
                     context_tokens,
                     keeps_thoughts=model.speech is not None,
                 ),

@@ -1,7 +1,6 @@
 """The sandbox that the settings name."""
 
 from math import ceil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.sandbox.port import Limits, Sandbox
@@ -37,4 +36,4 @@ def own_sandbox(settings: Settings) -> "LocalSandbox":
         cpu_seconds=ceil(BUSY_CELLS * settings.tool_seconds),
     )
     places = Places(settings.sandbox_sessions, settings.sandbox_tenant_sessions)
-    return LocalSandbox(places, limits, Path(settings.sandbox_dir) if settings.sandbox_dir else None)
+    return LocalSandbox(places, limits)

@@ -7,8 +7,7 @@ import binascii
 from base64 import b64decode
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from yarl import URL
 
 from service.settings.sources import has_exporter
@@ -24,10 +23,10 @@ LEAST_SECRET_BYTES = 24
 """As Standard Webhooks has it, whose scheme OpenAI's SDKs verify."""
 
 
-class BackgroundSettings(BaseSettings):
+class BackgroundSettings(BaseModel):
     """The settings of background responses. The text below each setting is its help and its documentation."""
 
-    model_config = SettingsConfigDict(defer_build=True)
+    model_config = ConfigDict(defer_build=True)
 
     worker: bool = True
     """Whether `serve` also works on background responses itself."""
@@ -49,9 +48,6 @@ class BackgroundSettings(BaseSettings):
     continued."""
     stream_retention_seconds: float = Field(3600, ge=0, le=30 * 86_400)
     """For how long after its end the events of a background response can be streamed again."""
-    max_followers: int = Field(2048, ge=1)
-    """Streams of background responses that one process has open at once, which take no slot of MAX_CONCURRENT_REQUESTS;
-    more are refused with 503."""
     max_log_bytes: int = Field(1024 * MIB, ge=MIB)
     """The most memory that Redis may hold for the events of a shard's background responses, in bytes. Those that ended
     first are deleted for new ones; those of responses that wait may have half of it."""
@@ -61,8 +57,6 @@ class BackgroundSettings(BaseSettings):
     """The key that signs webhooks: `whsec_` and at least 24 bytes as base64."""
     webhook_allow_private: bool = False
     """Whether WEBHOOK_URL may lead to a private, local or otherwise special address."""
-    max_webhooks_pending: int = Field(100_000, ge=1)
-    """Webhooks that may wait in a shard; the oldest are dropped for new ones."""
     metrics_key: SecretStr = SecretStr("")
     """The key for /metrics, as a bearer token. Without one, and with API keys, /metrics is refused."""
     traces_url: str = Field("", max_length=2048)
@@ -72,8 +66,6 @@ class BackgroundSettings(BaseSettings):
     traces_headers: SecretStr = SecretStr("")
     """Headers with which traces are sent: `name=value`, comma-separated, values percent-encoded.
     OTEL_EXPORTER_OTLP_TRACES_HEADERS and OTEL_EXPORTER_OTLP_HEADERS stand in for it."""
-    traces_name: str = Field("harmonium", min_length=1, max_length=256)
-    """The name of the service in traces. OTEL_SERVICE_NAME stands in for it."""
     traces_ratio: float = Field(1, ge=0, le=1)
     """The share of traces that is kept, of those that begin here: a client's `traceparent` says itself whether its
     trace is. OTEL_TRACES_SAMPLER_ARG stands in for it."""

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
 from service.ssrf import BY_NAME
 from store.keys import MAX_SHARDS
@@ -116,7 +115,7 @@ def check_key(value: SecretStr, least: int = 1) -> SecretStr:
     return value
 
 
-Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(comma_separated)]
+Words = Annotated[tuple[str, ...], BeforeValidator(comma_separated)]
 """A list with commas."""
 
 WholePath = Annotated[str, AfterValidator(_whole_path)]
@@ -141,15 +140,13 @@ def _default_data_dir() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "harmonium"
 
 
-class CoreSettings(BaseSettings):
+class CoreSettings(BaseModel):
     """The settings of serving and storing. The text below each is its help and its documentation (`description`)."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX,
-        env_file=ENV_FILE,
-        extra="ignore",
+    model_config = ConfigDict(
         frozen=True,
         hide_input_in_errors=True,
+        validate_default=True,
         defer_build=True,  # for all settings together, and not for each part of them
     )
 
@@ -159,7 +156,7 @@ class CoreSettings(BaseSettings):
     """TCP port to listen on; 0 takes a free one."""
     workers: int = Field(1, ge=1, le=64)
     """Processes that share the port and the store."""
-    api_keys: Annotated[tuple[ApiKey, ...], NoDecode] = Field((), max_length=MAX_API_KEYS)
+    api_keys: tuple[ApiKey, ...] = Field((), max_length=MAX_API_KEYS)
     """Keys that clients may present, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each
     other's conversations."""
     admin_key: Annotated[SecretStr, AfterValidator(partial(check_key, least=LEAST_KEY_CHARS))] = SecretStr("")
@@ -168,9 +165,7 @@ class CoreSettings(BaseSettings):
     projects: bool = False
     """Whether there are projects and keys in the store, also without ADMIN_KEY: `harmonium keys create-admin` makes the
     first administrator's."""
-    max_projects: int = Field(1_000, ge=1, le=100_000)
-    """The most projects in the store, archived ones among them, and the most keys of administrators."""
-    tenant_limits: Annotated[dict[str, int], NoDecode] = {}
+    tenant_limits: dict[str, int] = {}
     """Limits of each tenant that no administrator has given another limit, comma-separated, such as
     max_requests_per_1_minute=60,max_tokens_per_1_month=1000000. docs/tenants.md names all. Empty is no limit."""
     usage_days: int = Field(90, ge=0, le=3_660)
@@ -187,8 +182,6 @@ class CoreSettings(BaseSettings):
     model: str = Field("", max_length=256)
     """Id of the model that is served. Empty is the first that the server lists, LOCAL_MODEL for `vllm-local`, its
     file's name for `llama-local`, and gpt-oss-20b on the demo engine."""
-    model_identity: str = Field("You are ChatGPT, a large language model trained by OpenAI.", max_length=4096)
-    """First line of the system message. gpt-oss was trained with the default."""
     context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
     """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
     for the demo engine. It never raises what a server says, and is needed for `tensorrt`, for a router and for most
@@ -199,9 +192,6 @@ class CoreSettings(BaseSettings):
     Empty is http://127.0.0.1:8001 for `vllm`, `tensorrt` and `chat`, port 30000 for `sglang`, and 8080 for `llama`."""
     engine_api_key: SecretKey = SecretStr("")
     """The key that the servers ask for. Empty sends none."""
-    engine_connections: int = Field(512, ge=1, le=100_000)
-    """The most generations that one process has under way at each server; more are refused with 503. A llama.cpp server
-    gets as many as it has slots, and the others wait."""
     engines: WholePath = Field("", max_length=4096)
     """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
     place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
@@ -211,7 +201,7 @@ class CoreSettings(BaseSettings):
     local_model: str = Field("", max_length=4096)
     """The model that `vllm-local` or `llama-local` loads. For vLLM it is a name or a folder, and empty is
     openai/gpt-oss-20b; for llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""
-    local_args: Annotated[dict[str, Any], NoDecode] = {}
+    local_args: dict[str, Any] = {}
     """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs; or options of
     `llama-local`, with the names that xllamacpp's CommonParams has for llama.cpp's, such as n_parallel, n_gpu_layers
     and cpuparams.n_threads."""
@@ -255,8 +245,8 @@ class CoreSettings(BaseSettings):
     change_limits: bool = False
     """Whether this process makes its limits those of the store, where the store was used with others. Without it, it
     doesn't start then. It is about MAX_RESPONSES, MAX_TREES, MAX_BYTES, IDLE_DAYS, CONVERSATION_IDLE_DAYS,
-    MAX_LOG_BYTES, STREAM_RETENTION_SECONDS and MAX_WEBHOOKS_PENDING, by which each process deletes for all. An
-    embedded server's follow its own."""
+    MAX_LOG_BYTES and STREAM_RETENTION_SECONDS, by which each process deletes for all. An embedded server's follow its
+    own."""
     idle_days: float = Field(30, ge=0, le=36_500)
     """A chain of responses that nobody used for so many days is deleted; with an archive it only leaves memory. 0 keeps
     it."""
@@ -265,19 +255,15 @@ class CoreSettings(BaseSettings):
     than IDLE_DAYS. 0 keeps them, until they are deleted or evicted."""
 
     max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB)
-    """The largest request body, in bytes."""
-    max_bodies_bytes: int = Field(48 * MIB, ge=KIB)
-    """The most bytes that the bodies of requests, and of stored responses that clients read, may have together in one
-    process; more are refused with 503."""
+    """The largest request body, in bytes. All bodies of one process, and the stored responses that clients read, have
+    six times as many together; more are refused with 503."""
     max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
     """A conversation whose stored messages have this many bytes can't be continued."""
     max_output_tokens: int = Field(32_768, ge=16)
     """Output tokens, reasoning included, when a request names no limit of its own."""
     max_concurrent_requests: int = Field(512, ge=1, le=100_000)
     """Requests that one process works on at once. More requests for a response wait for QUEUE_SECONDS; what asks no
-    model, such as a GET or a cancel, has an eighth more. The rest is refused with 503."""
-    max_queued_requests: int = Field(256, ge=1)
-    """Requests for a response that wait in one process; more are refused with 503."""
+    model, such as a GET or a cancel, has an eighth more. 256 wait at most; the rest is refused with 503."""
     queue_seconds: float = Field(10, ge=0, le=600)
     """How long a request for a response waits until the process has room for it. Then it is refused with 503; 0 refuses
     it at once."""
@@ -285,12 +271,6 @@ class CoreSettings(BaseSettings):
     """Weights of tenants, or of projects by their ids, whose requests wait: `tenant=3` is served three times as many
     tokens as another one. Comma-separated, each from 0.01 to 1,000; without, it is 1. A weight that an administrator
     gave the project goes before."""
-    max_sockets: int = Field(1024, ge=1)
-    """WebSockets that one process has open at once; more are refused with 503. With MAX_CONCURRENT_REQUESTS,
-    MAX_QUEUED_REQUESTS and MAX_FOLLOWERS they are at most 4,096."""
-    socket_memory_bytes: int = Field(128 * MIB, ge=0, le=64 * 1024 * MIB)
-    """Memory in which each process keeps what its WebSockets may continue, in bytes. Beyond it, what was used least by
-    the tenant that has most is let go of: what is stored is read again, and what isn't can't be continued."""
     request_seconds: float = Field(600, gt=0, le=86_400)
     """The most that one response may take."""
     keepalive_seconds: float = Field(15, gt=0, le=3600)
@@ -300,9 +280,6 @@ class CoreSettings(BaseSettings):
     closed."""
     shutdown_seconds: int = Field(30, ge=1, le=3600)
     """How long open streams may continue after a stop was requested."""
-    stall_seconds: float = Field(15, gt=0, le=3600)
-    """A process whose event loop stands still for so many seconds of processor time is ended, so that others take
-    over."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level that is logged."""
@@ -354,10 +331,10 @@ class CoreSettings(BaseSettings):
         return value
 
 
-class ArchiveSettings(BaseSettings):
+class ArchiveSettings(BaseModel):
     """The settings of the archive. The text below each setting is its help and its documentation."""
 
-    model_config = SettingsConfigDict(defer_build=True)
+    model_config = ConfigDict(defer_build=True)
 
     archive_url: str = Field("", max_length=4096, repr=False)
     """Where turns are kept that leave memory: `sqlite` in the data folder, `sqlite:///FOLDER`, `s3://BUCKET/PREFIX`,
@@ -370,8 +347,6 @@ class ArchiveSettings(BaseSettings):
     archive_when_down: Literal["refuse", "evict"] = "refuse"
     """Treatment of a new turn where memory is full of turns that an archive which is away still lacks: it is refused
     with 503, or takes the place of the turn used least, which is then lost."""
-    archive_timeout_seconds: float = Field(5, gt=0, le=60)
-    """The most that one call of the archive may take, with all its tries."""
 
     @field_validator("archive_url")
     @classmethod

@@ -1,15 +1,15 @@
 """The settings of what the protocol offers beside sampling: seals, stored prompts, and what the model can't see."""
 
 import re
+from collections.abc import Callable
 from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Literal, cast
 
-from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
-from service.settings.core import Folder, SecretKey, Words, check_key, comma_separated, environment
+from service.settings.core import Folder, SecretKey, WholePath, Words, check_key, comma_separated, environment
 from service.settings.mcp import BadServers, OperatorServer, is_url, read_servers
 
 MAX_SEAL_KEYS = 16
@@ -28,26 +28,50 @@ LEAST_SEAL_KEY_CHARS = 32
 """Twice what an attacker could ever guess, where it is `openssl rand`'s."""
 
 _MODEL = re.compile(r"[A-Za-z0-9._:/-]{1,256}")
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-fA-F:.]+\](:[0-9]{1,5})?")
 
 
-class ProtocolSettings(BaseSettings):
+def _is_network(text: str) -> bool:
+    try:
+        return bool(ip_network(text))
+    except ValueError:
+        return False
+
+
+WORDS: dict[str, tuple[Callable[[str], object], str]] = {
+    "mcp_allow": (
+        lambda text: text == "*" or is_url(text),
+        "beginning of a URL; write https://host or https://host/path",
+    ),
+    "search_hosts": (_HOST.fullmatch, "host; write wiki.internal or wiki.internal:8080"),
+    "private_networks": (_is_network, "network; write 2001:db8::/32 or 198.51.100.0/24"),
+    "model_aliases": (_MODEL.fullmatch, "name of a model: 1 to 256 of A-Z a-z 0-9 . _ : / -"),
+    "cors_origins": (
+        lambda text: text == "*" or _ORIGIN.fullmatch(text),
+        "origin; write https://host or http://host:port, without a path",
+    ),
+}
+"""The lists whose words are checked: how, and what a wrong word isn't, with what to write."""
+
+PACKAGES = {"mcp_servers": ("mcp", "mcp"), "mcp_allow": ("mcp", "mcp"), "search": ("lxml", "search")}
+"""The settings that need a package, each with the extra that brings it."""
+
+
+class ProtocolSettings(BaseModel):
     """The other settings of the protocol. The text below each setting is its help and its documentation."""
 
-    model_config = SettingsConfigDict(defer_build=True)
+    model_config = ConfigDict(defer_build=True)
 
-    seal_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field((), max_length=MAX_SEAL_KEYS)
+    seal_keys: tuple[SecretStr, ...] = Field((), max_length=MAX_SEAL_KEYS)
     """Keys for what clients keep sealed: encrypted reasoning and compacted conversations. Comma-separated, each of 32
     characters or more; the first seals, all open. Empty makes one in Redis."""
     prompts_dir: Folder = ""
     """Folder of the stored prompts that a request may name by `prompt`. Empty has none."""
-    images: Literal["placeholder", "refuse"] = "placeholder"
-    """Treatment of images in the input, which the model can't read: `placeholder`, a text that says so in their
-    place; `refuse`, a 400."""
-    hosted_tools: Literal["leave-out", "refuse"] = "leave-out"
-    """Treatment of tools that OpenAI runs, such as web_search: `leave-out` of the prompt, and name them in a header
-    and in the log; `refuse`, a 400."""
-    mcp_servers: str = ""
+    unsupported: Literal["leave-out", "refuse"] = "leave-out"
+    """Treatment of images in the input, which the model can't read, and of tools that OpenAI runs, such as web_search:
+    `leave-out` has a text in the place of an image, and names the tools in a header and in the log; `refuse`, a 400."""
+    mcp_servers: WholePath = ""
     """File of the MCP servers whose tools requests may use by their `server_label`. Empty has none."""
     mcp_allow: Words = Field((), max_length=MAX_MCP_ALLOW)
     """MCP servers that requests may name by a `server_url`: what it has to begin with, comma-separated, such as
@@ -77,32 +101,30 @@ class ProtocolSettings(BaseSettings):
     """Web pages that may call the API, by their origins, comma-separated, such as https://chat.example.com. Needs API
     keys. `*` is all of them."""
 
+    @field_validator(*PACKAGES)
+    @classmethod
+    def _check_package(cls, value: str | tuple[str, ...], info: ValidationInfo) -> str | tuple[str, ...]:
+        package, extra = PACKAGES[info.field_name or ""]
+        if value and value != "none" and find_spec(package) is None:
+            raise ValueError(
+                f"needs the package {package}, which is not installed; pip install 'harmonium[{extra}]' does that"
+            )
+        return value
+
+    @field_validator(*WORDS)
+    @classmethod
+    def _check_words(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        is_right, wrong = WORDS[info.field_name or ""]
+        for word in value:
+            if not is_right(word):
+                raise ValueError(f"{word[:100]!r} is no {wrong}")
+        return tuple(map(str.lower, value)) if info.field_name == "search_hosts" else value
+
     @field_validator("mcp_servers")
     @classmethod
     def _check_mcp_servers(cls, value: str) -> str:
-        path = Path(value).expanduser().absolute()
         if value:
-            _check_mcp_client()
-            servers_in(path)
-        return str(path) if value else ""
-
-    @field_validator("mcp_allow")
-    @classmethod
-    def _check_mcp_allow(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if value:
-            _check_mcp_client()
-        for prefix in value:
-            if prefix != "*" and not is_url(prefix):
-                raise ValueError(f"{prefix[:100]!r} is no beginning of a URL; write https://host or https://host/path")
-        return value
-
-    @field_validator("search")
-    @classmethod
-    def _check_reader(cls, value: str) -> str:
-        if value != "none" and find_spec("lxml") is None:
-            raise ValueError(
-                "needs the package lxml, which is not installed; pip install 'harmonium[search]' does that"
-            )
+            servers_in(Path(value))
         return value
 
     @field_validator("search_url")
@@ -110,42 +132,6 @@ class ProtocolSettings(BaseSettings):
     def _check_search_url(cls, value: str) -> str:
         if value and not is_url(value):
             raise ValueError("should be an http:// or https:// URL")
-        return value
-
-    @field_validator("search_hosts")
-    @classmethod
-    def _check_search_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for host in value:
-            if not re.fullmatch(r"[A-Za-z0-9._-]{1,253}(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?", host):
-                raise ValueError(f"{host[:100]!r} is no host; write wiki.internal or wiki.internal:8080")
-        return tuple(host.lower() for host in value)
-
-    @field_validator("private_networks")
-    @classmethod
-    def _check_private_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for network in value:
-            try:
-                ip_network(network)
-            except ValueError as error:
-                raise ValueError(f"{network[:100]!r} is no network; write 2001:db8::/32 or 198.51.100.0/24") from error
-        return value
-
-    @field_validator("model_aliases")
-    @classmethod
-    def _check_model_aliases(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for name in value:
-            if not _MODEL.fullmatch(name):
-                raise ValueError(f"{name[:60]!r} is no name of a model: 1 to 256 of A-Z a-z 0-9 . _ : / -")
-        return value
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _check_cors_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for origin in value:
-            if origin != "*" and not _ORIGIN.fullmatch(origin):
-                raise ValueError(
-                    f"{origin[:100]!r} is no origin; write https://host or http://host:port, without a path"
-                )
         return value
 
     @field_validator("seal_keys", mode="before")
@@ -179,9 +165,3 @@ def servers_in(path: Path) -> dict[str, OperatorServer]:
         raise ValueError(f"{path}: {error}") from error
     own = environment(INHERITED)
     return {label: server.among(own) for label, server in servers.items()}
-
-
-def _check_mcp_client() -> None:
-    """Raises ValueError where the client of MCP servers is not installed."""
-    if find_spec("mcp") is None:
-        raise ValueError("needs the package mcp, which is not installed; pip install 'harmonium[mcp]' does that")

@@ -4,10 +4,9 @@ from functools import partial
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from service.settings.core import WholePath, check_key
+from service.settings.core import check_key
 
 MIB = 1 << 20
 
@@ -16,10 +15,10 @@ UNIX = "unix://"
 LEAST_KEY_CHARS = 16
 
 
-class SandboxSettings(BaseSettings):
+class SandboxSettings(BaseModel):
     """The settings of sessions of Python. The text below each setting is its help and its documentation."""
 
-    model_config = SettingsConfigDict(defer_build=True)
+    model_config = ConfigDict(defer_build=True)
 
     sandbox: str = Field("", max_length=2048)
     """The sandbox for Python that a model writes: `local`, processes of this machine; or where a `harmonium sandbox`
@@ -29,9 +28,6 @@ class SandboxSettings(BaseSettings):
     socket."""
     sandbox_listen: str = Field("unix:///run/harmonium/sandbox.sock", max_length=2048)
     """Where `harmonium sandbox` listens: unix:///path or http://address:port."""
-    sandbox_dir: WholePath = Field("", max_length=1024)
-    """Folder below which the folders of sessions lie while they last. Empty is one in the system's folder for temporary
-    files."""
     sandbox_sessions: int = Field(32, ge=1, le=512)
     """Sessions that one sandbox has at once. For one more an idle one gives its place up; while all run code, more are
     refused."""

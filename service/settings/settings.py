@@ -16,9 +16,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, cast
 
-from pydantic import PrivateAttr, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from service.settings.background import RENEWALS, BackgroundSettings
 from service.settings.core import (
@@ -41,9 +48,7 @@ from service.settings.sources import (
     EXAMPLES,
     RENEWED,
     SECRETS,
-    DotEnv,
     EnvFileError,
-    Environment,
     Given,
     SecretError,
     file_variable,
@@ -56,8 +61,20 @@ from store.redis.confirm import CONFIRM_SECONDS
 
 MASK = "****"
 
-MAX_CONNECTIONS = 4096
-"""The most connections of one process, idle ones and open streams included; more are hung up on."""
+MAX_QUEUED_REQUESTS = 256
+"""Requests for a response that wait in one process; more are refused with 503."""
+
+MAX_FOLLOWERS = 2048
+"""Streams of background responses that one process has open at once, which take no slot of MAX_CONCURRENT_REQUESTS."""
+
+MAX_SOCKETS = 1024
+"""WebSockets that one process has open at once."""
+
+SPARE_CONNECTIONS = 256
+"""The connections of one process beside those: idle ones, and requests that are about to be refused."""
+
+BODIES = 6
+"""How many of the largest bodies one process has at once."""
 
 CHAINS_KEPT = 4
 """How many of the largest conversations the memory has to have room for."""
@@ -67,7 +84,7 @@ PREPARING_SECONDS = 60
 
 STORE_LIMITS = (
     *("max_responses", "max_trees", "max_bytes", "idle_days", "conversation_idle_days"),
-    *("max_log_bytes", "stream_retention_seconds", "max_webhooks_pending"),
+    *("max_log_bytes", "stream_retention_seconds"),
 )
 """The limits by which one process deletes what all others keep: they have to be the same for all."""
 
@@ -124,18 +141,6 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
 
     _files: dict[str, Path] = PrivateAttr(default_factory=dict[str, Path])
     _listed: tuple[ListedEngine, ...] = PrivateAttr(())
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The sources, the one that wins first."""
-        return init_settings, Environment(settings_cls), DotEnv(settings_cls)
 
     @field_validator("*", mode="before")
     @classmethod
@@ -282,17 +287,11 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
             )
         return self
 
-    @model_validator(mode="after")
-    def _check_connections(self) -> Self:
-        requests = self.max_concurrent_requests + self.max_queued_requests
-        if requests + self.max_followers + self.max_sockets > MAX_CONNECTIONS:
-            raise ValueError(
-                f"{PREFIX}MAX_CONCURRENT_REQUESTS={self.max_concurrent_requests}, {PREFIX}MAX_QUEUED_REQUESTS="
-                f"{self.max_queued_requests}, {PREFIX}MAX_FOLLOWERS={self.max_followers} and {PREFIX}MAX_SOCKETS="
-                f"{self.max_sockets} are more together than the {MAX_CONNECTIONS:,} connections that one process has, "
-                "so followers or WebSockets could take all of them; lower one of them"
-            )
-        return self
+    @property
+    def max_connections(self) -> int:
+        """The most connections of one process, idle ones and open streams included; more are hung up on."""
+        requests = self.max_concurrent_requests + MAX_QUEUED_REQUESTS
+        return requests + MAX_FOLLOWERS + MAX_SOCKETS + SPARE_CONNECTIONS
 
     @property
     def tenants(self) -> set[str]:
@@ -381,13 +380,14 @@ def load_settings(**overrides: object) -> Settings:
         files = given.files()
     except (EnvFileError, SecretError) as error:
         raise SettingsError(str(error)) from None
-    return _checked(options, files, given).from_files(files)
+    values = {name: value for name in Settings.model_fields if (value := given.value(name)) is not None}
+    return _checked(values, files, given).from_files(files)
 
 
-def _checked(options: dict[str, object], files: dict[str, Path], given: Given) -> Settings:
-    """The settings of `options`, of `files`, and of the environment. Raises SettingsError."""
+def _checked(values: dict[str, object], files: dict[str, Path], given: Given) -> Settings:
+    """The settings with these values, and with those in `files`. Raises SettingsError."""
     try:
-        return Settings.model_validate(options | read_secrets(files))
+        return Settings.model_validate(values | read_secrets(files))
     except SecretError as error:
         raise SettingsError(str(error)) from None
     except ValidationError as error:
@@ -408,7 +408,7 @@ def description(name: str) -> str:
 def _texts() -> dict[str, str]:
     """The text below each setting. pydantic could read them too, but it would at every start."""
     found: dict[str, str] = {}
-    for kind in Settings.__mro__[1 : Settings.__mro__.index(BaseSettings)]:
+    for kind in Settings.__mro__[1 : Settings.__mro__.index(BaseModel)]:
         body = cast(ast.ClassDef, ast.parse(inspect.getsource(kind)).body[0]).body
         for field, text in pairwise(body):
             match field, text:

@@ -17,12 +17,9 @@ import re
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
 
 from dotenv import dotenv_values
 from pydantic import ByteSize, TypeAdapter
-from pydantic.fields import FieldInfo
-from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
 
 from service.settings.core import ENV_FILE, PREFIX
 
@@ -31,7 +28,6 @@ CLIENTS = (f"{PREFIX}URL", f"{PREFIX}CLIENT_KEY", f"{PREFIX}PROFILE")
 
 OTEL = {
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "TRACES_HEADERS",
-    "OTEL_SERVICE_NAME": "TRACES_NAME",
     "OTEL_TRACES_SAMPLER_ARG": "TRACES_RATIO",
 }
 """OpenTelemetry's variables that stand in for settings of ours as they are."""
@@ -108,47 +104,22 @@ def from_otel(values: Mapping[str, str | None]) -> dict[str, str]:
     return found | {f"{PREFIX}TRACES_URL": url}
 
 
-def _with_otel(values: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The values, and those of OpenTelemetry; the settings' own readers have names in lower case, Given in upper."""
-    theirs = next((name for name in values if name.upper().startswith("OTEL_")), "")
-    otel = {name.lower() if theirs.islower() else name: value for name, value in from_otel(values).items()}
-    return {**otel, **values}
-
-
-class Environment(EnvSettingsSource):
-    """The environment without the variables that Kubernetes has put there."""
-
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        return _with_otel(super()._load_env_vars())
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """The value of a setting, None where there is none."""
-        value, key, is_complex = super().get_field_value(field, field_name)
-        ours = not is_service_link(PREFIX + field_name.upper(), value)
-        return (value if ours else None), key, is_complex
-
-
-class DotEnv(DotEnvSettingsSource):
-    """The `.env` file."""
-
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        return _with_otel(super()._load_env_vars())
-
-
 class Given:
     """The values as they were given, and by which name: an option, a variable, or a variable in the file."""
 
     def __init__(self, overrides: Mapping[str, object]) -> None:
         """`overrides` are those of the command line, by the setting's name. Raises EnvFileError."""
         self._overrides = overrides
-        environment, file = {name.upper(): value for name, value in os.environ.items()}, _read_env_file()
-        self._environment, self._file = _with_otel(environment), _with_otel(file)
+        environment: dict[str, str | None] = {
+            name.upper(): value for name, value in os.environ.items() if not is_service_link(name.upper(), value)
+        }
+        file = _read_env_file()
+        self._environment, self._file = from_otel(environment) | environment, from_otel(file) | file
 
     @property
     def variables(self) -> Iterable[str]:
         """The names of all variables that are set, ours and others."""
-        linked = {name for name, value in self._environment.items() if is_service_link(name, value)}
-        return {*self._environment.keys() - linked, *self._file}
+        return {*self._environment, *self._file}
 
     def value(self, name: str) -> object:
         """The raw value of the setting `name`; None where none was given."""

@@ -45,6 +45,9 @@ ID_BYTES = 12
 MOST_PASSED_OVER = 2_000
 """The most records that one request looks at to find those that it wants; the next page goes on behind them."""
 
+MAX_PROJECTS = 10_000
+"""The most projects in the store, archived ones among them, and the most keys of administrators."""
+
 MAX_PROJECT_KEYS = 1_000
 """The most keys, and the most service accounts, of a project: one that makes them without end is stopped here."""
 
@@ -55,7 +58,7 @@ ADMIN = "admin"
 class Most(NamedTuple):
     """How many there may be: projects, keys of administrators among them; accounts and keys of one project."""
 
-    projects: int
+    projects: int = MAX_PROJECTS
     accounts: int = MAX_PROJECT_KEYS
     keys: int = MAX_PROJECT_KEYS
 
@@ -506,8 +509,7 @@ def _refuse_static(project: Project) -> None:
 
 
 def _limit_reached(name: str) -> ApiError:
-    raised = f", or have {variable('max_projects')} raised" if name in (PROJECTS, ADMIN_KEYS) else ""
-    reason = f"There are as many as there may be in '{name}'. Delete one that isn't needed{raised}."
+    reason = f"There are as many as there may be in '{name}'. Delete one that isn't needed."
     return ApiError(400, reason, code="limit_reached")
 
 

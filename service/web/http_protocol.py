@@ -24,7 +24,6 @@ from websockets.exceptions import InvalidHandshake
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from service.settings.settings import MAX_CONNECTIONS
 from service.web.dialect import SOCKET_PATHS
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -51,7 +50,7 @@ BODIES = frozenset({b"content-length", b"transfer-encoding"})
 class ConnectionLimits:
     """The limits of one process and its clients; the server's configuration has them as `connection_limits`."""
 
-    connections: int = MAX_CONNECTIONS
+    connections: int = 4096
     """The most at once. For one too many, that which waits for a request the longest is closed."""
 
     head_seconds: float = 30.0

@@ -81,15 +81,18 @@ async def test_a_stream_that_is_queued_begins_whatever_its_channel_does(
         assert (await usage(inside.store)).responses == 1
 
 
-async def test_followers_keep_nobody_else_out_and_are_bounded_themselves(settings: Settings) -> None:
-    tight = changed(settings, max_concurrent_requests=1, max_followers=1)
+async def test_followers_keep_nobody_else_out_and_are_bounded_themselves(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.app.MAX_FOLLOWERS", 1)
+    tight = changed(settings, max_concurrent_requests=1)
     async with serving(tight, scripted([opened("Half"), Stall()])) as inside, inside.client() as client:
         async with opened_stream(client) as (id, stream):
             await said(client, id, "Half")
-            with pytest.raises(InternalServerError, match="HARMONIUM_MAX_FOLLOWERS") as refused:
+            with pytest.raises(InternalServerError, match="streams of background responses already") as refused:
                 await client.responses.create(model=MODEL, input="hi", background=True, stream=True)
             assert refused.value.status_code == 503
-            with pytest.raises(InternalServerError, match="HARMONIUM_MAX_FOLLOWERS"):
+            with pytest.raises(InternalServerError, match="streams of background responses already"):
                 await client.responses.retrieve(id, stream=True)
             assert (await usage(inside.store)).responses == 1
             assert (await client.responses.cancel(id)).status == "cancelled"

@@ -35,7 +35,6 @@ KEPT = SETTINGS | {
     "demo_tokens_per_second": 150,
     "max_responses": FEW,
     "archive_after_seconds": 0.1,
-    "archive_timeout_seconds": 1,
 }
 
 pytestmark = pytest.mark.timeout(600)

@@ -17,6 +17,8 @@ from redis.asyncio import Redis
 
 from service.commands.joining import join
 from service.settings.settings import Settings
+from store.archive.opening import open_archive
+from store.archive.port import Bounds
 from store.backup.archiving.store_archive import StoreArchive
 from store.keys import digits_of
 from tests.support.archive.link import Link, link
@@ -93,7 +95,10 @@ class Served:
 
 
 @asynccontextmanager
-async def served(redis_url: str, ground: Place, environment: pytest.MonkeyPatch, **more: Any) -> AsyncIterator[Served]:
+async def served(
+    redis_url: str, ground: Place, environment: pytest.MonkeyPatch, seconds: float = ARCHIVE_SECONDS, **more: Any
+) -> AsyncIterator[Served]:
+    environment.setattr("service.process.open_archive_at", partial(open_archive, bounds=Bounds(total_seconds=seconds)))
     environment.setattr("service.process.StoreArchive", partial(StoreArchive, concurrency=WAITING))
     prefix, place = f"test-{uuid.uuid4().hex}", ground.apart(new_name())
     async with link(place.port, seed=19) as between:
@@ -107,7 +112,6 @@ async def served(redis_url: str, ground: Place, environment: pytest.MonkeyPatch,
                 "api_keys": KEYS,
                 "archive_url": through.url,
                 "archive_after_seconds": 0,
-                "archive_timeout_seconds": ARCHIVE_SECONDS,
                 "max_trees": 0,
                 "worker": True,
                 "store_timeout_seconds": 10.0,
@@ -151,7 +155,7 @@ async def persevering(client: AsyncOpenAI, after: str | None = None) -> str:
 async def test_over_a_slow_link_a_turn_is_found_within_some_round_trips(
     redis_url: str, ground: Place, monkeypatch: pytest.MonkeyPatch, delay: float
 ) -> None:
-    async with served(redis_url, ground, monkeypatch, archive_timeout_seconds=5) as service:
+    async with served(redis_url, ground, monkeypatch, 5) as service:
         (client, *_) = service.clients
         first = await say(client)
         second = await say(client, first)

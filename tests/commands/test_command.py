@@ -26,10 +26,13 @@ from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 60
 SERVE = """
+import os
 import sys
-from service.commands import serve
+from service.commands import serve, signals
 from service.settings import settings
 from tests.support.service import standin
+
+signals.STALL_SECONDS = float(os.environ.get("STALL_SECONDS", 15))
 
 if __name__ == "__main__":
     try:
@@ -181,11 +184,11 @@ def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(option: str,
 
 def test_the_settings_it_prints_can_be_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARMONIUM_STORE", "false")
-    monkeypatch.setenv("HARMONIUM_MODEL_IDENTITY", r"""It's "me" # \n not a comment""")
+    monkeypatch.setenv("HARMONIUM_LOCAL_MODEL", r"""It's "me" # \n not a comment""")
     before = load_settings()
     (tmp_path / ".env").write_text(CliRunner().invoke(app, ["settings"]).output)
     monkeypatch.delenv("HARMONIUM_STORE")
-    monkeypatch.delenv("HARMONIUM_MODEL_IDENTITY")
+    monkeypatch.delenv("HARMONIUM_LOCAL_MODEL")
     assert load_settings() == before
 
 
@@ -259,8 +262,11 @@ def test_a_data_folder_has_one_owner_and_the_second_is_told_the_way_out(tmp_path
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_process_that_stands_still_is_ended_and_says_where(tmp_path: Path, stopped: bool) -> None:
-    with serving(tmp_path, stall_seconds=1) as service:
+def test_a_process_that_stands_still_is_ended_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    monkeypatch.setenv("STALL_SECONDS", "1")
+    with serving(tmp_path) as service:
         service.get("/pid")
         with ThreadPoolExecutor() as threads:
             asked = threads.submit(service.open, "/stuck")
@@ -272,8 +278,9 @@ def test_a_process_that_stands_still_is_ended_and_says_where(tmp_path: Path, sto
     assert "in _never_returns" in logged
 
 
-def test_a_worker_that_stands_still_is_replaced(tmp_path: Path) -> None:
-    with serving(tmp_path, stall_seconds=1, workers=2, redis_url="redis://unused") as service:
+def test_a_worker_that_stands_still_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALL_SECONDS", "1")
+    with serving(tmp_path, workers=2, redis_url="redis://unused") as service:
         service.get("/pid")
         with pytest.raises((ConnectionError, http.client.HTTPException)):
             service.open("/stuck")
@@ -281,8 +288,9 @@ def test_a_worker_that_stands_still_is_replaced(tmp_path: Path) -> None:
         wait_until(lambda: seen.add(service.get("/pid")) or len(seen) == 2, DEADLINE_SECONDS)
 
 
-def test_time_in_which_a_process_was_frozen_does_not_count(tmp_path: Path) -> None:
-    with serving(tmp_path, stall_seconds=1) as service:
+def test_time_in_which_a_process_was_frozen_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALL_SECONDS", "1")
+    with serving(tmp_path) as service:
         pid = service.get("/pid")
         service.process.send_signal(signal.SIGSTOP)
         wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T"))

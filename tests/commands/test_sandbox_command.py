@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from service.commands.command_line import app
 from service.sandbox.port import Cell, Gone, Unusable
 from service.sandbox.remote import RemoteSandbox
 from tests.support.ports import free_port
-from tests.support.sandbox.sandboxes import MOST, TENANT, SandboxProcess, folder_for_all
+from tests.support.sandbox.sandboxes import MOST, TENANT, SandboxProcess, folder_for_all, folder_in
 from tests.support.service.process import HARMONIUM
 from tests.support.waiting import until, wait_until
 
@@ -68,7 +69,7 @@ def refused(*arguments: str, **environment: str) -> str:
 
 def left(base: Path) -> list[str]:
     """The folders of processes that have, or had, sessions."""
-    return [path.name for path in (base / "sessions").iterdir() if path.name.startswith("run-")]
+    return [path.name for path in folder_in(base).iterdir() if path.name.startswith("run-")]
 
 
 def sessions_of(process: SandboxProcess) -> set[int]:
@@ -156,7 +157,7 @@ async def test_a_session_that_is_killed_is_gone_and_its_folder_too(
         os.kill(pid, signal.SIGKILL)
     await until(lambda: is_gone(sandbox))
     (run,) = left(base)
-    wait_until(lambda: [path.name for path in (base / "sessions" / run).iterdir()] == ["lock"])
+    wait_until(lambda: [path.name for path in (folder_in(base) / run).iterdir()] == ["lock"])
 
 
 async def test_a_client_that_dies_loses_no_cell_and_the_next_one_gets_it(
@@ -174,7 +175,7 @@ async def test_a_client_that_dies_loses_no_cell_and_the_next_one_gets_it(
 
 def test_over_tcp_it_wants_a_key(base: Path) -> None:
     place = f"http://127.0.0.1:{free_port()}"
-    said = refused("--sandbox-listen", place, sandbox_dir=str(base))
+    said = refused("--sandbox-listen", place)
     assert "can be reached by others" in said
     assert "HARMONIUM_SANDBOX_KEY" in said
 
@@ -266,8 +267,9 @@ def test_sessions_of_one_process_are_refused_where_there_are_more(base: Path) ->
 def test_the_doctor_says_whether_there_is_a_sandbox(
     monkeypatch: pytest.MonkeyPatch, base: Path, tmp_path: Path, sandbox: str, level: str, now: str
 ) -> None:
-    for name, value in {"SANDBOX": sandbox, "SANDBOX_DIR": str(base), "DATA_DIR": str(tmp_path), "PORT": "0"}.items():
+    for name, value in {"SANDBOX": sandbox, "DATA_DIR": str(tmp_path), "PORT": "0"}.items():
         monkeypatch.setenv(f"HARMONIUM_{name}", value)
+    monkeypatch.setattr(tempfile, "tempdir", str(base))
     report = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)
     (found,) = [each for each in report["findings"] if each["what"] == "sandbox"]
     assert (found["level"], found["now"][: len(now)]) == (level, now)

@@ -187,7 +187,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         metrics_key=METRICS_KEY,
         demo_tokens_per_second=400,
         max_concurrent_requests=AT_ONCE // 2,
-        max_queued_requests=1,
+        queue_seconds=0.2,
         max_responses=KEPT,
         archive_url="none",
     )

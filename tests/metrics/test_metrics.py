@@ -55,7 +55,7 @@ async def shards() -> Mapping[int, Queue]:
 
 def exposition(read_shards: scrape.ReadShards, **options: float) -> Exposition:
     """What answers scrapes, of a process that has counted nothing yet."""
-    limits = limits_of(load_settings(max_bytes="1GiB", max_responses=0, workers=2, max_sockets=7))
+    limits = limits_of(load_settings(max_bytes="1GiB", max_responses=0, workers=2, max_concurrent_requests=7))
     return Exposition(make_metrics(), read_shards, lambda: SERVERS, limits, **options)
 
 
@@ -135,7 +135,7 @@ async def test_a_scrape_tells_which_servers_are_up_and_the_limits_that_are_not_o
     assert found.value("harmonium_engine_up", server="10.0.0.5:8000") == 1
     assert found.value("harmonium_engine_up", server="10.0.0.6:8000") == 0
     assert found.value("harmonium_limit", setting="max_bytes") == 1 << 30
-    assert found.value("harmonium_limit", setting="max_sockets") == 14, "of two processes"
+    assert found.value("harmonium_limit", setting="max_concurrent_requests") == 14, "of two processes"
     assert ("max_responses",) not in found.counted("harmonium_limit")
 
 

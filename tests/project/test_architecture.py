@@ -39,7 +39,7 @@ PASSED_OVER = {
     "data",
 }
 
-WEB = ("fastapi", "starlette", "uvicorn", "pydantic", "pydantic_settings", "typer", "openai")
+WEB = ("fastapi", "starlette", "uvicorn", "pydantic", "typer", "openai")
 IMPURE = (
     *("asyncio", "ctypes", "getpass", "http", "logging", "multiprocessing", "os", "pathlib", "platform", "random"),
     *("secrets", "select", "selectors", "shutil", "signal", "socket", "socketserver", "ssl", "subprocess"),

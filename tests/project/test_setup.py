@@ -17,7 +17,7 @@ from tests.support import ROOT
 from tests.support.waiting import wait_until
 
 SECONDS = 30
-PACKAGES = 78
+PACKAGES = 77
 
 PYTHON = f"""#!/usr/bin/env bash
 # what scripts/setup asks of a Python; an installation tells of {PACKAGES} packages
@@ -104,12 +104,12 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(checkout: Pat
     lines = run(checkout, uv=False).splitlines()
     assert [line.removeprefix("scripts/setup: ") for line in lines[1:]] == [
         "pip installs requirements/serve.txt into .venv",
-        "15 of 78 packages: package14==1.0",
-        "30 of 78 packages: package29==1.0",
-        "45 of 78 packages: package44==1.0",
-        "60 of 78 packages: package59==1.0",
-        "75 of 78 packages: package74==1.0",
-        "78 of 78 packages: unpacking all",
+        "15 of 77 packages: package14==1.0",
+        "30 of 77 packages: package29==1.0",
+        "45 of 77 packages: package44==1.0",
+        "60 of 77 packages: package59==1.0",
+        "75 of 77 packages: package74==1.0",
+        "77 of 77 packages: unpacking all",
     ]
 
 
@@ -182,8 +182,8 @@ def at_a_terminal(checkout: Path, what: str, answer: str = "") -> tuple[int, str
 def test_a_terminal_has_one_line_that_moves_and_is_gone_at_the_end(checkout: Path) -> None:
     status, shown = at_a_terminal(checkout, "serve")
     assert status == 0
-    moving = re.findall(r"\r\x1b\[K(scripts/setup: \d+ of 78 packages, \d+ s: [^\r]*)", shown)
-    assert moving[0].startswith("scripts/setup: 1 of 78 packages, ")
+    moving = re.findall(r"\r\x1b\[K(scripts/setup: \d+ of 77 packages, \d+ s: [^\r]*)", shown)
+    assert moving[0].startswith("scripts/setup: 1 of 77 packages, ")
     assert moving[-1].endswith(": unpacking all")
     assert shown.endswith("\r\x1b[K")
     assert max(map(len, moving)) < 80

@@ -55,7 +55,7 @@ def test_an_alias_that_can_not_be_is_refused() -> None:
 
 
 async def test_hosted_tools_are_refused_where_a_setting_says_so(settings: Settings) -> None:
-    strict = settings.model_copy(update={"hosted_tools": "refuse"})
+    strict = settings.model_copy(update={"unsupported": "refuse"})
     body = {"model": MODEL, "input": "Hi", "tools": [{"type": "web_search"}]}
     async with serving(strict, scripted([answer("Fine.")])) as inside, inside.http() as http:
         body["model"] = (await http.get("/v1/models")).json()["data"][0]["id"]

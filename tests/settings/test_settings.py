@@ -244,7 +244,6 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"redis_url": "redis+cluster://h:6379/1"}, "a cluster has only one"),
         ({"shards": 257}, "--shards 257: "),
         ({"max_bytes": 100 << 20}, "--max-bytes 104857600 has no room for 4 conversations"),
-        ({"max_followers": 2305}, "HARMONIUM_MAX_SOCKETS=1024 are more together than the 4,096 connections"),
         ({"lease_seconds": 5}, "--lease-seconds 5 is too short for HARMONIUM_STORE_TIMEOUT_SECONDS=2: .* 5.25 s"),
         ({"lease_seconds": 8, "store_timeout_seconds": 3}, "more than 2.67 times the timeout"),
         ({"conversation_idle_days": 29}, "--conversation-idle-days 29 is less than HARMONIUM_IDLE_DAYS=30"),
@@ -258,7 +257,7 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"seal_keys": f"{SEAL_KEY},{SEAL_KEY}"}, "--seal-keys: entry 2: this key is listed twice"),
         ({"seal_keys": ",".join(f"{SEAL_KEY}{each}" for each in range(17))}, "--seal-keys: "),
         ({"prompts_dir": "/nowhere"}, "--prompts-dir /nowhere: should be a folder that exists"),
-        ({"images": "look"}, "--images look: "),
+        ({"unsupported": "look"}, "--unsupported look: "),
         ({"key_prefix": "a{b}"}, "--key-prefix a{b}: "),
     ],
 )

@@ -89,13 +89,11 @@ def test_opentelemetrys_own_variables_stand_in_for_the_url(variables: dict[str, 
 def test_opentelemetrys_own_variables_stand_in_for_other_settings() -> None:
     given = ENDPOINT | {
         "OTEL_EXPORTER_OTLP_HEADERS": "a=b",
-        "OTEL_SERVICE_NAME": "chat",
         "OTEL_TRACES_SAMPLER_ARG": "0.25",
     }
     assert from_otel(given) == {
         "HARMONIUM_TRACES_URL": "http://collector:4318/v1/traces",
         "HARMONIUM_TRACES_HEADERS": "a=b",
-        "HARMONIUM_TRACES_NAME": "chat",
         "HARMONIUM_TRACES_RATIO": "0.25",
     }
     assert from_otel(given | {"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "c=d"})["HARMONIUM_TRACES_HEADERS"] == "c=d"

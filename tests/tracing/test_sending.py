@@ -38,8 +38,11 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
     return record.__dict__["fields"]
 
 
-async def test_headers_and_the_service_s_name_go_with_the_spans(traced: Settings, receiver: Receiver) -> None:
-    changes = {"traces_headers": SecretStr("authorization=Basic%20YTpi,x-scope=1"), "traces_name": "chat"}
+async def test_headers_and_the_service_s_name_go_with_the_spans(
+    traced: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "chat")
+    changes = {"traces_headers": SecretStr("authorization=Basic%20YTpi,x-scope=1")}
     async with serving(traced.model_copy(update=changes), scripted([answer("hi")])) as inside:
         async with inside.client() as client:
             await client.responses.create(model=MODEL, input="hi")

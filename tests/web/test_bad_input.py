@@ -135,7 +135,7 @@ async def test_with_images_refused_one_is_a_400_wherever_it_stands(settings: Set
         items("unsupported_parameter", "input[0].content[0].type", "input_image", {**USER, "content": [image]}),
         items("unsupported_parameter", "input[2].output[0].type", "input_image", USER, call, shown),
     )
-    refusing = settings.model_copy(update={"images": "refuse"})
+    refusing = settings.model_copy(update={"unsupported": "refuse"})
     async with serving(refusing, scripted([answer("Fine.")])) as inside, inside.http() as http:
         for bad in refused:
             check_refusal(bad, await http.post(bad.path, json=bad.body))

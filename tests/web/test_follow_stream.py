@@ -233,7 +233,7 @@ async def test_whoever_follows_leaves_its_slot_among_the_requests_to_others() ->
     following = asyncio.create_task(client.follow())
     await until(lambda: client.bodies)
     async with client.admission.slot_in_line(TENANT) as slot:
-        with pytest.raises(ApiError, match="HARMONIUM_MAX_FOLLOWERS"):
+        with pytest.raises(ApiError, match="streams of background responses already"):
             slot.take_follower()
     client.leave.set()
     await following

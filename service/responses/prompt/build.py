@@ -120,6 +120,10 @@ SHORTENED_TOKENS = 4_194_304
 """The most tokens of an input that may be shortened or compacted: 16 MB of them."""
 
 
+MODEL_IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
+"""The first line of the system message, with which gpt-oss was trained. OpenAI's guide to harmony says to leave it."""
+
+
 class Identity(msgspec.Struct, frozen=True):
     """The model as the system message names it, and how long its context is, in tokens."""
 

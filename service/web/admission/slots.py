@@ -71,16 +71,16 @@ class Admission:
         for a slot, each for `queue_seconds` at most. `weight` is that of a tenant, above 0.
         """
 
-        def slots(limit: int, label: str, what: str, setting: str) -> _Slots:
-            return _Slots(Share(limit, several=several), what, setting, metrics.refused.labels(label))
+        def slots(limit: int, label: str, what: str, setting: str = "") -> _Slots:
+            return _Slots(Share(limit, several=several), what, metrics.refused.labels(label), setting)
 
         aside = max(ASIDE, requests // ASIDE)
         self._metrics = metrics
         self._requests = slots(requests, "requests", "requests", "max_concurrent_requests")
         self._aside = slots(aside, "requests", "requests besides that ask no model", "max_concurrent_requests")
-        self.followers = slots(followers, "followers", "streams of background responses", "max_followers")
-        self._sockets = slots(sockets, "sockets", "WebSockets", "max_sockets")
-        self.bodies = slots(bodies, "bodies", "bytes of bodies", "max_bodies_bytes")
+        self.followers = slots(followers, "followers", "streams of background responses")
+        self._sockets = slots(sockets, "sockets", "WebSockets")
+        self.bodies = slots(bodies, "bodies", "bytes of bodies", "max_body_bytes")
         self._served = Served(weight)
         self._queue = Queue[asyncio.Future[Slot]](self._served)
         self._places = Share(queued, several=several)
@@ -179,7 +179,7 @@ class Admission:
         if not self._queue_seconds:
             return self._requests.refusal(1)
         if not self._places.fits(tenant, 1):
-            also = f" {len(self._queue) - 1} wait already; {variable('max_queued_requests')} lets more of them wait."
+            also = f" {len(self._queue) - 1} wait already."
             return self._requests.refusal(len(self._queue), also)
         return None
 
@@ -280,10 +280,10 @@ def _stopping() -> ApiError:
 class _Slots:
     """One kind of slots, with the words that refuse a request for which there is no room."""
 
-    def __init__(self, share: Share, what: str, setting: str, refused: Counter) -> None:
+    def __init__(self, share: Share, what: str, refused: Counter, setting: str = "") -> None:
         self._share = share
         self._what = what
-        self._setting = setting
+        self._remedy = f"raise {variable(setting)}" if setting else "start another process"
         self._refused = refused
         self._rate = Rate()
 
@@ -294,11 +294,8 @@ class _Slots:
     def refusal(self, amount: int, also: str = "") -> ApiError:
         """The 503 for want of so much, and what it says besides."""
         self._refused.inc()
-        return unavailable(
-            f"This process serves {self._share.limit} {self._what} already.{also} Try again in a moment, or raise "
-            f"{variable(self._setting)}.",
-            self._rate.seconds_for(amount),
-        )
+        served = f"This process serves {self._share.limit} {self._what} already.{also}"
+        return unavailable(f"{served} Try again in a moment, or {self._remedy}.", self._rate.seconds_for(amount))
 
     def take(self, tenant: str, amount: int) -> None:
         """Take so much. Raises ApiError 503."""

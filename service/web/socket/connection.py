@@ -32,6 +32,10 @@ from service.web.socket.protocol import WIRE, Room, SocketProtocol
 from service.web.socket.reply import Opened, Reply
 from service.web.socket.steering import Steer, Steering, failed
 
+MEMORY_BYTES = 128 * 1024 * 1024
+"""The memory in which a process keeps what its WebSockets may continue. Beyond it, what was used least by the tenant
+that has most is let go of: what is stored is read again, and what isn't can't be continued."""
+
 MAX_LANES = 32
 """The most names of lanes that one connection uses, besides the lane without a name (OpenAI's limit)."""
 
@@ -54,7 +58,7 @@ class Sockets:
     def __init__(self, service: Service, admission: Admission) -> None:
         self.service = service
         self.admission = admission
-        self.memory = Memory(service.settings.socket_memory_bytes)
+        self.memory = Memory(MEMORY_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one, to its end."""

@@ -61,7 +61,7 @@ def test_what_is_kept_are_conversations_of_all_their_turns() -> None:
 
 
 def test_errors_are_counted_and_the_others_go_on(start: Callable[..., ServiceProcess]) -> None:
-    busy = start(demo_tokens_per_second=50, max_concurrent_requests=1, max_queued_requests=1)
+    busy = start(demo_tokens_per_second=50, max_concurrent_requests=1, queue_seconds=0)
     result = run("bench", "-n", "3", "--turns", "2", "--input", "Count to 9.", "--json", "--url", busy.url)
     found = json.loads(result.stdout)
     assert result.exit_code == 1

@@ -1,9 +1,11 @@
 """Sandboxes for tests: small limits, folders of their own."""
 
+import os
 import tempfile
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 from service.sandbox.local import LocalSandbox, Places
 from service.sandbox.port import Limits
@@ -27,6 +29,11 @@ def local(base: Path, places: Places = PLACES, most: Limits = MOST) -> LocalSand
     return LocalSandbox(places, most, base)
 
 
+def folder_in(base: Path) -> Path:
+    """The folder of the sessions of a process for which `base` has temporary files."""
+    return base / f"harmonium-sandbox-{os.getuid()}"
+
+
 class SandboxProcess(Process):
     """`harmonium sandbox`, with the same limits."""
 
@@ -35,14 +42,14 @@ class SandboxProcess(Process):
         self.listen = f"unix://{base}/sandbox.sock"
         defaults: dict[str, object] = {
             "sandbox_listen": self.listen,
-            "sandbox_dir": base / "sessions",
             "sandbox_sessions": PLACES.sessions,
             "sandbox_tenant_sessions": PLACES.tenant_sessions,
             "tool_seconds": MOST.seconds,
             "sandbox_memory_bytes": MOST.memory_bytes,
             "sandbox_disk_bytes": MOST.disk_bytes,
         }
-        super().__init__(folder, "sandbox", **(defaults | settings))
+        with patch.dict(os.environ, {"TMPDIR": str(base)}):
+            super().__init__(folder, "sandbox", **(defaults | settings))
 
     def _ready(self) -> bool:
         assert self.process.poll() is None, self.log

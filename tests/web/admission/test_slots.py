@@ -91,7 +91,7 @@ def test_bodies_have_room_together_until_their_requests_end() -> None:
     with gate.slot("a") as first, gate.slot("a") as second:
         first.take_body(500)
         second.take_body(300)
-        with pytest.raises(ApiError, match="HARMONIUM_MAX_BODIES_BYTES") as refusal:
+        with pytest.raises(ApiError, match="HARMONIUM_MAX_BODY_BYTES") as refusal:
             second.take_body(1)
         assert refusal.value.status == 503
         second.take_body(0)

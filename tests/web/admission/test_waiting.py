@@ -159,7 +159,7 @@ async def test_no_more_wait_than_may_and_no_tenant_takes_all_places() -> None:
         held = await clients(gate, *["acme"] * 9)
         assert [each.task.done() for each in held] == [False] * 8 + [True], "one slot, seven places, and none left"
         refused = await held.pop().refusal()
-        assert "7 wait already; HARMONIUM_MAX_QUEUED_REQUESTS lets more of them wait." in refused.message
+        assert "7 wait already. Try again in a moment, or raise HARMONIUM_MAX_CONCURRENT_REQUESTS." in refused.message
         held += await clients(gate, "globex")
         assert not held[-1].task.done()
         for each in held:

@@ -219,8 +219,10 @@ async def test_erased_messages_are_not_in_the_prompt_though_they_are_remembered(
     assert "Ada" not in said(third)
 
 
-async def test_without_room_what_is_stored_is_read_again_and_what_is_not_is_gone(settings: Settings) -> None:
-    settings = settings.model_copy(update={"socket_memory_bytes": 0})
+async def test_without_room_what_is_stored_is_read_again_and_what_is_not_is_gone(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.web.socket.connection.MEMORY_BYTES", 0)
     async with serving(settings) as inside, socket(inside.url) as ws:
         first = await ws.answer("Hello! My name is Ada.")
         assert "Ada" in said(await ws.answer("What is my name?", previous_response_id=first["id"]))
@@ -326,8 +328,10 @@ async def test_who_is_refused_fills_no_log(settings: Settings, caplog: pytest.Lo
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
-async def test_one_too_many_is_a_503_with_a_time_to_come_back(settings: Settings) -> None:
-    settings = settings.model_copy(update={"max_sockets": 1})
+async def test_one_too_many_is_a_503_with_a_time_to_come_back(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.app.MAX_SOCKETS", 1)
     async with serving(settings) as inside:
         async with socket(inside.url):
             with pytest.raises(InvalidStatus) as refused:
@@ -335,7 +339,7 @@ async def test_one_too_many_is_a_503_with_a_time_to_come_back(settings: Settings
                     pass
         assert refused.value.response.status_code == 503
         assert refused.value.response.headers["retry-after"] == "1"
-        assert "HARMONIUM_MAX_SOCKETS" in refused.value.response.body.decode()
+        assert "1 WebSockets already" in refused.value.response.body.decode()
         async with socket(inside.url) as ws:
             assert said(await ws.answer("Count to 2.")) == "1\n2"
 

@@ -491,8 +491,10 @@ async def test_what_was_accepted_comes_back_where_the_response_fails_or_is_cance
         assert (await ws.answer("hi"))["status"] == "completed"
 
 
-async def test_what_was_accepted_comes_back_where_no_successor_can_be_made(settings: Settings) -> None:
-    settings = settings.model_copy(update={"socket_memory_bytes": 0})
+async def test_what_was_accepted_comes_back_where_no_successor_can_be_made(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.web.socket.connection.MEMORY_BYTES", 0)
     paused, answers = Paused(opened("One")), Answers()
     async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
         await ws.ask("Count.", store=False)
@@ -545,7 +547,7 @@ async def test_what_a_client_said_that_is_gone_counts_as_failed(settings: Settin
 
 
 async def test_the_room_of_what_was_applied_is_given_back(settings: Settings) -> None:
-    settings = settings.model_copy(update={"max_bodies_bytes": 1 << 22, "max_body_bytes": 1 << 21})
+    settings = settings.model_copy(update={"max_body_bytes": 680_000})
     rounds = [(Paused(opened("One")), Answers()) for _ in range(8)]
     async with (
         serving(settings, scripted(*(each for both in rounds for each in both))) as inside,
@@ -562,7 +564,7 @@ async def test_the_room_of_what_was_applied_is_given_back(settings: Settings) ->
 
 
 async def test_the_room_of_what_was_said_is_given_back(settings: Settings) -> None:
-    settings = settings.model_copy(update={"max_bodies_bytes": 1 << 22, "max_body_bytes": 1 << 21})
+    settings = settings.model_copy(update={"max_body_bytes": 680_000})
     said = "x" * 600_000
     async with serving(settings, scripted(Answers())) as inside, socket(inside.url) as ws:
         for _ in range(10):
