@@ -1,4 +1,4 @@
-"""Whose turn it is: of a tenant first in, first out; of tenants, the one goes first that this process served least.
+"""The turns of requests: a tenant's come first in, first out; of tenants, the one that was served least goes first.
 
 Service is counted in virtual tokens over the tenant's weight: a token of a prompt is one, and one of an output OUTPUT,
 as it takes an engine longer. Nobody knows what a request will take when it begins. It is expected to take what those of
