@@ -403,9 +403,8 @@ def open_toolbox(settings: Settings, containers: Containers | None = None) -> To
     """
     limits, opener = ToolLimits(call_seconds=settings.tool_seconds), no_server
     if settings.mcp_servers or settings.mcp_allow:
-        from service.tools.guard import tls
         from service.tools.session import opener_of
-        from service.tools.stdio import PROCESSES, Processes
+        from service.tools.transports import PROCESSES, Processes, tls
 
         tls()
         processes = Processes(PROCESSES, several=lambda: settings.several_tenants)

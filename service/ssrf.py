@@ -27,15 +27,10 @@ BY_NAME = "dns+"
 LookUp = Callable[[str, int], Awaitable[list[str]]]
 """From a host and a port to all addresses of the host; raises OSError where there are none."""
 
-SPECIAL = tuple(
-    map(
-        IPv4Network,
-        (
-            "192.0.0.0/24",  # protocols, and the metadata of one cloud; older Pythons know only parts of it as private
-            "192.88.99.0/24",  # relays of 6to4
-            "168.63.129.16/32",  # another cloud's metadata, on a public address
-        ),
-    )
+SPECIAL = (
+    IPv4Network("192.0.0.0/24"),  # protocols, and a cloud's metadata; older Pythons know only parts of it as private
+    IPv4Network("192.88.99.0/24"),  # relays of 6to4
+    IPv4Network("168.63.129.16/32"),  # another cloud's metadata, on a public address
 )
 GLOBAL_UNICAST = IPv6Network("2000::/3")
 """All public addresses; the rest of IPv6 is special in one way or another."""
@@ -110,23 +105,13 @@ def is_public(address: str) -> bool:
     An IPv6 address that stands for an IPv4 one is judged by that (RFC 4291, RFC 6052, RFC 3056).
     """
     parsed = ipaddress.ip_address(address)
-    if isinstance(parsed, IPv4Address):
-        return _is_public_v4(parsed)
-    inner = _inner(parsed)
-    if inner is not None:
-        return _is_public_v4(inner)
+    meant = parsed if isinstance(parsed, IPv4Address) else _inner(parsed)
+    if meant is not None:
+        return meant.is_global and not meant.is_multicast and not any(meant in network for network in SPECIAL)
     return parsed in GLOBAL_UNICAST and parsed.is_global and parsed not in DOCUMENTATION
 
 
-def _is_public_v4(address: IPv4Address) -> bool:
-    return address.is_global and not address.is_multicast and not any(address in network for network in SPECIAL)
-
-
 def _inner(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 one stands for."""
-    return address.ipv4_mapped or address.sixtofour or _translated(address)
-
-
-def _translated(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that a NAT64 makes of one of its own."""
-    return IPv4Address(address.packed[-4:]) if address in NAT64 else None
+    """The IPv4 address that an IPv6 one stands for, or of which a NAT64 makes it."""
+    translated = IPv4Address(address.packed[-4:]) if address in NAT64 else None
+    return address.ipv4_mapped or address.sixtofour or translated

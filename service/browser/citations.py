@@ -56,8 +56,7 @@ class Citations(Generic[T]):
         if not self._held and "【" not in text:
             return self._given([text])
         held, self._held = self._held + text, ""
-        pieces: list[str | re.Match[str]] = []
-        start = 0
+        pieces, start = list[str | re.Match[str]](), 0
         for mark in _MARK.finditer(held):
             if len(mark[0]) > MAX_MARK_CHARS:  # it would be one only where it came at once
                 continue
@@ -88,8 +87,10 @@ class Citations(Generic[T]):
             if self._last and not self._last.isspace():
                 out.append(self._shown(" "))
             start = self._chars
-            cited = self._shown(f"([{host_of(source.url)}]({_linked(source.url)}))")
-            out.append(cited._replace(annotation=_annotation(source, start, self._chars)))
+            linked = source.url.replace("(", "%28").replace(")", "%29").replace(" ", "%20")
+            cited = self._shown(f"([{host_of(source.url)}]({linked}))")
+            annotation = {"type": "url_citation", "start_index": start, "end_index": self._chars} | source._asdict()
+            out.append(cited._replace(annotation=annotation))
         if out and not self._held:
             beside, self._beside = self._beside, []
             out[-1] = out[-1]._replace(beside=beside)
@@ -105,15 +106,6 @@ def _line(place: str) -> int:
     """The first line that a mark names; its page as a whole, where it names none."""
     found = _LINE.search(place)
     return min(int(found[1]), MAX_LINE) if found else 0
-
-
-def _linked(url: str) -> str:
-    """An address as it may stand in a link's parentheses."""
-    return url.replace("(", "%28").replace(")", "%29").replace(" ", "%20")
-
-
-def _annotation(source: Source, start: int, end: int) -> dict[str, Any]:
-    return {"type": "url_citation", "start_index": start, "end_index": end, "url": source.url, "title": source.title}
 
 
 def source_of(displays: Sequence[Display], cursor: int, line: int) -> Source | None:

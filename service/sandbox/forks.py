@@ -119,10 +119,7 @@ class Zygote:
                 if isinstance(error, BlockingIOError):
                     raise Full("too many sessions are opened at once") from None
                 raise Unusable("the process that forks sessions has ended") from error
-        if reason := await session.connect(ours):
-            session.kill(reason)
-            await session.buried()
-            raise Unusable(reason)
+        await session.connect(ours)
         return session
 
     async def end(self) -> None:

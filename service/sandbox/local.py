@@ -22,7 +22,7 @@ from service import logs
 from service.sandbox import folder as folders
 from service.sandbox.forks import Zygote
 from service.sandbox.inside.mounts import LINK
-from service.sandbox.port import Cell, File, Full, Gone, Limits, Opened, Unusable
+from service.sandbox.port import Cell, File, Full, Gone, Limits, Opened, Sandbox, Unusable
 from service.sandbox.proof import prove
 from service.sandbox.session import Session, looking
 
@@ -93,7 +93,7 @@ class Places:
     idle_seconds: float = 1200
 
 
-class LocalSandbox:
+class LocalSandbox(Sandbox):
     """Sessions as processes of this machine."""
 
     def __init__(self, places: Places, most: Limits, base: Path | None = None) -> None:
@@ -132,7 +132,6 @@ class LocalSandbox:
         self._idle = asyncio.create_task(self._end_idle())
 
     async def open(self, session: str, tenant: str, limits: Limits, *, lasting: bool = False) -> Opened:
-        """As the port has it."""
         if not NAME.fullmatch(session):
             raise ValueError(f"no name of a session: {session[:80]!r}")
         if (known := self._sessions.get(session)) and not known.alive:
@@ -151,18 +150,15 @@ class LocalSandbox:
         return Opened(str(folder), tuple(instead_of))
 
     async def run(self, session: str, call: str, code: str) -> Cell:
-        """As the port has it."""
         found = self.session(session)
         if not self._looks or self._looks.done():
             self._looks = asyncio.create_task(self._look())
         return await found.run(call, code)
 
     async def stop(self, session: str, call: str) -> None:
-        """As the port has it."""
         self.session(session).stop(call)
 
     async def close(self, session: str) -> None:
-        """As the port has it."""
         if opening := self._opening.get(session):
             with suppress(Full, Unusable):
                 await asyncio.shield(opening)
@@ -171,12 +167,10 @@ class LocalSandbox:
             await found.gone.wait()
 
     async def files(self, session: str) -> list[File]:
-        """As the port has it."""
         found = self.session(session)
         return await asyncio.to_thread(folders.listed, found.folder, found.limits.files)
 
     async def read(self, session: str, path: str) -> AsyncIterator[bytes]:
-        """As the port has it."""
         file = await asyncio.to_thread(folders.open_file, self.session(session).folder, path)
         try:
             while part := await asyncio.to_thread(os.read, file, CHUNK_BYTES):
@@ -185,7 +179,6 @@ class LocalSandbox:
             os.close(file)
 
     async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
-        """As the port has it."""
         found = self.session(session)
         found.lasting = True
         made = len(folders.parts_of(path))
@@ -203,17 +196,15 @@ class LocalSandbox:
             seen = await asyncio.to_thread(writing.finish)
         finally:
             await asyncio.to_thread(writing.close)
-        found.learn(writing.path, seen)
+        found.known[writing.path] = seen
         return folders.file_of(writing.path, seen)
 
     async def remove(self, session: str, path: str) -> None:
-        """As the port has it."""
         found = self.session(session)
         await asyncio.to_thread(folders.remove_file, found.folder, path)
-        found.learn("/".join(folders.parts_of(path)), None)
+        found.known.pop("/".join(folders.parts_of(path)), None)
 
     async def aclose(self) -> None:
-        """As the port has it."""
         for task in self._opening.values():
             task.cancel()
         if self._zygote:
@@ -251,7 +242,12 @@ class LocalSandbox:
             self._tenants[tenant] += 1
         home = None
         try:
-            zygote = await self._forking()
+            async with self._starting:
+                if not self._run:
+                    raise Unusable("the sandbox is closed")
+                if not self._zygote or not self._zygote.alive:
+                    self._zygote = await Zygote.start(self._run)
+                zygote = self._zygote
             uid = None if self._first_uid is None else self._first_uid + place
             home = await asyncio.to_thread(self._make_home, uid)
             session = await zygote.fork(tenant, limits, home, uid, self._places.sessions)
@@ -288,15 +284,6 @@ class LocalSandbox:
             if session.idle and (session.tenant == tenant or (more > 0 and own < self._places.tenant_sessions)):
                 order[name] = -more, session.tenant != tenant, session.lasting, session.used_at
         return min(order, key=order.__getitem__, default="")
-
-    async def _forking(self) -> Zygote:
-        """The zygote, a new one if there is none. Raises Unusable."""
-        async with self._starting:
-            if not self._run:
-                raise Unusable("the sandbox is closed")
-            if not self._zygote or not self._zygote.alive:
-                self._zygote = await Zygote.start(self._run)
-            return self._zygote
 
     async def _bury(self, name: str, session: Session, place: int) -> None:
         """When a session's process has ended, delete its folders, and give its place to others."""

@@ -15,7 +15,7 @@ from aiohttp.client_exceptions import ClientConnectorError
 
 from service.sandbox.folder import parts_of
 from service.sandbox.local import CHUNK_BYTES, NAME
-from service.sandbox.port import Cell, File, Gone, Limits, Opened, Unusable
+from service.sandbox.port import Cell, File, Gone, Limits, Opened, Sandbox, Unusable
 from service.sandbox.wire import STATUS, WAIT_SECONDS, Of, OfFile, Open, Refusal, Run, Stop
 
 CONNECT_SECONDS = 5.0
@@ -38,7 +38,7 @@ TRIES = 3
 _REFUSALS = {status: kind for kind, status in STATUS.items()}
 
 
-class RemoteSandbox:
+class RemoteSandbox(Sandbox):
     """Sessions of a `harmonium sandbox`."""
 
     def __init__(self, place: str, key: str = "") -> None:
@@ -54,13 +54,11 @@ class RemoteSandbox:
             await self.files("none")
 
     async def open(self, session: str, tenant: str, limits: Limits, *, lasting: bool = False) -> Opened:
-        """As the port has it."""
         if not NAME.fullmatch(session):
             raise ValueError(f"no name of a session: {session[:80]!r}")
         return await self._ask("open", Open(session, tenant, limits, lasting), Opened)
 
     async def run(self, session: str, call: str, code: str) -> Cell:
-        """As the port has it."""
         asked = Run(session, call, code.encode("utf-8", "replace").decode())
         failed = 0
         try:
@@ -84,19 +82,15 @@ class RemoteSandbox:
             raise
 
     async def stop(self, session: str, call: str) -> None:
-        """As the port has it."""
         await self._ask("stop", Stop(session, call))
 
     async def close(self, session: str) -> None:
-        """As the port has it."""
         await self._ask("close", Of(session))
 
     async def files(self, session: str) -> list[File]:
-        """As the port has it."""
         return await self._ask("files", Of(session), list[File])
 
     async def read(self, session: str, path: str) -> AsyncIterator[bytes]:
-        """As the port has it."""
         parts_of(path)
         async with self._answer("read", msgspec.json.encode(OfFile(session, path)), stalls=True) as answer:
             if answer.status != 200:
@@ -105,14 +99,12 @@ class RemoteSandbox:
                 yield part
 
     async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
-        """As the port has it."""
         parts_of(path)
         query = {"session": session, "path": path}
         async with self._answer("write", content, query, stalls=True) as answer:
             return await self._checked(answer, File)
 
     async def remove(self, session: str, path: str) -> None:
-        """As the port has it."""
         parts_of(path)
         await self._ask("remove", OfFile(session, path))
 

@@ -21,7 +21,7 @@ import msgspec
 
 from service.sandbox.folder import Content, Seen, look, nameless, stopped
 from service.sandbox.inside.cells import LENGTH, MAX_IMAGE_BYTES, MAX_IMAGES
-from service.sandbox.port import FOLDER, Cell, Ended, Full, Gone, Image, Limits
+from service.sandbox.port import FOLDER, Cell, Ended, Full, Gone, Image, Limits, Unusable
 
 MAX_CODE_BYTES = 1 << 20
 MAX_WAITING = 16
@@ -30,11 +30,8 @@ MAX_WAITING = 16
 CELLS_KEPT = 32
 """Calls whose Cell is known when it is asked for again; images are kept of the last one."""
 
-GRACE_SECONDS = 2.0
-"""How long an interrupted cell may take to end."""
-
-DEATH_SECONDS = 5.0
-"""How long the kernel may take to bury a session."""
+GRACE_SECONDS, DEATH_SECONDS = 2.0, 5.0
+"""How long an interrupted cell may take to end, and the kernel to bury a session."""
 
 THREADS = 64
 """Threads that a session may have. Where all sessions have one user, they share as many for each place of the sandbox,
@@ -44,16 +41,11 @@ beyond those that the user had when the zygote began.
 FIRST_CELL_SECONDS = 10.0
 """For how long a session that nobody uses waits for its first cell before it counts as idle."""
 
-READY_SECONDS = 10.0
-"""How long a new session may take to say that it is confined."""
+READY_SECONDS, SILENCE_SECONDS = 10.0, 0.5
+"""How long a new session may take to say that it is confined, and to end by itself after the end of its channel."""
 
-SILENCE_SECONDS = 0.5
-"""How long a session's process may take to end by itself after the end of its channel."""
-
-STOP_SECONDS = 5.0
-"""How long the kernel may take to stop a session's threads."""
-
-STOP_POLL_SECONDS = 0.0005
+STOP_SECONDS, STOP_POLL_SECONDS = 5.0, 0.0005
+"""How long the kernel may take to stop a session's threads, and how often it is asked whether it has."""
 
 LOOKING = ThreadPoolExecutor(2, "sandbox-look")
 """Threads of this process that look at sessions. Sessions decide how long that takes: nothing else waits for them."""
@@ -111,7 +103,8 @@ class Session:
         self._running: dict[str, tuple[asyncio.Task[Cell], asyncio.Event]] = {}
         """Calls that run or wait, each with the event that nobody wants it any more."""
         self._cells: deque[tuple[str, Cell]] = deque(maxlen=CELLS_KEPT)
-        self._known: dict[str, Seen] = {}
+        self.known: dict[str, Seen] = {}
+        """Its files as they were when its last cell ended, or when somebody else wrote them."""
         self.outside_bytes = 0
         """The bytes that others ever wrote to its files; several may write at once."""
         self.why = ""
@@ -119,17 +112,21 @@ class Session:
         self.gone = asyncio.Event()
         """Set when nothing of it is left."""
 
-    async def connect(self, channel: socket.socket) -> str:
-        """Wait until it is ready; if it can't be, why."""
+    async def connect(self, channel: socket.socket) -> None:
+        """Wait until it is ready. Raises Unusable, with nothing of it left, where it can't be."""
         self._reader, self._writer = await asyncio.open_connection(sock=channel)
         try:
             async with asyncio.timeout(READY_SECONDS):
                 said = msgspec.json.decode(await self._frame(), type=Ready)
+            reason = "" if said.ready else said.failed or "a session said nothing of itself"
         except TimeoutError:
-            return f"a session was not ready within {READY_SECONDS:g} s"
+            reason = f"a session was not ready within {READY_SECONDS:g} s"
         except (asyncio.IncompleteReadError, OSError, ValueError):
-            return "a session ended at once"
-        return "" if said.ready else said.failed or "a session said nothing of itself"
+            reason = "a session ended at once"
+        if reason:
+            self.kill(reason)
+            await self.buried()
+            raise Unusable(reason)
 
     def born(self, pid: int, process: int) -> None:
         """Its process, and the file that stands for it. It may have been killed already."""
@@ -207,12 +204,6 @@ class Session:
         if self._running:
             await asyncio.wait([task for task, _ in self._running.values()])
         self._writer.close()
-
-    def learn(self, path: str, seen: Seen | None) -> None:
-        """Note a file that somebody else has written, or removed."""
-        self._known.pop(path, None)
-        if seen is not None:
-            self._known[path] = seen
 
     async def look(self) -> float:
         """Kill it where it takes more of the disk than it may. Returns the processor time of the look, in seconds."""
@@ -336,9 +327,9 @@ class Session:
             self.kill(reason)
         if self.why:
             return await self._lost()
-        written = [path for path, seen in content.files.items() if self._known.get(path) != seen]
+        written = [path for path, seen in content.files.items() if self.known.get(path) != seen]
         written.sort(key=lambda path: content.files[path].modified_ns)
-        self._known = content.files
+        self.known = content.files
         files = tuple(f"{FOLDER}/{path}" for path in sorted(written[-MAX_FILES_TOLD:]))
         return Cell(ended, logs[: 2 * self.limits.output_chars], images, files)
 

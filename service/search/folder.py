@@ -11,9 +11,9 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple
 from urllib.parse import quote
 
 from service.browser.html import html_page
@@ -44,20 +44,15 @@ _WORD = re.compile(r"\w+")
 _HEADING = re.compile(r"^#{1,3}\s+(.+)$", re.MULTILINE)
 
 
-class _Known(NamedTuple):
-    """The files at the last look, and the index of them."""
-
-    files: dict[str, tuple[int, int]]
-    words: sqlite3.Connection
-
-
 class Folder:
     """The documents of a folder, with addresses below `url`."""
 
     def __init__(self, folder: Path, url: str = ADDRESS, *, look_seconds: float = LOOK_SECONDS) -> None:
         self._folder = folder
         self._url = url if url.endswith("/") else f"{url}/"
-        self._known: _Known | None = None
+        self._seen: dict[str, tuple[int, int]] | None = None
+        """The files at the last look, and the index of them."""
+        self._index = sqlite3.connect(":memory:", check_same_thread=False)
         self._looked = 0.0
         self._look_seconds = look_seconds
         self._lock = threading.Lock()
@@ -80,13 +75,14 @@ class Folder:
         if not words:
             return []
         with self._lock:
-            found = self._current().words.execute(_FIND, (words, RESULTS)).fetchall()
+            self._look()
+            found = self._index.execute(_FIND, (words, RESULTS)).fetchall()
         return kept([Result(self._address(path), title, snippet) for path, title, snippet in found], query)
 
     def _page(self, url: str) -> Page:
         bare = url.removeprefix(SOURCE).partition("#")[0].partition("?")[0]
         with self._lock:
-            paths = {self._address(path): path for path in self._current().files}
+            paths = {self._address(path): path for path in self._look()}
         if bare not in paths:
             raise SearchFailure("there is no such document")
         source = url.startswith(SOURCE)
@@ -113,17 +109,17 @@ class Folder:
     def _address(self, path: str) -> str:
         return f"{self._url}{quote(path)}"
 
-    def _current(self) -> _Known:
-        """The index of the files as they are, or were some seconds ago. Raises SearchFailure."""
+    def _look(self) -> dict[str, tuple[int, int]]:
+        """The files as they are, or were some seconds ago, when the index was made."""
         now = monotonic()
-        if self._known is None or now - self._looked > self._look_seconds:
+        if self._seen is None or now - self._looked > self._look_seconds:
             files = dict(self._files())
-            if self._known is None or files != self._known.files:
-                self._known = self._indexed(files)
+            if files != self._seen:
+                self._index_all(files)
             self._looked = now
-        return self._known
+        return self._seen or {}
 
-    def _indexed(self, files: dict[str, tuple[int, int]]) -> _Known:
+    def _index_all(self, files: dict[str, tuple[int, int]]) -> None:
         index = sqlite3.connect(":memory:", check_same_thread=False)
         index.execute(_MAKE)
         left = MAX_TEXT_CHARS
@@ -134,7 +130,7 @@ class Folder:
                 body = re.sub(r"【\d+†([^†】]*)(?:†[^】]*)?】", r"\1", page.text.split("\n", 2)[-1])
                 index.execute("insert into documents values (?, ?, ?)", (path, page.title, body))
         index.commit()
-        return _Known(files, index)
+        self._seen, self._index = files, index
 
     def _files(self) -> Iterator[tuple[str, tuple[int, int]]]:
         """The documents by their paths, with when each was changed and its size; no link is followed."""
@@ -144,24 +140,13 @@ class Folder:
             for name in sorted(names):
                 path = Path(folder, name)
                 relative = path.relative_to(self._folder).as_posix()
-                state = _state(path) if name.lower().endswith(HTML + TEXTS) and _is_utf8(relative) else None
-                if state is None:
+                is_text = relative.encode("utf-8", "replace").decode() == relative  # others have parts of characters
+                if not name.lower().endswith(HTML + TEXTS) or not is_text:
                     continue
-                if count == MAX_FILES:
-                    return
-                count += 1
-                yield relative, state
-
-
-def _state(path: Path) -> tuple[int, int] | None:
-    """When a file was changed, and its size; None for a link, for what is no file, and for one that is gone by now."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
-
-
-def _is_utf8(path: str) -> bool:
-    """Whether it is a text: Python has parts of characters in other names."""
-    return path.encode("utf-8", "replace").decode() == path
+                with suppress(OSError):  # it is gone by now
+                    found = path.lstat()
+                    if stat.S_ISREG(found.st_mode):
+                        if count == MAX_FILES:
+                            return
+                        count += 1
+                        yield relative, (found.st_mtime_ns, found.st_size)

@@ -13,8 +13,7 @@ import asyncio
 import codecs
 import re
 import socket
-from collections.abc import Collection, Mapping
-from types import MappingProxyType
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -44,14 +43,12 @@ HTML = ("text/html", "application/xhtml+xml")
 TEXTS = ("application/json", "application/xml", "application/atom+xml", "application/rss+xml", "application/ld+json")
 """Types that count as text beside `text/*`."""
 
-_UNLIMITED = aiohttp.ClientTimeout(total=None, sock_connect=None)
-
 _ALIKE = (
     ("utf-8", "utf-8 utf8 unicode-1-1-utf-8"),
     ("utf-16-le", "utf-16 utf-16le unicode ucs-2 iso-10646-ucs-2"),
     ("utf-16-be", "utf-16be"),
-    ("cp1252", "windows-1252 cp1252 iso-8859-1 iso8859-1 latin1 latin-1 l1 us-ascii ascii"),
-    ("cp1254", "windows-1254 cp1254 iso-8859-9 latin5 l5"),
+    ("cp1252", "iso-8859-1 iso8859-1 latin1 latin-1 l1 us-ascii ascii"),
+    ("cp1254", "iso-8859-9 latin5 l5"),
     ("cp874", "windows-874 iso-8859-11 tis-620"),
     ("iso-8859-8", "iso-8859-8 iso-8859-8-i hebrew visual logical"),
     ("cp866", "ibm866 cp866"),
@@ -66,14 +63,14 @@ _ALIKE = (
     ("iso2022_jp", "iso-2022-jp"),
     ("cp949", "euc-kr korean ks-c-5601-1987 ks_c_5601-1987 windows-949"),
 )
-_NUMBERED = tuple(
-    (f"iso-8859-{part}", f"iso-8859-{part} iso8859-{part}") for part in (2, 3, 4, 5, 6, 7, 10, 13, 14, 15, 16)
-)
-_WINDOWS = tuple((f"cp{page}", f"windows-{page} cp{page}") for page in (1250, 1251, 1253, 1255, 1256, 1257, 1258))
+_ISO = {
+    f"{iso}-{part}": f"iso-8859-{part}"
+    for part in (*range(2, 8), 10, *range(13, 17))
+    for iso in ("iso-8859", "iso8859")
+}
+_WINDOWS = {f"{name}{page}": f"cp{page}" for page in range(1250, 1259) for name in ("windows-", "cp")}
 
-CODECS: Mapping[str, str] = MappingProxyType(
-    {label: codec for codec, labels in (*_ALIKE, *_NUMBERED, *_WINDOWS) for label in labels.split()}
-)
+CODECS = _ISO | _WINDOWS | {label: codec for codec, labels in _ALIKE for label in labels.split()}
 """Python's codecs, by the name of an encoding, in small letters."""
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
@@ -123,7 +120,11 @@ class Web:
         self._look_up = look_up
         self._may_reach = may_reach
         self._parsing = asyncio.Semaphore(PARSED_AT_ONCE)
-        self._agent = f"harmonium/{this_build().version} (web_search)"
+        self._headers = {
+            "user-agent": f"harmonium/{this_build().version} (web_search)",
+            "accept": "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.8",
+            "accept-encoding": "identity",
+        }
 
     async def page(self, url: str, domains: tuple[str, ...] = ()) -> Page:
         """The page at an address. Raises SearchFailure."""
@@ -149,12 +150,10 @@ class Web:
                 socket_factory=_socket,
                 force_close=True,  # an open connection would outlive the look-up that permitted it
             )
+            jar, unlimited = aiohttp.DummyCookieJar(), aiohttp.ClientTimeout(total=None, sock_connect=None)
             async with (
                 aiohttp.ClientSession(
-                    connector=connector,
-                    timeout=_UNLIMITED,
-                    auto_decompress=False,
-                    cookie_jar=aiohttp.DummyCookieJar(),
+                    connector=connector, timeout=unlimited, auto_decompress=False, cookie_jar=jar
                 ) as session,
                 session.get(target, headers=self._headers, allow_redirects=False) as response,
             ):
@@ -189,14 +188,6 @@ class Web:
             raise SearchFailure(f"it is at port {port}, where no page of the web is")
         return addresses
 
-    @property
-    def _headers(self) -> dict[str, str]:
-        return {
-            "user-agent": self._agent,
-            "accept": "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.8",
-            "accept-encoding": "identity",
-        }
-
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:
     made = socket.socket(*address[:3])
@@ -224,9 +215,9 @@ def _target(url: str, domains: tuple[str, ...]) -> URL:
 def _page(sent: _Sent, *, source: bool) -> Page:
     """The page made of an answer. It takes milliseconds, and for some pages seconds: never on the event loop."""
     text = decoded(sent.body, sent.charset, html=sent.kind in HTML)
-    if source:
-        return text_page(f"{SOURCE}{sent.url}", "", text)
-    return html_page(text, sent.url, rest) if sent.kind in HTML else text_page(sent.url, "", text)
+    if sent.kind in HTML and not source:
+        return html_page(text, sent.url, rest)
+    return text_page(f"{SOURCE}{sent.url}" if source else sent.url, "", text)
 
 
 def decoded(body: bytes, said: str | None, *, html: bool) -> str:

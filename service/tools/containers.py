@@ -154,12 +154,13 @@ class Containers:
 
     async def found(self, tenant: str, id: str) -> Record:
         """The record of a container that has not expired. Raises ApiError 404 and 400, StoreError."""
-        return self._living(_there(id, await self.known(tenant, id)))
+        return self._living(id, await self.known(tenant, id))
 
-    def _living(self, record: Record) -> Record:
-        if not self.lives(record):
+    def _living(self, id: str, record: Record | None) -> Record:
+        there = _there(id, record)
+        if not self.lives(there):
             raise expired()
-        return record
+        return there
 
     async def all(self, tenant: str) -> list[tuple[str, Record]]:
         """A tenant's containers, the newest first. Raises StoreError."""
@@ -224,7 +225,7 @@ class Containers:
 
     async def taken(self, tenant: str, id: str) -> Record:
         """The record of a container that has not expired; notes its use. Raises ApiError 404 and 400, StoreError."""
-        return self._living(_there(id, await self.touch(tenant, id)))
+        return self._living(id, await self.touch(tenant, id))
 
     def is_fresh(self, record: Record) -> bool:
         """Whether a living container was used just now, by its record, so that its use needs no other note."""

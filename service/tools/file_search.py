@@ -8,7 +8,7 @@ searched. A search only reads, so it is made again where nobody knows whether it
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any, Literal, cast
 
@@ -117,19 +117,14 @@ def routed(label: str, tool: ListedTool, description: str | None) -> Routed:
     """The search that a server's tool stands for, as a request declares it and the model is shown it. Raises ValueError
     for a tool that can't stand for one.
     """
-    takes = _taken(tool.schema)
+    properties = tool.schema.get("properties")
+    takes = frozenset(cast(dict[str, Any], properties)) if isinstance(properties, dict) else frozenset[str]()
     for name in NEEDED:
         if name not in takes:
             raise ValueError(f"Its tool '{tool.name}' does not take '{name}', which a {FILE_SEARCH} is called with.")
     about = f"{_ABOUT}\n{description or tool.description}".strip()
     shown = Function(MSEARCH, about, _PARAMETERS)
     return Routed(FILE_SEARCH, label, tool.name, shown, partial(read_options, takes=takes))
-
-
-def _taken(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The arguments that a tool takes, by its schema."""
-    properties = schema.get("properties")
-    return frozenset(cast(dict[str, Any], properties)) if isinstance(properties, dict) else frozenset()
 
 
 def read_options(sent: msgspec.Raw, where: str, *, takes: frozenset[str]) -> str:

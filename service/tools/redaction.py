@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
@@ -78,13 +79,6 @@ def _secrets(connection: Connection) -> Iterator[str]:
         if rest and scheme.isalpha():
             yield rest
         if scheme.lower() == "basic":
-            yield from _basic(rest)
-
-
-def _basic(rest: str) -> Iterator[str]:
-    try:
-        pair = base64.b64decode(rest, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return
-    yield pair
-    yield pair.partition(":")[2]
+            with suppress(binascii.Error, UnicodeDecodeError):
+                pair = base64.b64decode(rest, validate=True).decode()
+                yield from (pair, pair.partition(":")[2])

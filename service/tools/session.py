@@ -1,6 +1,6 @@
 """A session with one MCP server, for one response: the first call opens it, and the response's end closes it.
 
-The official client speaks the protocol, in both of its eras. This file and guard.py bound what it doesn't: the time of
+The official client speaks the protocol, in both of its eras. This file and transports.py bound the rest: the time of
 a step, the pages of a list, and the weight of an answer. Structured results are not checked against the server's own
 schema, as the package would: that schema's regular expressions are a stranger's, and would run on the event loop. A
 session lives in a task of its own, as the client must be left where it was entered.
@@ -9,9 +9,9 @@ session lives in a task of its own, as the client must be left where it was ente
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import httpx2
@@ -26,7 +26,6 @@ from pydantic import ValidationError
 from service.build import this_build
 from service.settings.mcp import Connection, mark_of
 from service.ssrf import Judge, is_public
-from service.tools.guard import Backend, Transport
 from service.tools.port import (
     MESSAGE_CHARS,
     Heard,
@@ -40,8 +39,8 @@ from service.tools.port import (
     Unreachable,
 )
 from service.tools.redaction import Redaction
-from service.tools.stdio import Pipes, Processes
 from service.tools.toolbox import Opener
+from service.tools.transports import Backend, Pipes, Processes, Transport
 
 logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)  # it logs what servers say, and tracebacks that quote it
 logging.getLogger("client").setLevel(logging.CRITICAL + 1)
@@ -75,23 +74,10 @@ NO_SESSION = re.compile(
 """The whole messages of servers that know no such session, in the words of the official SDKs and of those like them. A
 tool may have sessions of another kind, so a longer message is taken for the tool's own."""
 
-NOT_OF_THE_PROTOCOL = "Its answer is none of the protocol's."
-
 T = TypeVar("T")
 
-ProcessPlace = Callable[[], AbstractContextManager[None]]
-
-
-class _Era:
-    """The era of the protocol that a server speaks, in the words of the package."""
-
-    mode = "auto"
-
-
-@lru_cache(maxsize=KNOWN_ERAS)
-def _era(mark: str) -> _Era:
-    """The era of a server, to be filled in."""
-    return _Era()
+_ERAS: dict[str, str] = {}
+"""The era of the protocol that a server speaks, in the words of the package, by the mark of its connection."""
 
 
 class _Forgotten(Exception):
@@ -101,18 +87,12 @@ class _Forgotten(Exception):
         self.failure = failure
 
 
-class Turnstile:
-    """Lets sessions begin a step one at a time, each after a round of the event loop: a hundred of them at the same
+async def pass_turnstile(turnstile: asyncio.Lock) -> None:
+    """Let sessions begin a step one at a time, each after a round of the event loop: a hundred of them at the same
     moment would hold the loop up for most of a second.
     """
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-
-    async def passed(self) -> None:
-        """Wait for the caller's turn."""
-        async with self._lock:
-            await asyncio.sleep(0)
+    async with turnstile:
+        await asyncio.sleep(0)
 
 
 class Session:
@@ -122,15 +102,16 @@ class Session:
         self,
         connection: Connection,
         limits: ToolLimits,
-        place: ProcessPlace = nullcontext,
-        turnstile: "Turnstile | None" = None,
+        place: Callable[[], AbstractContextManager[None]] = nullcontext,
+        turnstile: asyncio.Lock | None = None,
         may_reach: Judge = is_public,
     ) -> None:
         """A program takes a `place` as long as it runs; `place` raises Unreachable where none is free. All sessions of
         a process have one `turnstile`. `may_reach` judges addresses of servers that the operator didn't name.
         """
         self._may_reach = may_reach
-        self._turnstile = turnstile or Turnstile()
+        self._turnstile = turnstile or asyncio.Lock()
+        self._mark = mark_of(connection)
         self.connection = connection
         self.limits = limits
         self._place = place
@@ -175,7 +156,7 @@ class Session:
         size, cursor = len(instructions), None
         for _ in range(MAX_PAGES):
             params = types.PaginatedRequestParams(cursor=cursor)
-            page = await self._asked(client, client.session.list_tools(params=params))
+            page = await self._asked(client, partial(client.session.list_tools, params=params))
             found = list(map(_listed, page.tools))
             tools += found
             size += len(msgspec.json.encode(found))
@@ -189,17 +170,15 @@ class Session:
         raise Unreachable(f"Its list of tools has more than {MAX_PAGES} pages.")
 
     async def _call(self, request: types.CallToolRequest, repeatable: bool, client: Client) -> types.CallToolResult:
-        def call() -> Coroutine[Any, Any, types.CallToolResult]:
-            return self._asked(client, client.session.send_request(request, types.CallToolResult), repeatable)
-
+        send = partial(client.session.send_request, request, types.CallToolResult)
         try:
-            return await call()
+            return await self._asked(client, send, repeatable)
         except ProtocolFailure as failure:
             refused = repeatable or (self._heard is not None and self._heard.status == 400)
             if failure.code != types.HEADER_MISMATCH or not refused:
                 raise
-        await self._asked(client, client.session.list_tools())  # the server wants headers that its list names
-        return await call()
+        await self._asked(client, client.session.list_tools)  # the server wants headers that its list names
+        return await self._asked(client, send, repeatable)
 
     async def _twice(self, step: Callable[[Client], Awaitable[T]]) -> T:
         """Take a step, and once more in a new session where the server has forgotten this one. Raises a ToolFailure."""
@@ -226,16 +205,15 @@ class Session:
         return await asyncio.shield(self._ready)
 
     async def _run(self, ready: "asyncio.Future[Client]") -> None:
-        era = _era(mark_of(self.connection))
-        known = era.mode != "auto"
+        known = self._mark in _ERAS
         try:
             try:
-                await self._open(era, ready)
+                await self._open(ready)
             except Exception as error:
-                era.mode = "auto"
+                _ERAS.pop(self._mark, None)
                 if ready.done() or not known or not isinstance(_innermost(error), MCPError):
                     raise
-                await self._open(era, ready)  # the server may speak in another era now
+                await self._open(ready)  # the server may speak in another era now
         except Exception as error:
             if not ready.done():
                 ready.set_exception(self._failure(error))
@@ -244,13 +222,21 @@ class Session:
             if not ready.done():
                 ready.cancel()
 
-    async def _open(self, era: _Era, ready: "asyncio.Future[Client]") -> None:
-        """Connect, and stay connected until the session is to close."""
-        await self._turnstile.passed()
+    async def _open(self, ready: "asyncio.Future[Client]") -> None:
+        """Connect, and stay connected until the session is to close; a program has a time limit to start."""
+        await pass_turnstile(self._turnstile)
         async with AsyncExitStack() as stack:
-            streams = await self._streams(stack)
-            client = await self._entered(stack, Client(streams, mode=era.mode, cache=None))
-            era.mode = client.protocol_version if client.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
+            client = Client(await self._streams(stack), mode=_ERAS.get(self._mark, "auto"), cache=None)
+            seconds = self.limits.start_seconds if self.connection.program is not None else None
+            try:
+                async with asyncio.timeout(seconds):
+                    await stack.enter_async_context(client)
+            except TimeoutError:
+                raise Unreachable(f"It did not start within {seconds:g} s.") from None
+            if len(_ERAS) >= KNOWN_ERAS:
+                _ERAS.clear()
+            version = client.protocol_version
+            _ERAS[self._mark] = version if version in MODERN_PROTOCOL_VERSIONS else "legacy"
             ready.set_result(client)
             await self._closing.wait()
 
@@ -273,33 +259,20 @@ class Session:
         await stack.enter_async_context(http)
         return streamable_http_client(connection.url, http_client=http, max_sse_event_size=limits.answer_bytes)
 
-    async def _entered(self, stack: AsyncExitStack, client: Client) -> Client:
-        """The client, connected; a program has a time limit to start."""
-        seconds = self.limits.start_seconds if self.connection.program is not None else None
-        try:
-            async with asyncio.timeout(seconds):
-                return await stack.enter_async_context(client)
-        except TimeoutError:
-            raise Unreachable(f"It did not start within {seconds:g} s.") from None
-
-    async def _asked(self, client: Client, asking: Coroutine[Any, Any, T], repeatable: bool = True) -> T:
+    async def _asked(self, client: Client, ask: Callable[[], Awaitable[T]], repeatable: bool = True) -> T:
         """The server's answer. Raises a ToolFailure, or _Forgotten."""
-        try:
-            await self._turnstile.passed()
-        except asyncio.CancelledError:
-            asking.close()
-            raise
+        await pass_turnstile(self._turnstile)
         if self._heard is not None:
             self._heard.forget()
         try:
-            return await asking
+            return await ask()
         except Exception as error:
             failure = self._failure(error)
             forgotten = self._is_forgotten(error, repeatable)
             if forgotten or (isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED):
                 if self._ready is not None and self._ready.done() and self._ready.result() is client:
                     await self._end()  # the next request opens another one
-                _era(mark_of(self.connection)).mode = "auto"
+                _ERAS.pop(self._mark, None)
             raise _Forgotten(failure) if forgotten else failure from error
 
     def _is_forgotten(self, error: BaseException, repeatable: bool) -> bool:
@@ -316,13 +289,13 @@ class Session:
             return False
         if error.code in (types.INVALID_PARAMS, types.HEADER_MISMATCH):
             return False
-        if not repeatable and heard.status in (400, 404) and not _is_made_up(error):
+        if not repeatable and heard.status in (400, 404) and error.message not in MADE_UP:
             return error.code == types.UNSUPPORTED_PROTOCOL_VERSION or bool(NO_SESSION.fullmatch(error.message))
         if heard.status == 404:
             return heard.named or (repeatable and not heard.answered)
         if not repeatable:
             return False
-        refused = heard.status == 400 and not (heard.answered and _is_made_up(error))
+        refused = heard.status == 400 and not (heard.answered and error.message in MADE_UP)
         return refused or error.code == types.UNSUPPORTED_PROTOCOL_VERSION
 
     def _failure(self, error: BaseException) -> ToolFailure:
@@ -331,16 +304,15 @@ class Session:
         if isinstance(error, ToolFailure):
             return error
         if heard is not None and heard.failure is not None:
-            return Unreachable(_sentence(heard.failure))
-        said = isinstance(error, MCPError) and not _is_made_up(error)
+            return Unreachable(f"{heard.failure[:1].upper()}{heard.failure[1:].rstrip('.')}.")
+        said = isinstance(error, MCPError) and error.message not in MADE_UP
         if heard is not None and heard.status is not None and not (said and heard.status in (400, 404)):
             return HttpFailure(heard.status)
-        if isinstance(error, MCPError) and error.message.startswith(UNREADABLE):
-            return Unreachable(NOT_OF_THE_PROTOCOL)
+        unreadable = isinstance(error, MCPError) and error.message.startswith(UNREADABLE)
+        if unreadable or isinstance(error, ValidationError):
+            return Unreachable("Its answer is none of the protocol's.")
         if isinstance(error, MCPError):
             return ProtocolFailure(error.code, self._redaction.beginning(error.message, MESSAGE_CHARS))
-        if isinstance(error, ValidationError):
-            return Unreachable(NOT_OF_THE_PROTOCOL)
         return Unreachable("The session with it ended.")
 
 
@@ -350,23 +322,14 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
-def _is_made_up(error: MCPError) -> bool:
-    """Whether the package made an error out of a status, as the answer had none."""
-    return error.message in MADE_UP
-
-
 def opener_of(limits: ToolLimits, processes: Processes, may_reach: Judge) -> Opener:
     """The opener of sessions within these limits, which give way to each other."""
-    turnstile = Turnstile()
+    turnstile = asyncio.Lock()
 
     def opened(connection: Connection, tenant: str) -> Session:
         return Session(connection, limits, partial(processes.place, tenant), turnstile, may_reach)
 
     return opened
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _listed(tool: types.Tool) -> ListedTool:

@@ -1,8 +1,14 @@
-"""The way to MCP servers: connections that go where they may, and answers that end where they must.
+"""The ways to MCP servers: connections that go where they may, programs, and answers that end where they must.
 
 It stands below the `mcp` package, which bounds neither an answer in JSON nor the address behind a name. A host is
 resolved once for each connection, and every address of it is judged. The connection goes to a judged address, even if
 the name resolves to another one a moment later.
+
+A server that is a program has one process for each session, which is spoken to by its standard input and output. The
+package's own transport for these keeps a line of any length, searches it again with every piece of it, and hands on the
+program's complaints. So the pipes are ours (decision 60), with the bounds that answers over HTTP have. A program is
+always killed at the end of its session, with all processes that it began and that stayed in its group. Only an operator
+names programs, never a request.
 
 The values of a server's answer are counted before anything parses it: they cost time, even in a few bytes. The `mcp`
 package checks each on the event loop, in some 5 µs, so 1 MiB of empty objects takes seconds. So they are counted as
@@ -10,17 +16,32 @@ the bytes come. A text is one value, with any content. Never parse.
 """
 
 import asyncio
+import logging
+import os
+import signal
 import ssl
+from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any, cast
 
+import anyio
 import httpcore2
 import httpx2
+import mcp_types as types
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from mcp.shared.message import SessionMessage
 
-from service.ssrf import ForbiddenAddress, Judge, LookUp, is_public, look_up
-from service.tools.port import Heard, ToolLimits
+from service.logs import event
+from service.settings.mcp import Connection, Program
+from service.shares import Share
+from service.ssrf import ForbiddenAddress, Judge, LookUp, is_public, look_up, public_addresses
+from service.tools.port import Heard, ToolLimits, Unreachable
+from service.tools.redaction import Redaction
+
+logger = logging.getLogger(__name__)
 
 MARKS = (b"{", b"[", b",")
 """The bytes before every value but the first of an answer; the name of a member, and its value, count as one."""
@@ -100,8 +121,7 @@ class Backend(httpcore2.AsyncNetworkBackend):
 
     def __init__(self, *, anywhere: bool, resolve: LookUp = look_up, may_reach: Judge = is_public) -> None:
         """`anywhere` is for servers that the operator named; `may_reach` judges addresses of others."""
-        self._anywhere = anywhere
-        self._may_reach = may_reach
+        self._may_reach: Judge = (lambda _: True) if anywhere else may_reach
         self._resolve = resolve
         self._inner = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
 
@@ -115,12 +135,11 @@ class Backend(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         """A connection to the first address that takes one. Raises Refused, httpcore2.ConnectError."""
         try:
-            addresses = await self._resolve(host, port)
+            addresses = await public_addresses(host, port, self._resolve, self._may_reach)
+        except ForbiddenAddress as error:
+            raise Refused(str(error)) from error
         except OSError as error:
             raise httpcore2.ConnectError(f"its name can't be resolved: {error.strerror or error}") from error
-        for address in addresses:
-            if not self._anywhere and not self._may_reach(address):
-                raise Refused(str(ForbiddenAddress(address)))
         failure: Exception = httpcore2.ConnectError("it has no address")
         for address in addresses:
             try:
@@ -155,28 +174,32 @@ class Transport(Heard, httpx2.AsyncBaseTransport):
         if self._requests[method] > self._limits.requests:  # a server may have the package ask again and again
             raise self._refused(method, f"its session took more than {self._limits.requests} requests")
         request.headers["accept-encoding"] = "identity"
+        url = request.url
+        below = httpcore2.Request(
+            method=method,
+            url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=request.headers.raw,
+            content=request.stream,
+            extensions=request.extensions,
+        )
         try:
-            answer = await self._pool.handle_async_request(_below(request))
+            answer = await self._pool.handle_async_request(below)
         except (Refused, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException) as error:
             why = str(error) or f"the connection failed ({type(error).__name__})"
-            self._note(method, why)
+            self._refused(method, why)
             raise httpx2.ConnectError(why) from error
         if method == "POST":
             self.named = "mcp-session-id" in request.headers
             self.answered = self.answered or answer.status < 300
         if answer.status >= 300 and method != "GET":
             self.status = answer.status
-        encoded = any(name.lower() == b"content-encoding" and value != b"identity" for name, value in answer.headers)
         headers = [(name, value) for name, value in answer.headers if name.lower() != b"content-encoding"]
-        stream = _Bounded(answer, self._limits, partial(self._refused, method), encoded=encoded)
+        stream = _Bounded(answer, self._limits, partial(self._refused, method))
         return httpx2.Response(answer.status, headers=headers, stream=stream)
 
-    def _note(self, method: str, why: str) -> None:
+    def _refused(self, method: str, why: str) -> Unacceptable:
         if method != "GET":
             self.failure = why
-
-    def _refused(self, method: str, why: str) -> Unacceptable:
-        self._note(method, why)
         return Unacceptable(why)
 
     async def aclose(self) -> None:
@@ -185,26 +208,20 @@ class Transport(Heard, httpx2.AsyncBaseTransport):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """An answer within its bounds. One that is `encoded` is not read at all."""
+    """An answer within its bounds. One that is encoded is not read at all."""
 
-    def __init__(
-        self,
-        answer: httpcore2.Response,
-        limits: ToolLimits,
-        refuse: Callable[[str], Unacceptable],
-        *,
-        encoded: bool,
-    ) -> None:
+    def __init__(self, answer: httpcore2.Response, limits: ToolLimits, refuse: Callable[[str], Unacceptable]) -> None:
         self._answer = answer
         self._limits = limits
         self._refuse = refuse
-        self._encoded = encoded
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        if self._encoded:
+        headers = [(name.lower(), value) for name, value in self._answer.headers]
+        if any(name == b"content-encoding" and value != b"identity" for name, value in headers):
             raise self._refuse(ENCODED)
-        limits, stream = self._limits, self._answer.stream
-        left, events = limits.answer_bytes, limits.answer_events if self._has_events else None
+        limits, stream, left = self._limits, self._answer.stream, self._limits.answer_bytes
+        has_events = any(name == b"content-type" and b"event-stream" in value.lower() for name, value in headers)
+        events = limits.answer_events if has_events else None
         weight = Weight(limits.answer_values, events)
         assert isinstance(stream, AsyncIterable)
         try:
@@ -222,27 +239,179 @@ class _Bounded(httpx2.AsyncByteStream):
         if (why := weight.refusal_at_end()) is not None:
             raise self._refuse(why)
 
-    @property
-    def _has_events(self) -> bool:
-        headers = self._answer.headers
-        return any(name.lower() == b"content-type" and b"event-stream" in value.lower() for name, value in headers)
-
     async def aclose(self) -> None:
         await self._answer.aclose()
-
-
-def _below(request: httpx2.Request) -> httpcore2.Request:
-    url = request.url
-    return httpcore2.Request(
-        method=request.method,
-        url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-        headers=request.headers.raw,
-        content=request.stream,
-        extensions=request.extensions,
-    )
 
 
 @lru_cache(maxsize=1)
 def tls() -> ssl.SSLContext:
     """The context of all connections. It takes some 60 ms to make: ask for it where that holds up nobody."""
     return ssl.create_default_context()
+
+
+STOP_SECONDS = 1.0
+"""The time that a program has to end by itself, once no more requests come."""
+
+COMPLAINT_BYTES = 500
+"""The bytes of a program's standard error that are kept, and logged where it can't be spoken to."""
+
+PIECE_BYTES = 4_096
+
+PROCESSES = 32
+"""The most programs that run at once, one for each response that uses such a server: each may take tens of MiB."""
+
+
+class Processes:
+    """The places for programs in this process of the service, which tenants share."""
+
+    def __init__(self, most: int, *, several: Callable[[], bool]) -> None:
+        self._share = Share(most, several=several)
+
+    @contextmanager
+    def place(self, tenant: str) -> Generator[None]:
+        """A place for one more program. Raises Unreachable."""
+        if not self._share.fits(tenant, 1):
+            raise Unreachable(
+                f"No place is free for another program: this process of the service has {self._share.limit}. Try again "
+                "in a moment."
+            )
+        self._share.take(tenant, 1)
+        try:
+            yield
+        finally:
+            self._share.give_back(tenant, 1)
+
+
+class Pipes(Heard):
+    """A program and its pipes, as the client of the `mcp` package wants them."""
+
+    def __init__(self, connection: Connection, program: Program, limits: ToolLimits, redaction: Redaction) -> None:
+        super().__init__()
+        self._label = connection.label
+        self._program = program
+        self._limits = limits
+        self._redaction = redaction
+        self._complaint = b""
+        self._messages = 0
+        """The messages that came since the last request."""
+
+    def forget(self) -> None:
+        """Forget the last request, as another one begins."""
+        super().forget()
+        self._messages = 0
+
+    @asynccontextmanager
+    async def streams(self) -> AsyncGenerator[tuple[Any, Any]]:
+        """The program's output and input; it runs until the end of the block."""
+        process = await self._start()
+        say, heard = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        send, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+        work = [
+            asyncio.create_task(each)
+            for each in (self._read(process, say), self._write(process, to_send, say), self._listen(process))
+        ]
+        try:
+            async with say, heard, send, to_send:
+                yield heard, send
+        finally:
+            await _stop(process, work)
+            if not self.answered:
+                self._log("a server of tools could not be spoken to")
+
+    async def _start(self) -> Process:
+        program = self._program
+        try:
+            return await asyncio.create_subprocess_exec(
+                *program.command,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env=dict(program.env),
+                cwd=program.cwd,
+                start_new_session=True,
+                limit=self._limits.answer_bytes,
+            )
+        except OSError as error:
+            self.failure = f"its program can't be started: {error.strerror or error}"
+            self._log("a server of tools could not be started")
+            raise Unreachable(self.failure) from error
+
+    def _log(self, what: str) -> None:
+        said = self._redaction.text(self._complaint.decode(errors="replace"))
+        event(logger, logging.WARNING, what, server=self._label, reason=self.failure, said=said)
+
+    async def _read(self, process: Process, say: "ObjectSendStream[SessionMessage | Exception]") -> None:
+        """Hand on the program's messages, until it ends or says too much. A line that isn't JSON isn't meant for us."""
+        assert process.stdout is not None
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async with say:
+                while self.failure is None:
+                    line = await self._line(process.stdout)
+                    with suppress(ValueError):
+                        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                        self.answered = True
+                        await say.send(SessionMessage(message))
+
+    async def _line(self, stdout: asyncio.StreamReader) -> bytes:
+        """One line; b"" for one that is too much, and behind the last one."""
+        limits, weight = self._limits, Weight(self._limits.answer_values, None)
+        try:
+            line = await stdout.readline()
+        except ValueError:
+            self.failure = f"its answer has more than {limits.answer_bytes} bytes"
+            return b""
+        self._messages += 1
+        weight.refusal(line)
+        if not line:
+            self.failure = "its program ended"
+        elif self._messages > limits.answer_events:
+            self.failure = f"its answer has more than {limits.answer_events} events"
+        else:
+            self.failure = weight.refusal_at_end()
+        return b"" if self.failure else line
+
+    async def _write(
+        self,
+        process: Process,
+        to_send: "ObjectReceiveStream[SessionMessage]",
+        say: "ObjectSendStream[SessionMessage | Exception]",
+    ) -> None:
+        """Write the messages to the program, until it no longer reads."""
+        assert process.stdin is not None
+        try:
+            async for asked in to_send:
+                process.stdin.write(asked.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                await process.stdin.drain()
+        except (OSError, anyio.ClosedResourceError):
+            await say.aclose()
+
+    async def _listen(self, process: Process) -> None:
+        """Keep the last of the program's complaints, and read them all, so that it never waits for a reader."""
+        assert process.stderr is not None
+        while piece := await process.stderr.read(PIECE_BYTES):
+            self._complaint = (self._complaint + piece)[-COMPLAINT_BYTES:]
+
+
+async def _stop(process: Process, work: list[asyncio.Task[None]]) -> None:
+    """End a program: first by the end of its input, and then by a kill of its whole group."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        await _gone(process)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        for each in work:
+            each.cancel()
+        try:
+            await asyncio.gather(*work, return_exceptions=True)
+            await _gone(process)
+        finally:  # a process that left the group may hold the pipes, and nothing else closes them
+            cast(Any, process)._transport.close()
+
+
+async def _gone(process: Process) -> None:
+    """Wait until a program has ended and let go of its pipes, or the time is up."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.wait()

@@ -15,7 +15,6 @@ import signal
 import struct
 import sys
 import traceback
-from collections import deque
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, BinaryIO, cast
@@ -35,12 +34,11 @@ class Shown(io.TextIOBase):
     """The printed text of a cell: of a long text the beginning and the end, as much of both."""
 
     def __init__(self, chars: int) -> None:
-        self._half = chars // 2
-        self._head: list[str] = []
-        self._head_chars = 0
-        self._tail: deque[str] = deque()
+        self._half = max(chars // 2, 1)
+        self._head = ""
+        self._tail: list[str] = []
         self._tail_chars = 0
-        self._cut = 0
+        self._chars = 0
 
     def writable(self) -> bool:
         return True
@@ -48,31 +46,23 @@ class Shown(io.TextIOBase):
     def write(self, text: str, /) -> int:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        room = self._half - self._head_chars
-        if room > 0:
-            self._head.append(text[:room])
-            self._head_chars += len(self._head[-1])
-        if rest := text[max(room, 0) :]:
-            self._keep_end(rest)
+        self._chars += len(text)
+        room = self._half - len(self._head)
+        self._head += text[:room]
+        if rest := text[room:]:
+            self._tail.append(rest[-self._half :])
+            self._tail_chars += len(self._tail[-1])
+        if self._tail_chars > 2 * self._half:
+            self._tail = ["".join(self._tail)[-self._half :]]
+            self._tail_chars = self._half
         return len(text)
-
-    def _keep_end(self, text: str) -> None:
-        kept = text[-self._half :] if self._half else ""
-        self._tail.append(kept)
-        self._tail_chars += len(kept)
-        self._cut += len(text) - len(kept)
-        while self._tail_chars - len(self._tail[0]) >= self._half and len(self._tail) > 1:
-            gone = len(self._tail.popleft())
-            self._tail_chars -= gone
-            self._cut += gone
 
     def text(self) -> str:
         """All of it, or both ends with how much lies between them."""
-        tail = "".join(self._tail)
-        over = max(len(tail) - self._half, 0)
-        cut = self._cut + over
+        tail = "".join(self._tail)[-self._half :]
+        cut = self._chars - len(self._head) - len(tail)
         middle = f"\n… {cut:,} characters left out …\n" if cut else ""
-        return "".join(self._head) + middle + tail[over:]
+        return self._head + middle + tail
 
 
 class Interrupts:

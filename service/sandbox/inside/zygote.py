@@ -17,7 +17,9 @@ import site
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from service.sandbox.inside import cells, mounts
 from service.sandbox.inside.confine import Bounds, confine, die_with_parent
@@ -88,8 +90,11 @@ class Zygote:
             for key, _ in self._chosen.select():
                 if key.fileobj is not self._control:
                     self._bury(key.fd)
-                elif not self._take():
+                    continue
+                text, files, _, _ = socket.recv_fds(self._control, MAX_MESSAGE_BYTES, 1)
+                if not text:
                     return
+                self._fork(json.loads(text), files[0])
 
     def end(self) -> None:
         """Kill all sessions, and see them dead."""
@@ -98,17 +103,8 @@ class Zygote:
         for pid, _ in self._alive.values():
             os.waitpid(pid, 0)
 
-    def _take(self) -> bool:
-        """Do what the next message asks for; False at the end of them."""
-        text, files, _, _ = socket.recv_fds(self._control, MAX_MESSAGE_BYTES, 1)
-        if not text:
-            return False
-        self._fork(json.loads(text), files[0])
-        return True
-
-    def _fork(self, message: dict[str, object], channel: int) -> None:
+    def _fork(self, message: dict[str, Any], channel: int) -> None:
         number = message["fork"]
-        assert isinstance(number, int)
         try:
             pid = os.fork()
         except OSError as error:  # threads of other sessions may have all that a container may have
@@ -124,7 +120,7 @@ class Zygote:
         self._chosen.register(process, selectors.EVENT_READ)
         self._tell({"forked": number, "pid": pid}, process)
 
-    def _be_session(self, message: dict[str, object], channel: int) -> None:
+    def _be_session(self, message: dict[str, Any], channel: int) -> None:
         """Never returns: this process is the session from here on."""
         try:
             os.dup2(channel, CHANNEL)
@@ -133,17 +129,13 @@ class Zygote:
             except BaseException as error:
                 cells.send(CHANNEL, {"failed": f"{type(error).__name__}: {error}"})
                 raise
-            output_chars = message["output_chars"]
-            assert isinstance(output_chars, int)
-            cells.serve(CHANNEL, output_chars)
+            cells.serve(CHANNEL, message["output_chars"])
         finally:
             os._exit(0)
 
-    def _become(self, message: dict[str, object]) -> None:
+    def _become(self, message: dict[str, Any]) -> None:
         """Have what a session has, and no more."""
-        folder, uid = str(message["folder"]), message["uid"]
-        assert uid is None or isinstance(uid, int)
-        files, temporary = f"{folder}/data", f"{folder}/tmp"
+        uid, files, temporary = message["uid"], f"{message['folder']}/data", f"{message['folder']}/tmp"
         os.dup2(os.open(files, os.O_PATH | os.O_DIRECTORY), mounts.FOLDER)
         nothing = os.open("/dev/null", os.O_RDWR)
         for number in (0, 1, 2):
@@ -157,16 +149,15 @@ class Zygote:
         os.environ.update(SESSION_ENVIRONMENT, HOME=home, TMPDIR=temporary, MPLCONFIGDIR=temporary)
         os.chdir(files)
         os.umask(0o022)
-        bounds = Bounds(**message["bounds"])  # type: ignore[arg-type]
+        bounds = Bounds(**message["bounds"])
         if uid is None:  # its threads count together with all others of the user
-            bounds = Bounds(bounds.memory_bytes, bounds.file_bytes, bounds.cpu_seconds, bounds.threads + self._tasks)
+            bounds = replace(bounds, threads=bounds.threads + self._tasks)
         for name in [name for name in sys.modules if name.split(".")[0] == "service"]:
             del sys.modules[name]
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()  # else all sessions would draw the same numbers
-        parent = int(str(message["zygote"]))
         confine([*READABLE, *self._readable], [files, temporary], bounds, uid)
-        if os.getppid() != parent:
+        if os.getppid() != message["zygote"]:
             os._exit(0)
 
     def _bury(self, process: int) -> None:
@@ -176,7 +167,7 @@ class Zygote:
         os.close(process)
         self._tell({"died": number, "status": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])})
 
-    def _tell(self, message: dict[str, object], *files: int) -> None:
+    def _tell(self, message: dict[str, Any], *files: int) -> None:
         socket.send_fds(self._control, [json.dumps(message).encode()], files)
 
 

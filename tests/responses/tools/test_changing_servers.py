@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from service.tools.port import ListedTool, ToolFailure
-from service.tools.session import Session, Turnstile
+from service.tools.session import Session, pass_turnstile
 from tests.responses.tools.test_hostile_servers import TOOL, answer, instead, polite, server
 
 MODERN = "2026-07-28"
@@ -253,7 +253,7 @@ async def test_an_error_and_a_list_that_quote_what_signs_in_do_not_tell_it() -> 
 
 
 async def test_sessions_begin_one_at_a_time_and_one_that_is_cancelled_leaves_its_turn() -> None:
-    turnstile = Turnstile()
+    turnstile = asyncio.Lock()
     rounds, passed = 0, list[int]()
 
     async def count() -> None:
@@ -263,7 +263,7 @@ async def test_sessions_begin_one_at_a_time_and_one_that_is_cancelled_leaves_its
             await asyncio.sleep(0)
 
     async def begin() -> None:
-        await turnstile.passed()
+        await pass_turnstile(turnstile)
         passed.append(rounds)
 
     counting = asyncio.create_task(count())

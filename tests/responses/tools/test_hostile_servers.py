@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from service.settings.mcp import Connection
-from service.tools.guard import Backend, Refused
 from service.tools.port import ToolFailure, ToolLimits
 from service.tools.session import Session
+from service.tools.transports import Backend, Refused
 from tests.support.waiting import until
 
 LIMITS = ToolLimits(connect_seconds=1, list_seconds=4, call_seconds=4, answer_bytes=100_000, tools=20)

@@ -17,7 +17,7 @@ from service.settings.protocol import servers_in
 from service.settings.settings import Settings
 from service.tools.port import ToolFailure, ToolLimits, Unreachable
 from service.tools.session import Session
-from service.tools.stdio import Processes
+from service.tools.transports import Processes
 from tests.responses.tools.test_mcp_responses import call, kinds
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
@@ -204,7 +204,7 @@ async def test_programs_have_places_which_tenants_share() -> None:
 async def test_an_operators_program_serves_responses_and_one_too_many_is_refused(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.tools.stdio.PROCESSES", 1)
+    monkeypatch.setattr("service.tools.transports.PROCESSES", 1)
     path, began, go = tmp_path / "mcp.toml", tmp_path / "began", tmp_path / "go"
     waits = f"open({str(began)!r}, 'w').close()\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
     command = json.dumps(list(program(during=waits).command))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.tools.guard import Weight, values_in
+from service.tools.transports import Weight, values_in
 
 MOST = 20
 JSON: Any = st.recursive(
