@@ -427,7 +427,6 @@ class Directory:
         return decoded(record, kind)
 
     def _places(self, project: Project, account: Account, key: Key) -> list[RecordKey]:
-        """The lists that a new key is added to."""
         return [RecordKey(name, key.id, self._most.keys) for name in (project.keys, account.keys)]
 
     async def _change(
@@ -439,7 +438,6 @@ class Directory:
         *,
         tell: str = "",
     ) -> None:
-        """Change records and lists, all or nothing."""
         entries = [each.record(actor) for each in happened]
         try:
             await self.registry.change(changes, places=places, entries=entries, tell=tell)
@@ -491,7 +489,6 @@ def _created(key: Key, project: Project) -> AuditEvent:
 
 
 def _refuse_archived(project: Project) -> None:
-    """Raise InvalidRequest for a project that has ended."""
     if project.archived_at is not None:
         raise InvalidRequest(f"The project '{shown(project.id)}' is archived, which is for good. Make another one.")
 

@@ -187,7 +187,6 @@ def _custom(tool: CustomTool, where: str, namespace: str | None) -> Declared:
 
 
 def _shown(grammar: _Grammar) -> str:
-    """The prompt's words on a grammar."""
     kind = "this Lark grammar" if grammar.syntax == "lark" else "this regular expression"
     return f"The input is plain text, not JSON. It must match {kind}:\n{grammar.definition.strip()}"
 
@@ -447,7 +446,6 @@ def _read_shell(content: str) -> Json:
 
 
 def _line(cmd: list[str]) -> str:
-    """A command as a line of shell."""
     if len(cmd) == 3 and cmd[0] in _SHELLS and cmd[1] in ("-c", "-lc"):
         return cmd[2]
     return shlex.join(cmd)
