@@ -376,6 +376,7 @@ def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> listed.
     return listed.ItemReference(reference=sent.id)
 
 
+_STATUS: dict[str, Check] = {"status": lambda status, where: status or "completed"}
 _CALL_ID: dict[str, Check] = {"call_id": checked_call_id}
 _CALLED: dict[str, Check] = {"name": checked_name, "namespace": checked_name} | _CALL_ID
 
@@ -391,8 +392,10 @@ READERS: dict[str, Reader] = {
     "compaction_trigger": Reader(_Trigger, _compaction_trigger),
     "additional_tools": Reader(_AdditionalTools, _additional_tools),
     "configuration_update": Reader(_ConfigurationUpdate, _configuration_update),
-    "code_interpreter_call": _as_sent(listed.CodeInterpreterCallItem, {"outputs": _code_outputs}, outputs=Raw),
-    "mcp_call": _as_sent(listed.McpCallItem),
+    "code_interpreter_call": _as_sent(
+        listed.CodeInterpreterCallItem, _STATUS | {"outputs": _code_outputs}, outputs=Raw
+    ),
+    "mcp_call": _as_sent(listed.McpCallItem, _STATUS),
     "mcp_approval_request": _as_sent(listed.McpApprovalRequestItem, id=str),
     "mcp_approval_response": _as_sent(listed.McpApprovalResponseItem, {"reason": _checked_reason}),
     "shell_call": _as_sent(
