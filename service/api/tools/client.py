@@ -43,12 +43,13 @@ NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additional
 ANY_PARAMETERS: dict[str, Any] = {"type": "object"}
 """The schema of a function's arguments, where an empty one says nothing of them."""
 
-INPUT: dict[str, Any] = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
+
+def _closed(required: str, **properties: Json) -> Json:
+    """The schema of an object with these members and no others."""
+    return {"type": "object", "properties": properties, "required": [required], "additionalProperties": False}
+
+
+INPUT = _closed("input", input={"type": "string"})
 """The schema of a call's content where the input is any text."""
 
 TEXT = schema_content(INPUT)
@@ -351,34 +352,20 @@ _CMD = {
 }
 _TIMEOUT = {"type": "integer", "description": "After how many milliseconds it is stopped."}
 
-SHELL: dict[str, Any] = {
-    "type": "object",
-    "properties": {"cmd": _CMD, "timeout": _TIMEOUT},
-    "required": ["cmd"],
-    "additionalProperties": False,
-}
+SHELL = _closed("cmd", cmd=_CMD, timeout=_TIMEOUT)
 """The arguments of a shell's call."""
 
-LOCAL_SHELL: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "cmd": _CMD,
-        "workdir": {"type": "string", "description": "The folder in which it runs."},
-        "env": {"type": "object", "additionalProperties": _TEXT, "description": "More environment variables."},
-        "timeout": _TIMEOUT,
-        "user": {"type": "string", "description": "As whom it runs."},
-    },
-    "required": ["cmd"],
-    "additionalProperties": False,
-}
+LOCAL_SHELL = _closed(
+    "cmd",
+    cmd=_CMD,
+    workdir={"type": "string", "description": "The folder in which it runs."},
+    env={"type": "object", "additionalProperties": _TEXT, "description": "More environment variables."},
+    timeout=_TIMEOUT,
+    user={"type": "string", "description": "As whom it runs."},
+)
 """The arguments of a local shell's call."""
 
-SEARCH: dict[str, Any] = {
-    "type": "object",
-    "properties": {"query": {"type": "string", "description": "What the tools are to do."}},
-    "required": ["query"],
-    "additionalProperties": False,
-}
+SEARCH = _closed("query", query={"type": "string", "description": "What the tools are to do."})
 """The default arguments of a search, for a client that declares none."""
 
 _EXEC = "Runs a shell command on the user's machine, and returns what it prints."
