@@ -28,7 +28,7 @@ from service.settings.sandbox import LOCAL
 from service.settings.settings import DAY_SECONDS, Settings, display, variable
 from service.spans import Tracer
 from service.ssrf import outside_of
-from service.tenants.directory import Directory, Most
+from service.tenants.directory import Directory
 from service.tenants.keyring import KeyRing
 from service.tenants.limits import Limit, Limiter
 from service.tenants.usage import Tally
@@ -371,8 +371,7 @@ def open_directory(
     settings: Settings, store: ConversationHistoryStore, tenants: Callable[[], Sequence[str]] | None = None
 ) -> Directory:
     """The projects, accounts and keys in a store. `tenants` are those that have keys in the settings of now."""
-    most = Most(settings.max_projects)
-    return Directory(Registry(store), time, most, tenants or (lambda: settings.static_tenants))
+    return Directory(Registry(store), time, settings.max_projects, tenants or (lambda: settings.static_tenants))
 
 
 def open_limiter(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Limiter:

@@ -52,14 +52,6 @@ ADMIN = "admin"
 """Stands for a project's id where the keys to look up again are administrators'."""
 
 
-class Most(NamedTuple):
-    """How many there may be: projects, keys of administrators among them; accounts and keys of one project."""
-
-    projects: int
-    accounts: int = MAX_PROJECT_KEYS
-    keys: int = MAX_PROJECT_KEYS
-
-
 class RecordPage(NamedTuple, Generic[T]):
     """A page of a list; whether there are more behind it, and where the next page goes on."""
 
@@ -112,11 +104,11 @@ class Directory:
         self,
         registry: Registry,
         clock: Callable[[], float],
-        most: Most,
+        most: int,
         tenants: Callable[[], Sequence[str]] = tuple[str, ...],
     ) -> None:
-        """At `most` so many of each; `clock` gives the seconds since 1970, `tenants` those that have keys in the
-        settings, in order.
+        """At `most` so many projects, and administrators' keys; `clock` gives the seconds since 1970, `tenants` those
+        that have keys in the settings, in order.
         """
         self.registry = registry
         self._clock = clock
@@ -129,7 +121,7 @@ class Directory:
         """A new project. Raises ApiError where there are as many as there may be, StoreError."""
         id = f"{PROJECT_PREFIX}{secrets.token_hex(ID_BYTES)}"
         project = Project(id=id, name=name, created_at=int(self._clock()), weight=weight)
-        place = RecordKey(PROJECTS, project.id, self._most.projects)
+        place = RecordKey(PROJECTS, project.id, self._most)
         wished = {"name": name} if weight is None else {"name": name, "weight": weight}
         happened = AuditEvent("project.created", project.id, project, wished)
         await self._change(actor, [happened], [put(project)], [place])
@@ -254,7 +246,7 @@ class Directory:
             created_at=int(self._clock()),
         )
         events = [AuditEvent("service_account.created", account.id, project, {"role": "member"})]
-        changes, places = [put(account)], [RecordKey(project.accounts, account.id, self._most.accounts)]
+        changes, places = [put(account)], [RecordKey(project.accounts, account.id, MAX_PROJECT_KEYS)]
         made = None
         if wish is not None:
             made = self._new_key(wish, PREFIX, project=project_id, account=account.id)
@@ -371,7 +363,7 @@ class Directory:
     async def create_admin_key(self, actor: Actor, wish: Wish) -> Made:
         """A new key of an administrator. Raises ApiError."""
         made = self._new_key(wish, ADMIN_PREFIX)
-        place = RecordKey(ADMIN_KEYS, made.key.id, self._most.projects)
+        place = RecordKey(ADMIN_KEYS, made.key.id, self._most)
         await self._change(actor, [AuditEvent("api_key.created", made.key.id)], [put(made.key)], [place])
         return made
 
@@ -427,7 +419,7 @@ class Directory:
         return decoded(record, kind)
 
     def _places(self, project: Project, account: Account, key: Key) -> list[RecordKey]:
-        return [RecordKey(name, key.id, self._most.keys) for name in (project.keys, account.keys)]
+        return [RecordKey(name, key.id, MAX_PROJECT_KEYS) for name in (project.keys, account.keys)]
 
     async def _change(
         self,
