@@ -29,7 +29,7 @@ from service.settings.sandbox import LOCAL
 from service.settings.settings import DAY_SECONDS, Settings, display, variable
 from service.spans import Tracer
 from service.ssrf import outside_of
-from service.tenants.directory import Directory, Most
+from service.tenants.directory import Directory
 from service.tenants.keyring import KeyRing
 from service.tenants.limits import Limit, Limiter
 from service.tenants.usage import Tally
@@ -364,7 +364,7 @@ def open_directory(
     settings: Settings, store: ConversationHistoryStore, tenants: Callable[[], Sequence[str]] | None = None
 ) -> Directory:
     """The projects, accounts and keys in a store. `tenants` are those that have keys in the settings of now."""
-    return Directory(Registry(store), time, Most(), tenants or (lambda: settings.static_tenants))
+    return Directory(Registry(store), time, tenants or (lambda: settings.static_tenants))
 
 
 def open_limiter(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Limiter:

@@ -7,7 +7,6 @@ A request is known by the id of its item. A digest of the call goes with the id,
 a default.
 """
 
-from collections.abc import Iterable
 from hashlib import blake2b
 
 import msgspec
@@ -84,8 +83,5 @@ def answered(request_id: str) -> StoredMessage:
 def waiting(notes: Notes) -> list[ApprovalRequest]:
     """The requests that wait for an answer in the conversation that has these notes, oldest first."""
     gone_on = {note.name for note in notes.get(ANSWERED, ())}
-    return [each for each in _asked(notes.get(ASKED, ())) if each.id not in gone_on]
-
-
-def _asked(notes: Iterable[StoredMessage]) -> Iterable[ApprovalRequest]:
-    return (msgspec.json.decode(note.name, type=ApprovalRequest) for note in notes if note.name is not None)
+    asked = [msgspec.json.decode(note.name, type=ApprovalRequest) for note in notes.get(ASKED, ()) if note.name]
+    return [each for each in asked if each.id not in gone_on]

@@ -115,8 +115,6 @@ class _Auto(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _CodeInterpreter(msgspec.Struct, forbid_unknown_fields=True):
-    """The tool as sent."""
-
     type: str
     container: str | _Auto | None = None
     allowed_callers: Callers = None

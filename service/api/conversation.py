@@ -93,8 +93,3 @@ def read_added(body: bytes) -> Raw:
 def decode_conversation(json: bytes) -> Conversation:
     """The conversation of the store's `json`. It is ours, so a fault is msgspec.DecodeError, and no request's."""
     return msgspec.json.decode(json, type=Conversation)
-
-
-def decode_omitted(json: bytes) -> str:
-    """The id of the item that a turn of the store leaves out. The `json` is ours, as in `decode_conversation`."""
-    return msgspec.json.decode(json, type=Omitted).omits

@@ -156,16 +156,7 @@ def _choice(choice: str | Json) -> str | Json:
 def _text(text: Json) -> Json:
     """The text settings. The specification has no place for the schema itself, and wants its key all the same."""
     form = text["format"]
-    if form["type"] == "json_schema":
-        form = {
-            "type": "json_schema",
-            "name": form["name"],
-            "description": form.get("description"),
-            "schema": None,
-            "strict": bool(form.get("strict")),
-        }
-    else:
-        form = _only(("type",), form)
+    form = form | {"schema": None} if form["type"] == "json_schema" else _only(("type",), form)
     return _only(("verbosity",), text) | {"format": form}
 
 

@@ -259,7 +259,6 @@ def _wanted(members: dict[str, msgspec.Raw], name: str) -> msgspec.Raw:
 
 
 def _check_tools(members: dict[str, msgspec.Raw], limits: PassedLimits) -> None:
-    """Raise InvalidRequest for too many tools, or too large ones."""
     for name in ("tools", "functions", "response_format"):
         raw = members.get(name, ABSENT)
         if len(memoryview(raw)) > limits.tools_bytes:

@@ -17,39 +17,16 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from service.api import ids
+from service.api import items as listed
 from service.api.content import read_parts, text_or_parts, text_part
 from service.api.items import (
     BYTES_A_STEP,
     FOREIGN,
     MAX_REFERENCED_BYTES,
-    AdditionalToolsItem,
-    ApplyPatchCallItem,
-    ApplyPatchCallOutputItem,
-    CodeInterpreterCallItem,
-    CompactionItem,
-    CompactionTriggerItem,
-    ConfigurationUpdateItem,
-    CustomToolCallItem,
-    CustomToolCallOutputItem,
     Execution,
-    ForeignItem,
-    FunctionCallItem,
-    FunctionCallOutputItem,
     Gathered,
     InputItem,
-    ItemReference,
-    LocalShellCallItem,
-    LocalShellCallOutputItem,
-    McpApprovalRequestItem,
-    McpApprovalResponseItem,
-    McpCallItem,
-    MessageItem,
-    ReasoningItem,
-    ShellCallItem,
-    ShellCallOutputItem,
     Status,
-    ToolSearchCallItem,
-    ToolSearchOutputItem,
     checked_call_id,
     checked_name,
     foreign_kind,
@@ -84,10 +61,10 @@ MAX_ACTION_BYTES = 1_048_576
 MAX_ENV = 1024
 """The most environment variables of a command."""
 
-OF_ONE_REQUEST = (AdditionalToolsItem, ConfigurationUpdateItem, CompactionTriggerItem)
+OF_ONE_REQUEST = (listed.AdditionalToolsItem, listed.ConfigurationUpdateItem, listed.CompactionTriggerItem)
 """Items that say how one request is served, and nothing that another could refer to."""
 
-SENT_WHOLE = (*OF_ONE_REQUEST, ToolSearchOutputItem)
+SENT_WHOLE = (*OF_ONE_REQUEST, listed.ToolSearchOutputItem)
 """Items that nothing can refer to: their tools are read before anything is fetched."""
 
 Path = Annotated[str, Meta(pattern=r"^[^\r\n]*\Z")]
@@ -152,18 +129,18 @@ class _Reasoning(msgspec.Struct):
     encrypted_content: str | None = None
 
 
-def _message(sent: _Message, where: str, gathered: Gathered) -> MessageItem:
+def _message(sent: _Message, where: str, gathered: Gathered) -> listed.MessageItem:
     kind = "output_text" if sent.role == "assistant" else "input_text"
     content = text_or_parts(sent.content, kind, f"{where}.content", images=gathered.images == "placeholder")
     if isinstance(content, str):
         content = [text_part(kind, content)]
-    return MessageItem(sent.role, content, phase=sent.phase or UNSET)
+    return listed.MessageItem(sent.role, content, phase=sent.phase or UNSET)
 
 
-def _reasoning(sent: _Reasoning, where: str, gathered: Gathered) -> ReasoningItem:
+def _reasoning(sent: _Reasoning, where: str, gathered: Gathered) -> listed.ReasoningItem:
     content = read_parts(sent.content, f"{where}.content")
     summary = read_parts(sent.summary, f"{where}.summary")
-    return ReasoningItem(
+    return listed.ReasoningItem(
         content=[{"type": "reasoning_text", "text": part.text or ""} for part in content],
         summary=[{"type": "summary_text", "text": part.text or ""} for part in summary],
         encrypted_content=UNSET if sent.encrypted_content is None else sent.encrypted_content,
@@ -239,7 +216,7 @@ class _ShellOutput(msgspec.Struct):
     outcome: Exited | TimedOut | None = None
 
 
-def _call_output(item: type[FunctionCallOutputItem]) -> Reader:
+def _call_output(item: type[listed.FunctionCallOutputItem]) -> Reader:
     def read(sent: _CallOutput, where: str, gathered: Gathered) -> InputItem:
         call_id = checked_call_id(sent.call_id, f"{where}.call_id")
         images = gathered.images == "placeholder"
@@ -279,27 +256,27 @@ def _exec_action(raw: Raw, where: str) -> Json:
     return action | {"env": action["env"] or {}}
 
 
-def _local_shell_output(sent: Any, where: str, gathered: Gathered) -> LocalShellCallOutputItem:
+def _local_shell_output(sent: Any, where: str, gathered: Gathered) -> listed.LocalShellCallOutputItem:
     """The output of a local shell's call. OpenAI's has the id of the call as its own `id`."""
     given = {"call_id": sent.call_id, "id": sent.id}
     ids = [checked_call_id(id, f"{where}.{member}") for member, id in given.items() if id is not None]
     if not ids:
         raise missing(f"{where}.id", "It is the call_id of the call.")
-    return LocalShellCallOutputItem(call_id=ids[0], output=sent.output, status=sent.status or "completed")
+    return listed.LocalShellCallOutputItem(call_id=ids[0], output=sent.output, status=sent.status or "completed")
 
 
-def _search(sent: Any, where: str, gathered: Gathered) -> ToolSearchCallItem:
+def _search(sent: Any, where: str, gathered: Gathered) -> listed.ToolSearchCallItem:
     execution = _execution(sent, where)
     _bounded(Json, sent.arguments, f"{where}.arguments")
-    return ToolSearchCallItem(sent.call_id, sent.arguments, execution, sent.status or "completed")
+    return listed.ToolSearchCallItem(sent.call_id, sent.arguments, execution, sent.status or "completed")
 
 
-def _found_tools(sent: Any, where: str, gathered: Gathered) -> ToolSearchOutputItem:
+def _found_tools(sent: Any, where: str, gathered: Gathered) -> listed.ToolSearchOutputItem:
     at = f"{where}.tools"
     execution = _execution(sent, where)
-    listed = _listed_tools(decode_list(sent.tools, MAX_LOADED, at), at)
+    shown = _listed_tools(decode_list(sent.tools, MAX_LOADED, at), at)
     gathered.loaded.append((at, sent.tools))
-    return ToolSearchOutputItem(sent.call_id, listed, execution, sent.status or "completed")
+    return listed.ToolSearchOutputItem(sent.call_id, shown, execution, sent.status or "completed")
 
 
 def _execution(sent: Any, where: str) -> Execution:
@@ -315,12 +292,12 @@ def _listed_tools(tools: list[Raw], where: str) -> list[Any]:
     """Tools in the form in which their item is listed. Hosted ones are listed as they are echoed, so no key of
     somebody's server is kept. Raises InvalidRequest.
     """
-    listed: list[Any] = []
+    shown: list[Any] = []
     for place, tool in enumerate(tools):
         at = f"{where}[{place}]"
         hosted = decode(tool, Kind, at).type in HOSTED
-        listed.append(echo_of_hosted(decode(tool, Json, at), at) if hosted else tool)
-    return listed
+        shown.append(echo_of_hosted(decode(tool, Json, at), at) if hosted else tool)
+    return shown
 
 
 def _checked_reason(reason: str, where: str) -> str:
@@ -329,7 +306,7 @@ def _checked_reason(reason: str, where: str) -> str:
     return reason
 
 
-def _foreign(sent: ForeignItem, where: str, gathered: Gathered) -> ForeignItem:
+def _foreign(sent: listed.ForeignItem, where: str, gathered: Gathered) -> listed.ForeignItem:
     for member in sent.foreign.told:
         raw: Raw | UnsetType = getattr(sent, member)
         if not isinstance(raw, UnsetType) and bytes(memoryview(raw)[:1]) == b'"':
@@ -358,12 +335,12 @@ class _Reference(msgspec.Struct):
     id: str
 
 
-def _compaction_trigger(sent: _Trigger, where: str, gathered: Gathered) -> CompactionTriggerItem:
+def _compaction_trigger(sent: _Trigger, where: str, gathered: Gathered) -> listed.CompactionTriggerItem:
     gathered.trigger = gathered.trigger or where
-    return CompactionTriggerItem()
+    return listed.CompactionTriggerItem()
 
 
-def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) -> AdditionalToolsItem:
+def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) -> listed.AdditionalToolsItem:
     """The item. Its hosted tools are listed as they are echoed: a key of somebody's server isn't kept."""
     at = f"{where}.tools"
     gathered.added_bytes += len(memoryview(sent.tools))
@@ -374,13 +351,13 @@ def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) ->
         raise not_allowed(
             f"Too many tools in 'additional_tools': {gathered.added_tools}, at most {MAX_ADDED_TOOLS} are allowed.", at
         )
-    listed = _listed_tools(tools, at)
+    shown = _listed_tools(tools, at)
     gathered.added.append((at, sent.tools))
-    return AdditionalToolsItem(listed)
+    return listed.AdditionalToolsItem(shown)
 
 
-def _configuration_update(sent: _ConfigurationUpdate, where: str, gathered: Gathered) -> ConfigurationUpdateItem:
-    item = ConfigurationUpdateItem()
+def _configuration_update(sent: _ConfigurationUpdate, where: str, gathered: Gathered) -> listed.ConfigurationUpdateItem:
+    item = listed.ConfigurationUpdateItem()
     if sent.reasoning is not None and sent.reasoning.effort is not None:
         gathered.effort = sent.reasoning.effort
         item.reasoning = {"effort": sent.reasoning.effort}
@@ -390,56 +367,59 @@ def _configuration_update(sent: _ConfigurationUpdate, where: str, gathered: Gath
     return item
 
 
-def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> ItemReference:
+def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> listed.ItemReference:
     if not 1 <= len(sent.id) <= MAX_ITEM_ID_CHARS:
         raise invalid_value(f"{where}.id", sent.id, f"It has 1 to {MAX_ITEM_ID_CHARS} characters.")
     if sent.id in gathered.references:
         raise invalid_value(f"{where}.id", sent.id, "This item is in the input already; refer to each item once.")
     gathered.references[sent.id] = None
-    return ItemReference(reference=sent.id)
+    return listed.ItemReference(reference=sent.id)
 
 
+_STATUS: dict[str, Check] = {"status": lambda status, where: status or "completed"}
 _CALL_ID: dict[str, Check] = {"call_id": checked_call_id}
 _CALLED: dict[str, Check] = {"name": checked_name, "namespace": checked_name} | _CALL_ID
 
 READERS: dict[str, Reader] = {
     "message": Reader(_Message, _message),
-    "function_call": _as_sent(FunctionCallItem, _CALLED, namespace=str | None, status=None),
-    "function_call_output": _call_output(FunctionCallOutputItem),
-    "custom_tool_call": _as_sent(CustomToolCallItem, _CALLED, namespace=str | None, status=None),
-    "custom_tool_call_output": _call_output(CustomToolCallOutputItem),
+    "function_call": _as_sent(listed.FunctionCallItem, _CALLED, namespace=str | None, status=None),
+    "function_call_output": _call_output(listed.FunctionCallOutputItem),
+    "custom_tool_call": _as_sent(listed.CustomToolCallItem, _CALLED, namespace=str | None, status=None),
+    "custom_tool_call_output": _call_output(listed.CustomToolCallOutputItem),
     "reasoning": Reader(_Reasoning, _reasoning),
     "item_reference": Reader(_Reference, _item_reference),
-    "compaction": _as_sent(CompactionItem),
+    "compaction": _as_sent(listed.CompactionItem),
     "compaction_trigger": Reader(_Trigger, _compaction_trigger),
     "additional_tools": Reader(_AdditionalTools, _additional_tools),
     "configuration_update": Reader(_ConfigurationUpdate, _configuration_update),
-    "code_interpreter_call": _as_sent(CodeInterpreterCallItem, {"outputs": _code_outputs}, outputs=Raw),
-    "mcp_call": _as_sent(McpCallItem),
-    "mcp_approval_request": _as_sent(McpApprovalRequestItem, id=str),
-    "mcp_approval_response": _as_sent(McpApprovalResponseItem, {"reason": _checked_reason}),
+    "code_interpreter_call": _as_sent(
+        listed.CodeInterpreterCallItem, _STATUS | {"outputs": _code_outputs}, outputs=Raw
+    ),
+    "mcp_call": _as_sent(listed.McpCallItem, _STATUS),
+    "mcp_approval_request": _as_sent(listed.McpApprovalRequestItem, id=str),
+    "mcp_approval_response": _as_sent(listed.McpApprovalResponseItem, {"reason": _checked_reason}),
     "shell_call": _as_sent(
-        ShellCallItem,
+        listed.ShellCallItem,
         _CALL_ID | {"action": partial(_bounded, ShellAction), "environment": partial(_bounded, Json)},
         action=Raw,
         environment=Raw,
     ),
     "shell_call_output": _as_sent(
-        ShellCallOutputItem, {"output": _shell_outputs} | _CALL_ID, output=Raw, status=Status
+        listed.ShellCallOutputItem, {"output": _shell_outputs} | _CALL_ID, output=Raw, status=Status
     ),
-    "local_shell_call": _as_sent(LocalShellCallItem, {"action": _exec_action} | _CALL_ID, action=Raw),
+    "local_shell_call": _as_sent(listed.LocalShellCallItem, {"action": _exec_action} | _CALL_ID, action=Raw),
     "local_shell_call_output": Reader(
-        _as_sent(LocalShellCallOutputItem, id=str, call_id=str | None, status=Status).sent, _local_shell_output
+        _as_sent(listed.LocalShellCallOutputItem, id=str, call_id=str | None, status=Status).sent, _local_shell_output
     ),
     "apply_patch_call": _as_sent(
-        ApplyPatchCallItem,
+        listed.ApplyPatchCallItem,
         _CALL_ID | {"operation": _built},
         operation=CreateFile | UpdateFile | DeleteFile,
     ),
-    "apply_patch_call_output": _as_sent(ApplyPatchCallOutputItem, _CALL_ID),
-    "tool_search_call": Reader(_as_sent(ToolSearchCallItem, execution=Execution | None).sent, _search),
+    "apply_patch_call_output": _as_sent(listed.ApplyPatchCallOutputItem, _CALL_ID),
+    "tool_search_call": Reader(_as_sent(listed.ToolSearchCallItem, execution=Execution | None).sent, _search),
     "tool_search_output": Reader(
-        _as_sent(ToolSearchOutputItem, tools=Raw, execution=Execution | None, status=Status).sent, _found_tools
+        _as_sent(listed.ToolSearchOutputItem, tools=Raw, execution=Execution | None, status=Status).sent, _found_tools
     ),
     **{kind: Reader(foreign_kind(kind), _foreign) for kind in FOREIGN},
 }
@@ -473,7 +453,7 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
     """Read `input`, a text or a list of items, yielding now and then. Raises InvalidRequest, naming the item."""
     first = bytes(memoryview(raw)[:1])
     if first == b'"':
-        return [MessageItem("user", [{"type": "input_text", "text": decode(raw, str, "input")}])]
+        return [listed.MessageItem("user", [{"type": "input_text", "text": decode(raw, str, "input")}])]
     if bytes(raw) == b"null":
         return []
     if first != b"[":
@@ -522,7 +502,7 @@ def resolve(
     parts = size = 0
     for place, item in enumerate(items):
         known = item
-        if isinstance(item, ItemReference):
+        if isinstance(item, listed.ItemReference):
             where = f"input[{place}]"
             raw = stored.get(item.reference)
             if raw is None:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 import msgspec
 
 from service.api import ids
-from service.api.conversation import decode_omitted
+from service.api.conversation import Omitted
 from service.api.items import BYTES_A_STEP, MAX_REFERENCED_BYTES
 from service.api.read import too_much_referenced
 from service.errors import InvalidRequest
@@ -76,7 +76,7 @@ async def stored_items(
 async def omitted_items(store: ConversationHistoryStore, tenant: str, turns: Sequence[str]) -> frozenset[str]:
     """The ids of the items that a conversation with these turns has and goes without. Raises StoreUnavailable."""
     blobs = await store.items(tenant, omissions_of(turns))
-    return frozenset(decode_omitted(shown) for shown, _ in blobs if shown)
+    return frozenset(msgspec.json.decode(shown, type=Omitted).omits for shown, _ in blobs if shown)
 
 
 def without_item(response: bytes, items: bytes, id: str) -> tuple[bytes, bytes]:

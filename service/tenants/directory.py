@@ -55,14 +55,6 @@ ADMIN = "admin"
 """Stands for a project's id where the keys to look up again are administrators'."""
 
 
-class Most(NamedTuple):
-    """How many there may be: projects, keys of administrators among them; accounts and keys of one project."""
-
-    projects: int = MAX_PROJECTS
-    accounts: int = MAX_PROJECT_KEYS
-    keys: int = MAX_PROJECT_KEYS
-
-
 class RecordPage(NamedTuple, Generic[T]):
     """A page of a list; whether there are more behind it, and where the next page goes on."""
 
@@ -115,11 +107,11 @@ class Directory:
         self,
         registry: Registry,
         clock: Callable[[], float],
-        most: Most,
         tenants: Callable[[], Sequence[str]] = tuple[str, ...],
+        most: int = MAX_PROJECTS,
     ) -> None:
-        """At `most` so many of each; `clock` gives the seconds since 1970, `tenants` those that have keys in the
-        settings, in order.
+        """`clock` gives the seconds since 1970, `tenants` those that have keys in the settings, in order. At `most` so
+        many projects there are, and administrators' keys.
         """
         self.registry = registry
         self._clock = clock
@@ -132,7 +124,7 @@ class Directory:
         """A new project. Raises ApiError where there are as many as there may be, StoreError."""
         id = f"{PROJECT_PREFIX}{secrets.token_hex(ID_BYTES)}"
         project = Project(id=id, name=name, created_at=int(self._clock()), weight=weight)
-        place = RecordKey(PROJECTS, project.id, self._most.projects)
+        place = RecordKey(PROJECTS, project.id, self._most)
         wished = {"name": name} if weight is None else {"name": name, "weight": weight}
         happened = AuditEvent("project.created", project.id, project, wished)
         await self._change(actor, [happened], [put(project)], [place])
@@ -257,7 +249,7 @@ class Directory:
             created_at=int(self._clock()),
         )
         events = [AuditEvent("service_account.created", account.id, project, {"role": "member"})]
-        changes, places = [put(account)], [RecordKey(project.accounts, account.id, self._most.accounts)]
+        changes, places = [put(account)], [RecordKey(project.accounts, account.id, MAX_PROJECT_KEYS)]
         made = None
         if wish is not None:
             made = self._new_key(wish, PREFIX, project=project_id, account=account.id)
@@ -374,7 +366,7 @@ class Directory:
     async def create_admin_key(self, actor: Actor, wish: Wish) -> Made:
         """A new key of an administrator. Raises ApiError."""
         made = self._new_key(wish, ADMIN_PREFIX)
-        place = RecordKey(ADMIN_KEYS, made.key.id, self._most.projects)
+        place = RecordKey(ADMIN_KEYS, made.key.id, self._most)
         await self._change(actor, [AuditEvent("api_key.created", made.key.id)], [put(made.key)], [place])
         return made
 
@@ -430,8 +422,7 @@ class Directory:
         return decoded(record, kind)
 
     def _places(self, project: Project, account: Account, key: Key) -> list[RecordKey]:
-        """The lists that a new key is added to."""
-        return [RecordKey(name, key.id, self._most.keys) for name in (project.keys, account.keys)]
+        return [RecordKey(name, key.id, MAX_PROJECT_KEYS) for name in (project.keys, account.keys)]
 
     async def _change(
         self,
@@ -442,7 +433,6 @@ class Directory:
         *,
         tell: str = "",
     ) -> None:
-        """Change records and lists, all or nothing."""
         entries = [each.record(actor) for each in happened]
         try:
             await self.registry.change(changes, places=places, entries=entries, tell=tell)
@@ -494,7 +484,6 @@ def _created(key: Key, project: Project) -> AuditEvent:
 
 
 def _refuse_archived(project: Project) -> None:
-    """Raise InvalidRequest for a project that has ended."""
     if project.archived_at is not None:
         raise InvalidRequest(f"The project '{shown(project.id)}' is archived, which is for good. Make another one.")
 

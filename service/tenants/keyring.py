@@ -178,7 +178,6 @@ class KeyRing:
         _put(self._weights, id, None if found is None else found.weight)
 
     def _remember(self, memory: OrderedDict[str, _Remembered[T]], name: str, found: T, project: str) -> None:
-        """Remember a look-up for MEMORY_SECONDS."""
         _put(memory, name, _Remembered(found, project, self._now() + MEMORY_SECONDS))
 
     async def _registered(self, digest: str) -> Holder | None:

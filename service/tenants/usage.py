@@ -131,18 +131,8 @@ class _Waiting(NamedTuple):
 class Tally:
     """The tally of this process."""
 
-    def __init__(
-        self,
-        spending: Spending,
-        away: Callable[[], bool],
-        clock: Callable[[], float] = monotonic,
-        *,
-        most_waiting: int = MOST_WAITING,
-        settled_at_once: int = SETTLED_AT_ONCE,
-    ) -> None:
+    def __init__(self, spending: Spending, away: Callable[[], bool], clock: Callable[[], float] = monotonic) -> None:
         """`away` says whether the store is known to be away."""
-        self._most_waiting = most_waiting
-        self._settled_at_once = settled_at_once
         self._spending = spending
         self._away = away
         self._clock = clock
@@ -153,11 +143,11 @@ class Tally:
         waiting = _Waiting(self._clock(), tenant, id, expense)
         if self._away() or not await self._counted(waiting):
             self._waiting.append(waiting)
-            if len(self._waiting) > self._most_waiting:
+            if len(self._waiting) > MOST_WAITING:
                 self._waiting.popleft()
                 _lost("too many wait")
         else:
-            await self.settle(self._settled_at_once)
+            await self.settle(SETTLED_AT_ONCE)
 
     async def settle(self, most: int = MOST_WAITING) -> None:
         """Count at most so many of those that wait, as far as the store can be reached."""

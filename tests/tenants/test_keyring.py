@@ -11,7 +11,7 @@ import pytest
 from service.errors import ApiError
 from service.settings.settings import Settings
 from service.tenants.audit import Actor
-from service.tenants.directory import ChangedProject, Directory, Most, Wish
+from service.tenants.directory import ChangedProject, Directory, Wish
 from service.tenants.keyring import LOOKED_UP_AT_ONCE, MEMORY_SECONDS, KeyRing
 from service.tenants.permissions import ModelPermissions
 from service.tenants.records import new_value
@@ -87,7 +87,7 @@ async def room(settings: Settings) -> AsyncIterator[Room]:
     client = connect(settings.redis_url)
     history = ConversationHistoryStore(client, prefix=settings.key_prefix)
     listening, registry, times = Listening(client), CountedRegistry(history), Times()
-    directory = Directory(registry, times, Most(10, 10, 10))
+    directory = Directory(registry, times, most=10)
     project = await directory.create_project(OPS, "Chat")
     account, _ = await directory.create_account(OPS, project.id, "web", None)
     made = await directory.create_key(OPS, project.id, account.id, Wish("key"))

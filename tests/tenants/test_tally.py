@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from service.tenants import usage
 from service.tenants.usage import WAIT_SECONDS, Tally
 from store.errors import StoreUnavailable
 from store.registry.spending import Spending
@@ -51,8 +52,11 @@ async def test_what_the_store_misses_is_counted_once_that_is_back(store: Outage)
     assert store.counted == ["one", "two"]
 
 
-async def test_the_next_answer_that_is_counted_takes_some_that_wait_along(store: Outage) -> None:
-    known = Tally(store, lambda: False, settled_at_once=2)
+async def test_the_next_answer_that_is_counted_takes_some_that_wait_along(
+    store: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "SETTLED_AT_ONCE", 2)
+    known = Tally(store, lambda: False)
     store.away = True
     for id in ("one", "two", "three"):
         await known.count("acme", id, SPENT)
@@ -72,9 +76,12 @@ async def test_a_store_that_is_known_to_be_away_is_not_asked(store: Outage) -> N
     assert store.counted == ["one"]
 
 
-async def test_only_so_many_wait_and_not_for_ever(store: Outage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_so_many_wait_and_not_for_ever(
+    store: Outage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "MOST_WAITING", 2)
     now = 0.0
-    known = Tally(store, lambda: store.away, lambda: now, most_waiting=2)
+    known = Tally(store, lambda: store.away, lambda: now)
     store.away = True
     with caplog.at_level(logging.WARNING):
         for id in ("one", "two", "three"):

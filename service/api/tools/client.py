@@ -43,12 +43,13 @@ NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additional
 ANY_PARAMETERS: dict[str, Any] = {"type": "object"}
 """The schema of a function's arguments, where an empty one says nothing of them."""
 
-INPUT: dict[str, Any] = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
+
+def _closed(required: str, **properties: Json) -> Json:
+    """The schema of an object with these members and no others."""
+    return {"type": "object", "properties": properties, "required": [required], "additionalProperties": False}
+
+
+INPUT = _closed("input", input={"type": "string"})
 """The schema of a call's content where the input is any text."""
 
 TEXT = schema_content(INPUT)
@@ -187,7 +188,6 @@ def _custom(tool: CustomTool, where: str, namespace: str | None) -> Declared:
 
 
 def _shown(grammar: _Grammar) -> str:
-    """The prompt's words on a grammar."""
     kind = "this Lark grammar" if grammar.syntax == "lark" else "this regular expression"
     return f"The input is plain text, not JSON. It must match {kind}:\n{grammar.definition.strip()}"
 
@@ -352,34 +352,20 @@ _CMD = {
 }
 _TIMEOUT = {"type": "integer", "description": "After how many milliseconds it is stopped."}
 
-SHELL: dict[str, Any] = {
-    "type": "object",
-    "properties": {"cmd": _CMD, "timeout": _TIMEOUT},
-    "required": ["cmd"],
-    "additionalProperties": False,
-}
+SHELL = _closed("cmd", cmd=_CMD, timeout=_TIMEOUT)
 """The arguments of a shell's call."""
 
-LOCAL_SHELL: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "cmd": _CMD,
-        "workdir": {"type": "string", "description": "The folder in which it runs."},
-        "env": {"type": "object", "additionalProperties": _TEXT, "description": "More environment variables."},
-        "timeout": _TIMEOUT,
-        "user": {"type": "string", "description": "As whom it runs."},
-    },
-    "required": ["cmd"],
-    "additionalProperties": False,
-}
+LOCAL_SHELL = _closed(
+    "cmd",
+    cmd=_CMD,
+    workdir={"type": "string", "description": "The folder in which it runs."},
+    env={"type": "object", "additionalProperties": _TEXT, "description": "More environment variables."},
+    timeout=_TIMEOUT,
+    user={"type": "string", "description": "As whom it runs."},
+)
 """The arguments of a local shell's call."""
 
-SEARCH: dict[str, Any] = {
-    "type": "object",
-    "properties": {"query": {"type": "string", "description": "What the tools are to do."}},
-    "required": ["query"],
-    "additionalProperties": False,
-}
+SEARCH = _closed("query", query={"type": "string", "description": "What the tools are to do."})
 """The default arguments of a search, for a client that declares none."""
 
 _EXEC = "Runs a shell command on the user's machine, and returns what it prints."
@@ -447,7 +433,6 @@ def _read_shell(content: str) -> Json:
 
 
 def _line(cmd: list[str]) -> str:
-    """A command as a line of shell."""
     if len(cmd) == 3 and cmd[0] in _SHELLS and cmd[1] in ("-c", "-lc"):
         return cmd[2]
     return shlex.join(cmd)

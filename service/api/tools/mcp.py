@@ -56,8 +56,6 @@ class _Approvals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _McpTool(msgspec.Struct, forbid_unknown_fields=True):
-    """A server as sent."""
-
     type: Literal["mcp"]
     server_label: str
     server_url: Annotated[str, Meta(max_length=2_048)] | None = None

@@ -275,7 +275,6 @@ async def delete_limit(request: Request, project_id: str, rate_limit_id: str) ->
 
 
 def _check(id: str) -> None:
-    """Raise ApiError 404 for the id of no limit."""
     if id != shapes.ID:
         raise not_found("rate limit", id)
 
@@ -458,7 +457,6 @@ async def completions(request: Request, query: UsageQuery) -> HttpResponse:
 
 
 def _named(param: str, names: list[str] | None) -> frozenset[str]:
-    """The names in a request. Raises InvalidRequest."""
     named = frozenset(names or ())
     if len(named) > MOST_NAMED:
         raise invalid_value(param, len(named), f"It should name {MOST_NAMED} at most.")

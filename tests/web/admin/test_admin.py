@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import openai
@@ -12,7 +11,6 @@ from pydantic import SecretStr
 
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
-from service.tenants.directory import Most
 from tests.support.service.background import changed
 from tests.support.service.inside import Inside, answer, scripted, serving
 from tests.support.service.process import MODEL
@@ -79,7 +77,7 @@ async def test_a_key_that_is_deleted_opens_nothing_any_more(settings: Settings) 
 async def test_an_account_whose_key_has_no_room_is_not_made_either(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.process.Most", partial(Most, accounts=2, keys=2))
+    monkeypatch.setattr("service.tenants.directory.MAX_PROJECT_KEYS", 2)
     async with administered(settings) as (_, client):
         organization = client.admin.organization
         project = await organization.projects.create(name="Chat")
