@@ -31,7 +31,7 @@ from service.responses.service import Caller, Service
 from service.responses.templates import Templates
 from service.settings.keys import Keys
 from service.settings.settings import Settings
-from service.tenants.tally import Tally
+from service.tenants.usage import Tally
 from service.tools.toolbox import Toolbox, no_server
 from service.web.admission.slots import Admission
 from service.web.event_stream import RunSource
