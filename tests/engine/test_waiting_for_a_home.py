@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from service.engine.names import ServerAddress
 from service.engine.port import Generation, Sampling
-from service.engine.servers import choosing
 from service.engine.servers.admission import Admission, Held, Reach, Ticket
-from service.engine.servers.choosing import ALONE, APART, Home, patience
+from service.engine.servers.choosing import ALONE, APART, Choosing, Home
 from service.engine.servers.engine import Access
 from service.engine.servers.kind import Terms
 from service.engine.servers.pool import Pool
@@ -272,24 +271,32 @@ def home_of(tokens: int) -> Any:
 
 
 def test_a_home_is_waited_for_as_long_as_computing_would_take() -> None:
-    speed = choosing.COMPUTED_A_SECOND
-    assert patience(home_of(4 * speed), 30) == (4, 30 * APART)
-    assert patience(home_of(9 * speed), 30) == (9, 9)
-    assert patience(home_of(90 * speed), 30) == (30 * ALONE, 30 * ALONE)
-    assert patience(None, 30) == (0, 30 * APART)
+    choosing = Choosing()
+    for tokens in (100, 300, 900):
+        choosing.note_computed(tokens, 0.5 + tokens / 1000)
+    assert choosing.patience(home_of(4000), 30) == pytest.approx((4, 30 * APART))
+    assert choosing.patience(home_of(9000), 30) == pytest.approx((9, 9))
+    assert choosing.patience(home_of(90_000), 30) == pytest.approx((30 * ALONE, 30 * ALONE))
+    assert choosing.patience(None, 30) == (0, 30 * APART)
+
+
+@pytest.mark.parametrize("known", [[], [(5, 1.0)], [(5, 1.0), (5, 2.0)], [(5, 2.0), (9, 1.0)]])
+def test_where_nobody_knows_how_long_computing_takes_no_idle_server_is_passed_by(
+    known: list[tuple[int, float]],
+) -> None:
+    choosing = Choosing()
+    for each in known:
+        choosing.note_computed(*each)
+    assert choosing.patience(home_of(4000), 30) == (0, 30 * APART)
 
 
 # --- the same before servers ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers that take long to compute a prompt, so that a home is worth waiting for."""
-    monkeypatch.setattr(choosing, "COMPUTED_A_SECOND", 100)
-
-
 @asynccontextmanager
-async def full(waiting: int = 10) -> AsyncIterator[tuple[WatchedHttp, Standin, Standin, list[Any]]]:
+async def full(
+    compute_seconds: float, waiting: int = 10
+) -> AsyncIterator[tuple[WatchedHttp, Standin, Standin, list[Any]]]:
     """An engine before two servers with a long generation each, of which the first made the response "first"; and what
     ends these.
     """
@@ -298,10 +305,12 @@ async def full(waiting: int = 10) -> AsyncIterator[tuple[WatchedHttp, Standin, S
         standing_in(scripted(), room=ROOM) as two,
         connected(one, two, wait_seconds=60, waiting=waiting) as engine,
     ):
+        one.compute_seconds = two.compute_seconds = compute_seconds
         await ask(engine, id="short")
         await ask(engine, id="first", prompt=LONG, response="first")
         home, other = (one, two) if "first" in asked(one) else (two, one)
         for server in (one, two):
+            server.compute_seconds = 0
             server.engine = ScriptedEngine(CARD, [[5], Stall()])
         held = [await hold(engine, id="home", prompt=LONG, continues="first")]
         held.append(await hold(engine, id="other", prompt=[2] * 600))
@@ -323,8 +332,8 @@ def asked(server: Standin) -> list[str]:
     return [each.headers["x-request-id"] for each in server.generations]
 
 
-async def test_a_conversation_waits_for_the_server_that_has_its_prefix(slow: None) -> None:
-    async with full() as (engine, home, other, held):
+async def test_a_conversation_waits_for_the_server_that_has_its_prefix() -> None:
+    async with full(0.002) as (engine, home, other, held):
         task = continued(engine)
         await until(lambda: engine.waiting == 1)
         held[1].cancel()
@@ -336,14 +345,14 @@ async def test_a_conversation_waits_for_the_server_that_has_its_prefix(slow: Non
 
 
 async def test_a_conversation_takes_an_idle_server_once_waiting_costs_more() -> None:
-    async with full() as (engine, _, other, held):
+    async with full(0.0002) as (engine, _, other, held):
         held[1].cancel()
         await continued(engine)
         assert asked(other)[-1] == "next"
 
 
-async def test_a_conversation_that_begins_takes_the_first_room(slow: None) -> None:
-    async with full() as (engine, _, other, held):
+async def test_a_conversation_that_begins_takes_the_first_room() -> None:
+    async with full(0.002) as (engine, _, other, held):
         task = asyncio.create_task(ask(engine, id="new", prompt=LONG, response="new", affinity="new"))
         await until(lambda: engine.waiting == 1)
         held[1].cancel()
@@ -351,8 +360,8 @@ async def test_a_conversation_that_begins_takes_the_first_room(slow: None) -> No
         assert asked(other)[-1] == "new"
 
 
-async def test_who_waits_for_a_server_that_dies_goes_elsewhere(slow: None) -> None:
-    async with full() as (engine, home, other, held):
+async def test_who_waits_for_a_server_that_dies_goes_elsewhere() -> None:
+    async with full(0.002) as (engine, home, other, held):
         task = continued(engine)
         await until(lambda: engine.waiting == 1)
         held[1].cancel()
@@ -362,8 +371,8 @@ async def test_who_waits_for_a_server_that_dies_goes_elsewhere(slow: None) -> No
         assert asked(other)[-1] == "next"
 
 
-async def test_who_waits_for_a_server_that_is_taken_out_goes_elsewhere(slow: None) -> None:
-    async with full() as (engine, _, other, held):
+async def test_who_waits_for_a_server_that_is_taken_out_goes_elsewhere() -> None:
+    async with full(0.002) as (engine, _, other, held):
         task = continued(engine)
         await until(lambda: engine.waiting == 1)
         held[1].cancel()
@@ -373,8 +382,8 @@ async def test_who_waits_for_a_server_that_is_taken_out_goes_elsewhere(slow: Non
         assert asked(other)[-1] == "next"
 
 
-async def test_where_no_more_may_wait_an_idle_server_is_taken_at_once(slow: None) -> None:
-    async with full(waiting=0) as (engine, _, other, held):
+async def test_where_no_more_may_wait_an_idle_server_is_taken_at_once() -> None:
+    async with full(0.002, waiting=0) as (engine, _, other, held):
         held[1].cancel()
         await until(lambda: not other.running)
         await continued(engine)

@@ -11,7 +11,6 @@ import pytest
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.port import ModelCard
-from service.engine.servers import choosing
 from service.engine.servers.engine import WAIT_SECONDS
 from service.harmony.tokens import RETURN
 from service.settings.settings import Settings
@@ -111,10 +110,7 @@ async def test_what_is_passed_on_waits_for_room_too(settings: Settings) -> None:
     assert 1 <= int(refused.headers["retry-after"]) <= 60
 
 
-async def test_a_conversation_waits_for_the_server_that_has_it_while_another_is_idle(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(choosing, "COMPUTED_A_SECOND", 100)
+async def test_a_conversation_waits_for_the_server_that_has_it_while_another_is_idle(settings: Settings) -> None:
     go_on = {number: asyncio.Event() for number in range(2)}
     async with _two_servers(settings) as (inside, servers), inside.http() as http:
 
@@ -125,6 +121,7 @@ async def test_a_conversation_waits_for_the_server_that_has_it_while_another_is_
         first = await post(input=LONG)
         (home,) = [number for number, server in enumerate(servers) if _longest(server) > len(LONG.split())]
         for number, server in enumerate(servers):
+            server.compute_seconds = 0
             server.engine = ScriptedEngine(server.engine.model, [opened("Hello"), Stall(go_on[number]), [RETURN]])
         busy = [asyncio.create_task(post(input=LONG)) for _ in range(2)]
         await until(lambda: all(server.running for server in servers))
@@ -148,12 +145,13 @@ async def test_a_conversation_waits_for_the_server_that_has_it_while_another_is_
 
 @asynccontextmanager
 async def _two_servers(settings: Settings) -> AsyncIterator[tuple[Inside, list[Standin]]]:
-    """A service before two servers, each with room for one long one."""
+    """A service before two servers that take their time to compute prompts, each with room for one long one."""
     model = ModelCard(MODEL, 0, 131_072)
     async with (
         standing_in(ScriptedEngine(model, [[*opened("Hello"), RETURN]]), room=1500) as one,
         standing_in(ScriptedEngine(model, [[*opened("Hello"), RETURN]]), room=1500) as two,
     ):
+        one.compute_seconds = two.compute_seconds = 0.003
         urls = (one.url, two.url)
         update = {"engine": "vllm", "engine_url": urls, "model": MODEL, "max_output_tokens": 400}
         async with serving(settings.model_copy(update=update)) as inside:

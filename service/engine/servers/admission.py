@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import count
+from time import monotonic
 from typing import NamedTuple
 
 import msgspec
@@ -126,11 +127,15 @@ class Held:
         self._admission = admission
         self._tokens = 0
         self._sampled = 0
+        self._since = monotonic()
+        self.first_seconds = 0.0
+        """The seconds until its first token."""
         server.running += places
         self._take(need.tokens)
 
     def note(self, tokens: int) -> None:
         """So many were sampled."""
+        self.first_seconds = self.first_seconds or monotonic() - self._since
         self._sampled += tokens
         if (more := self._need.prompt + self._sampled - self._tokens) > 0:
             self._take(more)

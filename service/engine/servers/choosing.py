@@ -7,9 +7,10 @@ who is next, or how much room a server has.
 """
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import blake2b
+from statistics import StatisticsError, linear_regression
 from typing import NamedTuple
 
 from service.engine.pass_through import Passed
@@ -18,6 +19,7 @@ from service.engine.servers.server import Server
 
 SLACK = 1.25
 """How many times its even share a server may have before generations go elsewhere than where their prefix is cached."""
+
 
 CHANCE = 2.0
 """How many times the square root of its even share it may have besides: numbers differ so far by chance alone, and
@@ -29,8 +31,9 @@ LEAST_SHARE = 8
 MAX_WARM = 65_536
 """How many responses' homes are remembered: 19 MB."""
 
-COMPUTED_A_SECOND = 10_000
-"""About how many tokens of a prompt a server computes in a second."""
+PACED_BY = 64
+"""The number of latest generations by which the pace of computing prompts is judged."""
+
 
 ALONE = 1 / 2
 """The largest part of its time that a generation waits for its home alone."""
@@ -53,6 +56,8 @@ class Choosing:
     def __init__(self) -> None:
         self._warm: OrderedDict[str, Home] = OrderedDict()
         """The servers that made the latest responses."""
+        self._computed = deque[tuple[int, float]](maxlen=PACED_BY)
+        """How many tokens of the latest prompts were computed, and in how many seconds the first one was sampled."""
 
     def choose(
         self,
@@ -83,6 +88,11 @@ class Choosing:
         server = first(asked.affinity, up, weights)
         return Home(server, server.lives, prompt)
 
+    def patience(self, home: Home | None, wait_seconds: float) -> tuple[float, float]:
+        """The part of `wait_seconds` to wait for a home alone, and that before another server's line."""
+        alone = 0.0 if home is None else min(self.seconds_to_compute(home.tokens), ALONE * wait_seconds)
+        return alone, max(alone, APART * wait_seconds)
+
     def note_warm(self, generation: Generation, server: Server) -> None:
         """Notes that a server has a response's prompt in its cache."""
         if generation.response:
@@ -90,6 +100,17 @@ class Choosing:
             self._warm.move_to_end(generation.response)
             if len(self._warm) > MAX_WARM:
                 self._warm.popitem(last=False)
+
+    def note_computed(self, tokens: int, seconds: float) -> None:
+        """Notes that so many tokens of a prompt were not cached, and how long the first sampled token took."""
+        self._computed.append((tokens, seconds))
+
+    def seconds_to_compute(self, tokens: int) -> float:
+        """The extra seconds for so many more tokens of a prompt, by the latest generations; 0 where they don't say."""
+        try:
+            return max(0.0, linear_regression(*zip(*self._computed, strict=True)).slope * tokens)
+        except (StatisticsError, TypeError):  # there are too few, or all were of one length
+            return 0.0
 
     def _warm_for(self, asked: Generation | Passed) -> Home | None:
         """The server that had the response's generation before this one, or the response which it continues, if it
@@ -99,12 +120,6 @@ class Choosing:
             return None
         found = (self._warm.get(response) for response in (asked.response, asked.continues))
         return next((home for home in found if home is not None and home.server.lives == home.lives), None)
-
-
-def patience(home: Home | None, wait_seconds: float) -> tuple[float, float]:
-    """The part of `wait_seconds` to wait for a home alone, and that before another server's line."""
-    alone = 0.0 if home is None else min(home.tokens / COMPUTED_A_SECOND, ALONE * wait_seconds)
-    return alone, max(alone, APART * wait_seconds)
 
 
 def _calm(

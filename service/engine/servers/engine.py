@@ -29,7 +29,7 @@ from service.engine.port import (
 )
 from service.engine.servers.admission import Admission, Held, Ticket
 from service.engine.servers.answer import Answer
-from service.engine.servers.choosing import Choosing, patience
+from service.engine.servers.choosing import Choosing
 from service.engine.servers.connection import Connection
 from service.engine.servers.kind import Kind, ServerChanged, Terms
 from service.engine.servers.passing import BROKEN
@@ -247,7 +247,11 @@ class ServersEngine:
                                     raise EngineError(f"the {self._kind.name} server sent more tokens than it was to")
                                 held.note(len(chunk.tokens))
                                 yield await server.completed(chunk, answer) if answer.lost else chunk
-                    yield answer.end()
+                    last = answer.end()
+                    if last.cached_tokens is not None and held.first_seconds:
+                        prompt = len(generation.prompt) or last.prompt_tokens or last.cached_tokens
+                        self._choosing.note_computed(prompt - last.cached_tokens, held.first_seconds)
+                    yield last
                     return
                 except TRY_ANOTHER as error:
                     if answer.begun:
@@ -332,7 +336,7 @@ class ServersEngine:
             held = self._admission.now(ticket)
             if held is not None or not self._admission.hopes(ticket):
                 return held
-            ticket.wait_for_home(*patience(ticket.home, self._access.wait_seconds))
+            ticket.wait_for_home(*self._choosing.patience(ticket.home, self._access.wait_seconds))
             if ticket.deadline is None and any(self._room(server) for server in self._up()):
                 ticket.deadline = asyncio.get_running_loop().time() + self._access.wait_seconds
             try:

@@ -4,6 +4,7 @@ It can be told to be another server (its traits), and what any stand-in can (sta
 holds it to what a real server answers. Never teach it to be nicer than that.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -43,6 +44,9 @@ class Standin(Standing):
         """How many generations of others run there, and how many wait."""
         self.used = 0.0
         """How much of its cache has what runs."""
+        self.compute_seconds = 0.0
+        """How long it takes for a token of a prompt that isn't cached; it computes one prompt after the other."""
+        self._computing = asyncio.Lock()
         self._cached: set[int] = set()
 
     @property
@@ -157,6 +161,7 @@ class Standin(Standing):
     async def _stream(self, stream: web.StreamResponse, endpoint: Endpoint, generation: Generation) -> None:
         cached, sampled = self._cache(generation), 0
         with self.working():
+            await self._compute(len(generation.prompt) - cached)
             async with aclosing(self.chunks(generation, f"generate-tokens-{generation.id}")) as chunks:
                 async for chunk in chunks:
                     first = None if sampled else generation.prompt
@@ -188,6 +193,11 @@ class Standin(Standing):
         except (ValueError, LookupError, TypeError, re.error) as error:
             return f"Invalid grammar specification: {error}"
         return ""
+
+    async def _compute(self, tokens: int) -> None:
+        if self.compute_seconds:
+            async with self._computing:
+                await asyncio.sleep(tokens * self.compute_seconds)
 
     def _cache(self, generation: Generation) -> int:
         """Keep the prompt's whole blocks; how many of its tokens were there. The last token is always computed."""
