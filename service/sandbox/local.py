@@ -182,8 +182,8 @@ class LocalSandbox(Sandbox):
         found = self.session(session)
         found.lasting = True
         made = len(folders.parts_of(path))
-        there = await looking(found.used)
-        begun = found.outside_bytes - there.disk_bytes - made * folders.ENTRY_BYTES
+        outside_bytes, there = await looking(lambda: (found.outside_bytes, found.used()))  # others may write meanwhile
+        begun = outside_bytes - there.disk_bytes - made * folders.ENTRY_BYTES
         if there.entries + made > found.limits.files:
             raise Full(f"the session has {there.entries:,} files already")
         writing = await asyncio.to_thread(folders.Writing, found.folder, path, found.uid)

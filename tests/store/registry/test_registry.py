@@ -88,7 +88,7 @@ async def test_of_many_who_change_the_same_each_one_counts(registry: Registry) -
             (before,) = await registry.read("count")
             await registry.change([Change("count", before, before + name.encode())])
 
-        await repeated(once)
+        await repeated(once)()
 
     await asyncio.gather(*(add(each) for each in "abcd"))
     (count,) = await registry.read("count")
@@ -103,7 +103,7 @@ async def test_who_never_finds_what_it_read_gives_up() -> None:
         raise RegistryMoved("it")
 
     with pytest.raises(RegistryMoved):
-        await repeated(never)
+        await repeated(never)()
     assert len(tries) == TRIES
 
 
