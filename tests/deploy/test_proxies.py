@@ -82,8 +82,8 @@ def test_tokens_come_while_the_rest_is_made_and_who_hangs_up_stops_it(
 ) -> None:
     with http.stream("POST", "/v1/responses", json={**LONG, "stream": True}) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
-        seen = list[str]()
-        for line in stream.iter_lines():
+        lines, seen = stream.iter_lines(), list[str]()  # kept, as the stream is closed with its lines
+        for line in lines:
             seen.append(line)
             if sum('.delta"' in each for each in seen) == 5:
                 break
