@@ -4,7 +4,7 @@
     what has a mark, as a conversation  SHARD 2 | MARK 12 | TREE 18 | RANDOM 12 | CHECK 4
 
 A turn takes the tree of the one that it continues, so that wherever trees are kept as a whole, each is found by any id
-in it without an index. The check is a keyed digest of the rest but the mark, under the store's secret (secret.py): of
+in it without an index. The check is a keyed digest of the rest but the mark, under the store's secret (layout.py): of
 65,536 guesses one passes. A process that has not read the secret yet makes random checks.
 
 An id only tells that two turns are of one tree. It is no secret: the tenant decides who may read a turn.

@@ -92,7 +92,7 @@ def _escaped(text: str) -> str:
 
 
 class ByServer:
-    """The parser of it; see parser.py. `recipients` are the recipients of calls, by tool."""
+    """The parser of it; see stream.py. `recipients` are the recipients of calls, by tool."""
 
     def __init__(self, recipients: Mapping[str, str]) -> None:
         self._recipients = recipients

@@ -106,7 +106,8 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     maker.note(planned)
     plan = planned.plan
     await claim.named(plan.id, kept=plan.stored or plan.base.background)
-    await storable(service, plan)
+    if maker.parent is None:  # a successor is stored with the end before it, which waits for the store
+        await storable(service, plan)
     reserved = await resources.enter_async_context(maker.reserve(plan)) if planned.samples else None
     if plan.base.background:
         plan = msgspec.structs.replace(plan, reserved=reserved is not None)
