@@ -43,10 +43,11 @@ LATELY_SECONDS = 1.0
 class Work(ExitStack):
     """A piece of work of a tenant, until the end of a `with` block or `close`."""
 
-    def __init__(self, go_on: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, go_on: Callable[[], Awaitable[None]], crowded: Callable[[], bool]) -> None:
         super().__init__()
         self.go_on = go_on
-        """Lets others run for a while; awaited between two pieces of the work."""
+        """Lets others run for a while; awaited between two pieces of the work, at least where it is `crowded`."""
+        self.crowded = crowded
 
 
 class Pacing:
@@ -69,7 +70,7 @@ class Pacing:
         self._last = tenant, self._clock()
         self._there[tenant] += 1
         try:
-            if hurry is None or not self._has_much(tenant):
+            if hurry is None or not self.crowded(tenant):
                 await self._turn(tenant)
             else:
                 await _first_of(self._turn(tenant), hurry.wait())
@@ -77,7 +78,7 @@ class Pacing:
             _less(self._there, tenant)
             raise
         self._working[tenant] += 1
-        work = Work(partial(self.go_on, tenant))
+        work = Work(partial(self.go_on, tenant), partial(self.crowded, tenant))
         for counts in (self._there, self._working):
             work.callback(_less, counts, tenant)
         return work
@@ -87,7 +88,7 @@ class Pacing:
         line = self._lines.setdefault(tenant, asyncio.Lock())
         async with line:
             until = self._clock() + WAIT_SECONDS
-            while self._has_much(tenant) and self._working[tenant] and self._clock() < until:
+            while self.crowded(tenant) and self._working[tenant] and self._clock() < until:
                 async with self._measuring:
                     if await _quick():
                         return
@@ -95,10 +96,10 @@ class Pacing:
     async def go_on(self, tenant: str) -> None:
         """Let others run between two pieces of a tenant's work, while the loop is busy: for MOST_ROUNDS at most."""
         for _ in range(MOST_ROUNDS):
-            if not self._has_much(tenant) or await _round() <= BRIEF_SECONDS:
+            if not self.crowded(tenant) or await _round() <= BRIEF_SECONDS:
                 return
 
-    def _has_much(self, tenant: str) -> bool:
+    def crowded(self, tenant: str) -> bool:
         """Whether a tenant has so much that it is at others' expense."""
         if self._there[tenant] <= MODEST:
             return False

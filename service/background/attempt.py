@@ -11,7 +11,7 @@ the first one that is refused ends the attempt at once.
 import asyncio
 import logging
 from collections.abc import Callable, Generator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
 from time import monotonic
@@ -19,6 +19,7 @@ from time import monotonic
 import msgspec
 
 from service import logs, spans
+from service.api.events import Event
 from service.api.outcome import Outcome as ToolOutcome
 from service.api.response import Response, ResponseError, decode_response
 from service.background.log_sink import LogSink
@@ -35,16 +36,16 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.markup.chat import Piece
+from service.responses.drive import Driver, machine_of
 from service.responses.make import tools_of, use_up_for
 from service.responses.output.emitter import Seal
-from service.responses.output.journal import Batch, decode_sampled
+from service.responses.output.journal import decode_sampled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of
 from service.responses.output.rules import Rules
 from service.responses.output.usage import Cached
 from service.responses.plan import Plan, decode
-from service.responses.run import Run, machine_of
-from service.responses.sampler import error_of
+from service.responses.run import error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.responses.traced import planned
@@ -118,7 +119,7 @@ class Attempt:
         self._timing = timing
         self._service = service
         self._settings = service.settings
-        self._run: Run | None = None
+        self._run: Driver | None = None
         self._lost = False
         self.stopped = asyncio.Event()
         """Set once somebody wants it to stop."""
@@ -260,10 +261,9 @@ class Attempt:
         verdict = self._verdict(machine, plan, diverged=diverged)
         starts = job.last < QUEUED_EVENTS and job.status is not Status.CANCELLED
         tools = await retry(lambda: tools_of(self._service, job.lease.tenant, plan), self._keeps_on)
-        first = Batch(machine.start() if starts else [], b"", machine.stretches.cached)
-        run, sink = self._run_of(plan, machine, first, tools)
+        run, sink = self._run_of(plan, machine, machine.start() if starts else [], tools)
         if verdict is not None:
-            return await self._finish(run, *verdict)
+            return await self._finish(run, sink, *verdict)
         return await self._sample(run, sink)
 
     async def _spec(self) -> bytes:
@@ -281,8 +281,10 @@ class Attempt:
             if len(piece) < SPEC_PIECE_BYTES:
                 return bytes(blob)
 
-    def _run_of(self, plan: Plan, machine: Machine, first: Batch, tools: Runner | None = None) -> tuple[Run, LogSink]:
-        """The run of the rest, and its sink."""
+    def _run_of(
+        self, plan: Plan, machine: Machine, first: list[Event], tools: Runner | None = None
+    ) -> tuple[Driver, LogSink]:
+        """The run of the rest, and its sink; the `first` events are to be written already."""
         service, job = self._service, self.job
         # the engine may not have noticed yet that the last attempt is over
         id = f"{plan.generation.id}-{job.epoch}" if job.epoch > 1 else plan.generation.id
@@ -293,16 +295,18 @@ class Attempt:
             job.lease,
             service.metrics,
             partial(succeed, service, job.lease.tenant),
+            machine,
+            service.pacing,
             first=first,
             announced=bool(self._settings.webhook_url),
             on_tokens=self._get_further,
             patience=lambda: self._keeps_on,
             timing=self._timing,
         )
-        run = Run(
+        run = Driver(
             plan,
             machine,
-            sink,
+            sink.finish,
             service.engine,
             service.metrics,
             mode="background",
@@ -389,17 +393,16 @@ class Attempt:
         """For how long the response has been under way, over all attempts."""
         return self.job.run_seconds + monotonic() - self.began
 
-    async def _sample(self, run: Run, sink: LogSink) -> Outcome:
+    async def _sample(self, run: Driver, sink: LogSink) -> Outcome:
         """Sample the rest, writing it down as it comes."""
         replayed, self._run = run.machine.sampled, run
         if self._lost or self.leaving:
             run.stop()
         if self._steered:
             run.steer()
+        sink.start(run.stop)
         try:
-            async with aclosing(run.sample()) as batches:
-                async for _ in batches:
-                    await self._service.pacing.go_on(self.job.lease.tenant)
+            await run.sample(sink)
         finally:
             await sink.close()
         if self._lost or isinstance(sink.failure, LeaseLost):
@@ -408,12 +411,12 @@ class Attempt:
             raise sink.failure
         return await self._sampled(run, sink, further=run.machine.sampled > replayed)
 
-    async def _sampled(self, run: Run, sink: LogSink, *, further: bool) -> Outcome:
+    async def _sampled(self, run: Driver, sink: LogSink, *, further: bool) -> Outcome:
         """The generation has ended: so has the response, or somebody else goes on with it."""
-        ending, failure = run.ending, run.failure
+        ending, failure = run.run.ending, run.run.failure
         if isinstance(sink.failure, LogFull):
             logs.event(logger, logging.WARNING, "an event log is full", response_id=self.id, reason=str(sink.failure))
-            return await self._finish(run, Ending.ERROR, ResponseError("server_error", NO_ROOM))
+            return await self._finish(run, sink, Ending.ERROR, ResponseError("server_error", NO_ROOM))
         if self.leaving and ending is Ending.ABORT:
             await self._hand_back(sink, failed=False)
             return Outcome.HANDED_BACK
@@ -430,7 +433,7 @@ class Attempt:
             await self._hand_back(sink, failed=not away or isinstance(failure, EngineBroke))
             return Outcome.ENGINE_AWAY if away else Outcome.ENGINE_FAILED
         ending = Ending.ERROR if ending is Ending.ABORT else ending
-        return await self._finish(run, ending, error_of(ending, failure, self._settings.max_run_seconds))
+        return await self._finish(run, sink, ending, error_of(ending, failure, self._settings.max_run_seconds))
 
     def _serves_others(self, failure: EngineError | None, model: str) -> bool:
         """Whether the model alone can't be had here, where others can: no reason to take no more jobs."""
@@ -457,11 +460,9 @@ class Attempt:
         await self._service.jobs.hand_back(self.job.lease, failed=failed, gives_way=self._gives_way)
         self._service.metrics.jobs_handed_back.inc()
 
-    async def _finish(self, run: Run, ending: Ending, error: ResponseError | None) -> Outcome:
+    async def _finish(self, run: Driver, sink: LogSink, ending: Ending, error: ResponseError | None) -> Outcome:
         """End the response: the last events of its log, and its turn."""
-        async with aclosing(run.end(ending, error)) as batches:
-            async for _ in batches:
-                pass
+        await run.end(sink, ending, error)
         self.response = run.response
         if run.plan.reserved:
             self._service.limiter.settle(self.job.lease.tenant, Over(run.plan.id, run.spent))
@@ -489,8 +490,8 @@ class Attempt:
         )
         machine = machine_of(plan)
         machine.diverge(job.last + 1)
-        run, _ = self._run_of(plan, machine, Batch([]))
+        run, sink = self._run_of(plan, machine, [])
         logs.event(logger, logging.ERROR, "a job can't be read, and is given up", response_id=self.id, tries=job.tries)
         cancelled = job.status is Status.CANCELLED
         error = None if cancelled else ResponseError("server_error", UNREADABLE)
-        return await self._finish(run, Ending.ABORT if cancelled else Ending.ERROR, error)
+        return await self._finish(run, sink, Ending.ABORT if cancelled else Ending.ERROR, error)

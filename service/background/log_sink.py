@@ -27,14 +27,13 @@ from service.engine.port import TokenLogprobs
 from service.logs import event
 from service.markup.chat import Piece
 from service.metrics.counters import Metrics
+from service.pacing import Pacing
 from service.responses.append import ask, unconfirmed
 from service.responses.output.journal import Batch, encode_batch, journaled
 from service.responses.output.machine import Machine
-from service.responses.output.usage import Cached
 from service.responses.plan import Plan, turn_of
 from service.responses.refusals import refusal_of
-from service.responses.run import Sink
-from service.responses.sampler import Step
+from service.responses.run import Taken
 from service.store_away import retry
 from store.errors import (
     LeaseLost,
@@ -72,8 +71,8 @@ class _Written(NamedTuple):
     progress: bool
 
 
-class LogSink(Sink):
-    """The sink of one attempt at one job, whose lease this process holds."""
+class LogSink:
+    """The outlet and the end of one attempt at one job, whose lease this process holds."""
 
     def __init__(
         self,
@@ -81,14 +80,16 @@ class LogSink(Sink):
         lease: Lease,
         metrics: Metrics,
         succeed: Succeed,
+        machine: Machine,
+        pacing: Pacing,
         *,
-        first: Batch,
+        first: list[Event],
         announced: bool = False,
         on_tokens: Callable[[], None],
         patience: Callable[[], float],
         timing: Timing = TIMING,
     ) -> None:
-        """`succeed` makes the response that goes on from this one, and `first` is what is to be written already.
+        """`succeed` makes the response that goes on from this one, and `first` are events to be written already.
         `on_tokens` is called each time that tokens were written.
 
         The store may be away for `patience()` seconds. With `announced` the end of the response goes to the outbox of
@@ -102,7 +103,8 @@ class LogSink(Sink):
         self._on_tokens = on_tokens
         self._patience = patience
         self._timing = timing
-        self._snapshot: Callable[[], Response] | None = None
+        self._machine = machine
+        self._pacing = pacing
         self._stop: Callable[[], None] = lambda: None
         self._events: list[Event] = []
         self._tokens: list[int] = []
@@ -110,7 +112,6 @@ class LogSink(Sink):
         """One a token, or none at all."""
         self._outcomes: list[Outcome] = []
         self._pieces: list[Piece] = []
-        self._cached = first.cached_tokens
         self._since_snapshot = 0
         self._kept: deque[_Written] = deque()
         """The batches written last."""
@@ -120,29 +121,41 @@ class LogSink(Sink):
         self._written = asyncio.Event()
         self._closed = False
         self._task: asyncio.Task[None] | None = None
-        self._add(Step([], first.events), None)
+        self.put(Taken(first))
         self.failure: LeaseLost | LogBehind | LogFull | StoreUnavailable | None = None
         """Why nothing more can be written, once that is so."""
 
-    def begin(self, *, snapshot: Callable[[], Response], stop: Callable[[], None]) -> None:
-        """Write steps from now on as soon as they are due, until `close`."""
-        self._snapshot, self._stop = snapshot, stop
+    def start(self, stop: Callable[[], None]) -> None:
+        """Write events from now on as soon as they are due, until `close`; `stop` ends the run where no more can be
+        kept.
+        """
+        self._stop = stop
         self._task = asyncio.create_task(self._write_for_ever())
 
-    async def write(self, step: Step, cached: Cached) -> None:
-        """Take the step of a chunk, to be written soon; wait where too much waits already.
+    def put(self, taken: Taken) -> bool:
+        """See Outlet. `close` raises the error of a writer that failed."""
+        self._tokens += taken.tokens
+        self._logprobs += taken.logprobs or ()
+        self._events += taken.events
+        self._pieces += taken.pieces
+        if taken.outcome is not None:
+            self._outcomes.append(taken.outcome)
+        if self._timer is None and self._events:
+            self._timer = asyncio.get_running_loop().call_later(self._timing.batch_seconds, self._due.set)
+        return len(self._events) <= MAX_WAITING_EVENTS and not self._pacing.crowded(self._lease.tenant)
 
-        `close` raises the error of a writer that failed.
-        """
-        self._add(step, cached)
-        while len(self._events) > MAX_WAITING_EVENTS and self.failure is None and not self._idle:
-            self._due.set()
-            self._written.clear()
-            await self._written.wait()
+    async def room(self) -> None:
+        """See Outlet. Nothing is sampled that can't be kept."""
+        await self._pacing.go_on(self._lease.tenant)
+        await self._until(lambda: len(self._events) <= MAX_WAITING_EVENTS)
 
     async def settle(self) -> None:
-        """Return once all is written, or nothing more can be."""
-        while (self._events or self._writing) and self.failure is None and not self._idle:
+        """See Outlet."""
+        await self._until(lambda: not self._events and not self._writing)
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        """Have what waits written until that is so, or nothing more can be written."""
+        while not done() and self.failure is None and not self._idle:
             self._due.set()
             self._written.clear()
             await self._written.wait()
@@ -150,19 +163,6 @@ class LogSink(Sink):
     @property
     def _idle(self) -> bool:
         return self._task is None or self._task.done()
-
-    def _add(self, step: Step, cached: Cached) -> None:
-        self._tokens += step.tokens
-        self._logprobs += step.logprobs or ()
-        self._events += step.events
-        if step.outcome is not None:
-            self._outcomes.append(step.outcome)
-        if step.piece is not None:
-            self._pieces.append(step.piece)
-        if cached is not None:
-            self._cached = cached
-        if self._timer is None and self._events:
-            self._timer = asyncio.get_running_loop().call_later(self._timing.batch_seconds, self._due.set)
 
     async def close(self) -> None:
         """Write no more than the batch under way; the rest waits for `flush` or `finish`."""
@@ -197,8 +197,8 @@ class LogSink(Sink):
         after, progress = batch.events[0].sequence_number - 1, bool(batch.tokens or batch.outcomes)
         self._since_snapshot += len(batch.events)
         snapshot = b""
-        if self._since_snapshot >= SNAPSHOT_EVENTS and self._snapshot is not None:
-            self._since_snapshot, snapshot = 0, msgspec.json.encode(self._snapshot())
+        if self._since_snapshot >= SNAPSHOT_EVENTS:
+            self._since_snapshot, snapshot = 0, msgspec.json.encode(self._machine.snapshot())
         try:
             await self._complete(
                 lambda: self._jobs.write(self._lease, entry, after=after, progress=progress, snapshot=snapshot)
@@ -334,6 +334,6 @@ class LogSink(Sink):
             self._timer.cancel()
             self._timer = None
         made = (tuple(self._logprobs), tuple(self._outcomes), tuple(self._pieces))
-        batch = Batch(self._events, journaled(self._tokens), self._cached, *made)
+        batch = Batch(self._events, journaled(self._tokens), self._machine.stretches.cached, *made)
         self._events, self._tokens, self._logprobs, self._outcomes, self._pieces = [], [], [], [], []
         return batch

@@ -14,11 +14,11 @@ from service import spans
 from service.api.events import Event
 from service.api.response import Response, ResponseStatus
 from service.responses.append import unconfirmed
+from service.responses.drive import machine_of
 from service.responses.make import Maker, Queued
 from service.responses.output.journal import Batch, encode_batch
 from service.responses.plan import Plan, encode, turn_of
 from service.responses.prepare import Prepared
-from service.responses.run import machine_of
 from service.responses.service import Service
 from service.responses.traced import planned
 from service.spans import Headers, Kind

@@ -7,7 +7,7 @@ there to its end, the further generations of a response included, and then it is
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
 from time import monotonic
@@ -16,7 +16,7 @@ import msgspec
 
 from service.engine.pass_through import Passed, PassedReply, PassesOn
 from service.engine.port import (
-    Chunk,
+    Between,
     Engine,
     EngineRefused,
     EngineUnavailable,
@@ -26,6 +26,7 @@ from service.engine.port import (
     ModelCard,
     NotServed,
     Renderer,
+    Take,
 )
 from service.markup.speech import Transcript
 
@@ -180,7 +181,7 @@ class Engines:
             any(member.engine.servers().values()) for member in self.members if member is not self._member_for(model)
         )
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
         """Sample on the engine of the model for which the prompt was made. Raises EngineError, and NotServed where
         there is none: the list has changed since then, or another process accepted the request.
         """
@@ -189,9 +190,7 @@ class Engines:
         with self._used(member.engine):
             self._under_way[generation.id] = member.engine
             try:
-                async with aclosing(member.engine.generate(asked)) as chunks:
-                    async for chunk in chunks:
-                        yield chunk
+                await member.engine.sample(asked, take, between)
             finally:
                 self._under_way.pop(generation.id, None)
 

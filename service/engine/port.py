@@ -4,7 +4,7 @@ An engine is defined by the conformance suite in tests/support/engine/conformanc
 An adapter must never decode, parse or repair what it samples: that is the protocol's work.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -124,6 +124,15 @@ class Chunk(msgspec.Struct, frozen=True):
     prompt_tokens: int | None = None
 
 
+Take = Callable[[Chunk], bool]
+"""Takes the next chunk, wherever that has come: it never blocks. False where `Between` is to be awaited before another
+one.
+"""
+
+Between = Callable[[], Awaitable[bool]]
+"""Returns once more chunks may come; False where no more are wanted."""
+
+
 class ModelCard(msgspec.Struct, frozen=True):
     """The model that the engine serves: its id in the API, when it was made (unix seconds) and its context in tokens.
 
@@ -226,10 +235,12 @@ class Engine(Protocol):
         """Each sampling server by its name, and whether it was up when last heard of. Asks no server."""
         ...
 
-    def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        """Sample until a stop id, `max_tokens` or an abort; closing the generator aborts at once.
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
+        """Sample until a stop id, `max_tokens`, or no more is wanted, and have each chunk taken as it comes; a task that
+        is cancelled aborts at once.
 
-        The last chunk has a finish. A generator that ends without one has failed. Raises EngineError.
+        The last chunk has a finish. An engine that returns without one has failed, unless `between` said that no more
+        is wanted. Raises EngineError.
         """
         ...
 

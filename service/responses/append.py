@@ -1,4 +1,4 @@
-"""The sink of a response in the foreground: its turn is stored in one piece, at the end.
+"""The end of a response in the foreground: its turn is stored in one piece.
 
 While the store is away the end waits for it. A response that can't be stored fails and still carries its output.
 """
@@ -15,7 +15,6 @@ from service.logs import event
 from service.responses.output.machine import Machine
 from service.responses.plan import Plan, expense_of, turn_of
 from service.responses.prepare import Prepared
-from service.responses.run import Sink
 from service.responses.service import Service
 from service.store_away import retry
 from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnconfirmed
@@ -26,8 +25,8 @@ from store.turn import Turn
 logger = logging.getLogger(__name__)
 
 
-class AppendSink(Sink):
-    """The sink of a response in the foreground: its turn is stored in one piece, at the end."""
+class AppendSink:
+    """Stores the turn of a response in the foreground."""
 
     def __init__(self, service: Service, tenant: str, prepared: Prepared) -> None:
         """The end waits for a store that is away as long as the settings say. Where the response is `prepared` as a

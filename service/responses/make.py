@@ -17,11 +17,10 @@ import msgspec
 from service.api.approval import ApprovalRequest
 from service.api.request import CreateRequest
 from service.responses.append import AppendSink
+from service.responses.drive import BeginCall, Driver, UseUp, machine_of
 from service.responses.parent import Parent
 from service.responses.plan import Plan
 from service.responses.prepare import Prepared, Recall, prepared, prepared_below
-from service.responses.run import Run, machine_of
-from service.responses.sampler import BeginCall, UseUp
 from service.responses.seal import seal_for
 from service.responses.service import Caller, Service
 from service.store_away import retry
@@ -43,7 +42,7 @@ class Claim:
     begin_call: BeginCall | None = None
     """The check of its run before a call that may have an effect, where the request may be taken over."""
 
-    def runs(self, run: Run) -> None:
+    def runs(self, driver: Driver) -> None:
         """Note the run that makes it, which stops where another request takes over."""
 
     async def named(self, id: str, *, kept: bool = True) -> str:
@@ -80,7 +79,7 @@ class Ran(NamedTuple):
     """A response to be made in this process."""
 
     prepared: Prepared
-    run: Run
+    driver: Driver
     sink: AppendSink
 
 
@@ -113,10 +112,10 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
         plan = msgspec.structs.replace(plan, reserved=reserved is not None)
         return Queued(msgspec.structs.replace(planned, plan=plan), reserved)
     sink = AppendSink(service, tenant, planned)
-    run = Run(
+    driver = Driver(
         plan,
         machine_of(plan, await seal_for(service.seals, tenant, plan.rules)),
-        sink,
+        sink.finish,
         service.engine,
         service.metrics,
         mode="stream" if planned.stream else "plain",
@@ -129,10 +128,10 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
         samples=planned.samples,
         remade=claim.lasts,
     )
-    claim.runs(run)
+    claim.runs(driver)
     if reserved is not None:
-        reserved.work = run
-    return Ran(planned, run, sink)
+        reserved.work = driver
+    return Ran(planned, driver, sink)
 
 
 async def _planned(maker: Maker, read: Callable[[], CreateRequest], resources: AsyncExitStack) -> Prepared:

@@ -1,226 +1,196 @@
-"""One response from its plan to its end: the engine's tokens through the machine to events, and a turn.
+"""One response under way, as an object that is called: chunks of an engine in, events out.
 
-    begin ─▶ sample ─▶ end ─▶ sink.finish ─▶ terminal
+    begin ─▶ go_on ─▶ next ─┬─▶ Ask ── ask, take, take …, over ─┬─▶ next
+                            ├─▶ Render ── rendered ─────────────┤
+                            ├─▶ Call ── told ───────────────────┘
+                            └─▶ End ── close ─▶ (the turn is stored) ─▶ the terminal events
 
-In the foreground and in the background it is the same; only the sink differs. It stores the turn before the terminal
-event is handed over, so that a client that has seen `response.completed` can continue from it. Knows nothing of HTTP or
-Redis.
+`next` is what its driver (drive.py) has to do; None says that the generation under way simply goes on. It owns the
+machine, and nobody else moves that. Never add I/O, a clock, a log or a context variable: `take` is called from within
+the read of an engine's connection, which belongs to no request.
 """
-
-import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from time import monotonic
 
 import msgspec
 
-from service import spans
-from service.api.events import Event, Terminal
+from service.api.events import Event
+from service.api.outcome import Outcome
 from service.api.response import Response, ResponseError
-from service.engine.port import Engine, EngineError
-from service.metrics.counters import Metrics, Mode, Pace
-from service.responses.output.emitter import Seal
+from service.engine.port import Chunk, EngineError, EngineRefused, Generation, TokenLogprobs
+from service.markup.chat import Piece
+from service.markup.prompts import Templated
 from service.responses.output.machine import Ending, Machine
-from service.responses.output.usage import Cached
-from service.responses.plan import Plan
-from service.responses.sampler import BeginCall, Sampler, Step, UseUp, error_of
-from service.responses.traced import Calling, Generate, Generating, ended, planned
-from service.tenants.limits import spent_in
-from service.tools.port import Runner
-from store.limits import Spent, Unspent
+from service.responses.output.next_step import Ask, Call, End, Generated, GiveFeedback, Next, Render, next_step
+from service.responses.output.phases import Phase
+from service.responses.output.reading import TemplatedReading
+
+__all__ = ["Ask", "Call", "End", "Render", "Run", "Taken", "error_of"]
+
+_SAMPLING = Phase.SAMPLING
 
 
-class Sink:
-    """Where a run's events and its turn are kept: nothing before the end, unless a sink does so."""
+class Taken(msgspec.Struct, frozen=True):
+    """Events, and what else a log has to keep of what made them: sampled ids, the text of a model that doesn't speak
+    Harmony or the length of a prompt that its template made, or the outcome of a call.
+    """
 
-    def begin(self, *, snapshot: Callable[[], Response], stop: Callable[[], None]) -> None:
-        """Sampling begins. `snapshot` gives the response as it stands, and `stop` ends it where no more can be kept."""
-
-    async def write(self, step: Step, cached: Cached) -> None:
-        """Keep the step of a chunk, and how much of the prompt was cached, where that is known.
-
-        Waits while there is no room, so that nothing is sampled that can't be kept.
-        """
-
-    async def settle(self) -> None:
-        """Return once all that was written is kept, or nothing more can be, as `stop` was then told: a tool is called
-        next, and nobody must forget it.
-        """
-
-    async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
-        """Store the turn of a response that has ended; its terminal events, which may say that it wasn't stored."""
-        raise NotImplementedError
-
-
-def machine_of(plan: Plan, seal: Seal | None = None) -> Machine:
-    """A machine at the beginning of a planned response. `seal` closes what `plan.rules` want sealed."""
-    chat = plan.rules.chat
-    asked_with = len(plan.generation.prompt) if chat is None or not chat.served else chat.about
-    return Machine(plan.base, plan.rules, asked_with, seal)
+    events: list[Event]
+    tokens: list[int] = []
+    logprobs: list[TokenLogprobs] | None = None
+    outcome: Outcome | None = None
+    pieces: tuple[Piece, ...] = ()
 
 
 class Run:
-    """A planned response under way. Iterate `events` once; or its parts, `sample` and then `end`."""
+    """A response under way; `machine` may have replayed what was sampled elsewhere.
 
-    def __init__(
-        self,
-        plan: Plan,
-        machine: Machine,
-        sink: Sink,
-        engine: Engine,
-        metrics: Metrics,
-        *,
-        mode: Mode,
-        since: float,
-        seconds: float,
-        clock: Callable[[], float],
-        tools: Runner | None = None,
-        use_up: UseUp | None = None,
-        begin_call: BeginCall | None = None,
-        samples: bool = True,
-        remade: bool = False,
-    ) -> None:
-        """`machine` is one of the plan, which may have replayed what was sampled elsewhere. Sampling may take
-        `seconds`; a run that never `samples` ends at once, without an answer. `tools` run the calls that aren't the
-        caller's to run; `use_up` is for those that were approved, `begin_call` for those that may have an effect.
+    `initial` is the request to the engine at the response's beginning. The engine is asked from where the machine
+    stands, as often as `next_step` says.
+    """
 
-        One that is `remade` for a repeated request is not stored where it is aborted. `mode` and `since`, when it was
-        asked for by the monotonic clock, are for metrics.
-        """
-        self.plan = plan
+    def __init__(self, initial: Generation, machine: Machine) -> None:
         self.machine = machine
-        self.response: Response | None = None
-        """The response, once it has ended."""
-        self._sink = sink
-        self._metrics = metrics
-        self._mode: Mode = mode
-        self._pace = Pace(since)
-        self._seconds = seconds
-        self._clock = clock
-        self._samples = samples
-        self._remade = remade
-        self._tools = tools
-        self._span = spans.current.get()
-        generate: Generate = engine.generate
-        if self._span.kept:
-            self._span.note(planned(plan))
-            self._span.show_input(plan.items, whole=True)
-            generate = Generating(generate, self._span, plan, machine, mode).generate
-            self._tools = tools if tools is None else Calling(tools, self._span, plan)
-        self._sampler = Sampler(
-            engine,
-            plan.generation,
-            machine,
-            self._tools,
-            use_up=use_up,
-            begin_call=begin_call,
-            seconds=seconds,
-            generate=generate,
-        )
+        self.next: Next | None = None
+        """What its driver has to do."""
+        self.stopped: Ending | None = None
+        """The ending with which it was stopped, if it was."""
+        self.failure: EngineError | None = None
+        """The error of the engine, once it failed."""
+        self._initial = initial
+        self._steered = False
+        self._asked = 0
+        """How many generations the engine was asked for."""
+        self._generation = initial
+        """The generation under way."""
+        self._sampled = self._begins = self._finished = False
+        """Whether anything of it was sampled, it read the prompt of a stretch, and it ended by itself."""
 
-    def stop(self, ending: Ending = Ending.ABORT) -> None:
-        """End the response now: the engine's work is aborted, and its output so far is kept. Never blocks."""
-        self._sampler.stop(ending)
+    # --- a generation ---
 
-    def steer(self) -> None:
-        """End the response where its next message ends, in an answer at once, so that another one goes on from it with
-        what its caller has said meanwhile. Never blocks.
+    def go_on(self) -> None:
+        """Find what is next from where the machine stands."""
+        machine, initial = self.machine, self._initial
+        step: Next = next_step(machine, initial)
+        while isinstance(step, GiveFeedback):
+            machine.give_feedback()
+            step = next_step(machine, initial)
+        self.next = step if self.stopped is None or isinstance(step, End) else End(self.stopped)
+
+    def ask(self) -> Generation:
+        """The generation that is next, which is under way now. It has an id of its own, as an engine may still be busy
+        with the one before.
         """
-        self._sampler.steer()
+        assert isinstance(self.next, Ask)
+        asked, number = self.next.generation, self._asked
+        if number:
+            asked = msgspec.structs.replace(asked, id=f"{asked.id}-{number}", begun=True)
+        self.next, self._generation, self._asked = None, asked, number + 1
+        self._sampled, self._finished = False, False
+        self._begins = self.machine.stretches.begins  # the prompt of a later one is cached, as that of this was read
+        return asked
+
+    def take(self, chunk: Chunk) -> Taken | None:
+        """Take a chunk of the generation under way; `next` is known with the last that counts. Of what comes behind
+        that, the number of cached tokens alone is of use.
+        """
+        machine, reading = self.machine, self.machine.stretches
+        if self._begins and chunk.cached_tokens is not None:
+            reading.note_cached(chunk.cached_tokens)
+        if self.next is not None:
+            return None
+        ids, before, text = chunk.tokens, reading.sampled, isinstance(reading, TemplatedReading)
+        pieces: tuple[Piece, ...] = ()
+        if chunk.prompt_tokens is not None and isinstance(reading, TemplatedReading):
+            reading.prompted(chunk.prompt_tokens, thinking=False)
+            pieces = (Piece(0, "", chunk.prompt_tokens),)
+        events = machine.feed(ids, chunk.logprobs, chunk.text)
+        taken = reading.sampled - before
+        whole = taken == len(ids)
+        self._sampled = self._sampled or taken > 0
+        if chunk.finish is not None or not whole or self._steered or machine.phase is not _SAMPLING:
+            finish = chunk.finish if whole else None
+            self.next = next_step(machine, self._initial, Generated(self._generation, self._sampled, finish))
+            self._finished = finish is not None
+        if not taken:
+            return Taken([], pieces=pieces) if pieces else None
+        if text:
+            pieces = (*pieces, Piece(taken, chunk.text))
+        if whole:
+            return Taken(events, ids, chunk.logprobs, pieces=pieces)
+        return Taken(events, ids[:taken], chunk.logprobs and chunk.logprobs[:taken], pieces=pieces)
 
     @property
-    def spent(self) -> Spent | Unspent:
-        """The amount that it took of its tenant's limits; unknown as long as it hasn't ended."""
-        return Unspent.UNKNOWN if self.response is None else spent_in(self.response)
+    def wants_cached(self) -> bool:
+        """Whether the generation that is broken off could still tell how much of its prompt was cached."""
+        return self._begins and not self._finished and self.stopped is None and self.machine.stretches.unknown
 
-    @property
-    def taken(self) -> tuple[int, int]:
-        """The tokens of its prompts and of its output so far; none before the first that is sampled."""
-        stretches = self.machine.stretches
-        return (stretches.input_tokens, stretches.sampled) if stretches.sampled else (0, 0)
+    def over(self) -> None:
+        """No more chunks come of the generation under way."""
+        if self.next is None:
+            self.next = End(Ending.ERROR)
+        elif isinstance(self.next, GiveFeedback):
+            self.go_on()
 
-    @property
-    def timed_out(self) -> bool:
-        """Whether it was stopped because it took too long."""
-        return self._sampler.stopped is Ending.TIMEOUT
+    # --- what else happens to it ---
+
+    def rendered(self, prompt: Templated) -> Taken | None:
+        """The template has made the prompt; what to keep of it, if nobody had made it before."""
+        assert isinstance(self.next, Render)
+        reading = self.next.reading
+        thinking = reading.chat.thinks(prompt.ids)
+        first = reading.prompted(len(prompt.ids), thinking, prompt)
+        self.go_on()
+        return Taken([], pieces=(Piece(0, "", len(prompt.ids), thinking),)) if first else None
+
+    def told(self, outcome: Outcome) -> Taken:
+        """The call that was next has this outcome."""
+        taken = Taken(self.machine.take_outcome(outcome), outcome=outcome)
+        self.go_on()
+        return taken
+
+    def fail(self, failure: EngineError) -> bool:
+        """The engine has failed; False where that is of no matter, as what is next is known."""
+        if self.next is not None and not isinstance(self.next, Render):
+            self.over()
+            return False
+        self.failure, self.next = failure, End(Ending.ERROR)
+        return True
+
+    def stop(self, ending: Ending = Ending.ABORT) -> bool:
+        """End it now, with what was sampled so far; whether what is waited for has to be broken off."""
+        if self.stopped is not None or isinstance(self.next, End):
+            return False
+        self.stopped = ending
+        if not isinstance(self.next, GiveFeedback):
+            self.next = End(ending)
+        return True
+
+    def steer(self) -> bool:
+        """End it at the next boundary, or now where it stands at one; whether what is waited for has to be broken off."""
+        self._steered = True
+        self.machine.steer()
+        boundary = self.machine.boundary
+        return boundary is not None and self.stop(boundary)
+
+    # --- the end ---
 
     @property
     def ending(self) -> Ending:
-        """How the generation ended, once it has."""
-        return self._sampler.ending
+        """How its generation ended, once it has."""
+        return self.next.ending if isinstance(self.next, End) else Ending.ERROR
 
-    @property
-    def failure(self) -> EngineError | None:
-        """The error of the engine, once it failed."""
-        return self._sampler.failure
+    def close(self, ending: Ending, *, now: int, error: ResponseError | None) -> tuple[Taken, Response]:
+        """The events that close what is open, and the response that is to be stored before the terminal events."""
+        closing = Taken(self.machine.end(ending))
+        return closing, self.machine.result(ending, now=now, error=error)
 
-    async def events(self) -> AsyncGenerator[list[Event], None]:
-        """The response's events in batches as they come, the terminal one last and after the turn was stored."""
-        yield self.machine.begin(samples=self._samples)
-        if self._samples:
-            async with aclosing(self.sample()) as batches:
-                async for batch in batches:
-                    yield batch
-        if self._remade and self._sampler.stopped is Ending.ABORT:
-            if self._sampler.interrupted:
-                raise asyncio.CancelledError
-            return
-        ending = self.ending if self._samples else Ending.UNASKED
-        async with aclosing(self.end(ending, self.error if self._samples else None)) as batches:
-            async for batch in batches:
-                yield batch
-        if self._sampler.interrupted:
-            raise asyncio.CancelledError
 
-    async def sample(self) -> AsyncGenerator[list[Event], None]:
-        """Sample the rest; the events as they come. `ending` says how that went."""
-        self._sink.begin(snapshot=self.machine.snapshot, stop=self.stop)
-        called = 0.0
-        try:
-            async with aclosing(self._sampler.steps()) as steps:
-                async for step in steps:
-                    self._pace.note(step.events)
-                    await self._sink.write(step, self.machine.stretches.cached)
-                    if step.due:
-                        await self._sink.settle()
-                        called = monotonic()
-                    if step.outcome is not None:
-                        self._metrics.tool_called(step.outcome.status, monotonic() - called)
-                    if step.events:
-                        yield step.events
-        finally:
-            if self._tools is not None:
-                await self._tools.aclose()
-        if self.failure is not None:
-            self._metrics.engine_failed(self.failure)
-        elif self.ending is Ending.ERROR and self.machine.fault is None:
-            self._metrics.engine_failed(EngineError("it ended without a reason"))
-
-    @property
-    def error(self) -> ResponseError | None:
-        """The response's error for the end of its generation, if that failed."""
-        return error_of(self.ending, self.failure, self._seconds)
-
-    async def end(self, ending: Ending, error: ResponseError | None) -> AsyncGenerator[list[Event], None]:
-        """End the response in this way; the events that close it, and the terminal one once the turn is stored."""
-        machine = self.machine
-        if closing := machine.end(ending):
-            await self._sink.write(Step([], closing), None)
-            yield closing
-        response = machine.result(ending, now=int(self._clock()), error=error)
-        terminal = await self._sink.finish(self.plan, machine, response)
-        last = terminal[-1]
-        assert isinstance(last, Terminal)
-        self.response = last.response
-        self._metrics.ended(self._mode, self.response, self._pace)
-        if self._span.kept:
-            self._tell(self.response)
-        yield terminal
-
-    def _tell(self, response: Response) -> None:
-        """Trace how the response has ended; of an error only its code, as its words may quote somebody."""
-        self._span.note(ended(response))
-        if response.error is not None:
-            self._span.fail(response.error.code)
-        if self._span.shows:
-            self._span.show_output(msgspec.json.encode(response.output), whole=True)
+def error_of(ending: Ending, failure: EngineError | None, seconds: float) -> ResponseError | None:
+    """The response's error for an ending that fails: `failure` is the engine's, `seconds` how long it might take."""
+    if ending is Ending.TIMEOUT:
+        return ResponseError("server_error", f"The response took longer than {seconds:g} s. Ask for less output.")
+    if ending is Ending.ERROR:
+        if isinstance(failure, EngineRefused):
+            return ResponseError("server_error", f"The engine refused the request: {failure}")
+        reason = str(failure) if failure else "it stopped before the answer was complete"
+        return ResponseError("server_error", f"The engine failed: {reason}")
+    return None

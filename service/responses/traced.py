@@ -5,8 +5,8 @@ kept. Facts have the names of OpenTelemetry's GenAI conventions but for those th
 https://github.com/open-telemetry/semantic-conventions-genai, at 1.41.
 """
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from time import monotonic
 
 import msgspec
@@ -96,49 +96,41 @@ class Calling:
         await self._tools.aclose()
 
 
-Generate = Callable[[Generation], AsyncGenerator[Chunk, None]]
+@contextmanager
+def generating(
+    span: Span, plan: Plan, machine: Machine, mode: Mode, generation: Generation
+) -> Generator[tuple[Generation, Callable[[Chunk], None]]]:
+    """A generation of a response, as a part of its `span`: what to ask the engine for, and what to tell each chunk that
+    the machine has taken.
+    """
+    answered, cached, finish = False, None, None
+    stretches = machine.stretches
+    items, sampled, reasoning = len(machine.output), stretches.sampled, stretches.reasoning
+    read = len(generation.prompt) if stretches.begins else None
+    facts = asked(plan, generation, mode)
+    with span.child(f"chat {plan.base.model}", Kind.CLIENT, facts) as part:
+        began = monotonic()
+        if part.shows and not generation.begun:
+            part.show_input(plan.items, plan.base.instructions)
 
+        def note(chunk: Chunk) -> None:
+            nonlocal answered, cached, finish
+            if not answered and chunk.tokens:
+                answered = True
+                part.note({"gen_ai.response.time_to_first_chunk": monotonic() - began})
+            cached = chunk.cached_tokens if chunk.cached_tokens is not None else cached
+            finish = chunk.finish
 
-class Generating:
-    """The generations of one response, as parts of its `span`."""
-
-    def __init__(self, generate: Generate, span: Span, plan: Plan, machine: Machine, mode: Mode) -> None:
-        """`generate` is the engine's, and `machine` takes the sampled tokens."""
-        self._generate = generate
-        self._span = span
-        self._plan = plan
-        self._machine = machine
-        self._mode: Mode = mode
-
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        """The engine's chunks, traced. Raises EngineError."""
-        answered, cached, finish = False, None, None
-        machine, stretches = self._machine, self._machine.stretches
-        items, sampled, reasoning = len(machine.output), stretches.sampled, stretches.reasoning
-        read = len(generation.prompt) if stretches.begins else None
-        facts = asked(self._plan, generation, self._mode)
-        with self._span.child(f"chat {self._plan.base.model}", Kind.CLIENT, facts) as span:
-            began = monotonic()
-            if span.shows and not generation.begun:
-                span.show_input(self._plan.items, self._plan.base.instructions)
-            generation = msgspec.structs.replace(generation, trace=span.headers)
-            try:
-                async with aclosing(self._generate(generation)) as chunks:
-                    async for chunk in chunks:
-                        if not answered and chunk.tokens:
-                            answered = True
-                            span.note({"gen_ai.response.time_to_first_chunk": monotonic() - began})
-                        cached = chunk.cached_tokens if chunk.cached_tokens is not None else cached
-                        finish = chunk.finish
-                        yield chunk
-            finally:
-                used: dict[str, Fact] = {
-                    "gen_ai.usage.input_tokens": read,
-                    "gen_ai.usage.output_tokens": stretches.sampled - sampled,
-                    "gen_ai.usage.cache_read.input_tokens": None if read is None else cached,
-                    "gen_ai.usage.reasoning.output_tokens": stretches.reasoning - reasoning,
-                    "gen_ai.response.finish_reasons": None if finish is None else [finish.value],
-                }
-                span.note(used)
-                if span.shows:
-                    span.show_output(msgspec.json.encode(machine.output[items:]))
+        try:
+            yield msgspec.structs.replace(generation, trace=part.headers), note
+        finally:
+            used: dict[str, Fact] = {
+                "gen_ai.usage.input_tokens": read,
+                "gen_ai.usage.output_tokens": stretches.sampled - sampled,
+                "gen_ai.usage.cache_read.input_tokens": None if read is None else cached,
+                "gen_ai.usage.reasoning.output_tokens": stretches.reasoning - reasoning,
+                "gen_ai.response.finish_reasons": None if finish is None else [finish.value],
+            }
+            part.note(used)
+            if part.shows:
+                part.show_output(msgspec.json.encode(machine.output[items:]))

@@ -20,12 +20,13 @@ from service.api.events import Event, Terminal
 from service.api.response import Response
 from service.background.follow import Following, LogGone
 from service.logs import event
+from service.responses.drive import Driver
 from service.responses.output.endings import told_again
 from service.responses.refusals import events_gone
-from service.responses.run import Run
+from service.responses.run import Taken
 from service.settings.settings import Settings
 from service.web.body import watch
-from service.web.http_protocol import BREAK_OFF
+from service.web.http_protocol import BODY, BREAK_OFF
 from service.web.middleware import Admitted, Exchange
 from service.web.sse import DONE, Pulse
 from store.errors import StoreError
@@ -59,48 +60,103 @@ class Source(Protocol):
         ...
 
 
-class RunSource:
-    """A run, which ends here."""
+class Body(Protocol):
+    """The body of an answer that is written piece by piece."""
 
-    def __init__(self, run: Run, admitted: Admitted, *, lasts: bool = False) -> None:
+    def write(self, data: bytes | bytearray) -> bool:
+        """Send a piece; False where `drained` is to be awaited before another one. Never blocks, and never raises."""
+        ...
+
+    async def drained(self) -> None:
+        """Return once another piece may come."""
+        ...
+
+
+class AsgiBody:
+    """A body over a server that isn't ours: what is written goes out with `drained`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._waiting = bytearray()
+
+    def write(self, data: bytes | bytearray) -> bool:
+        """See Body."""
+        self._waiting += data
+        return False
+
+    async def drained(self) -> None:
+        """See Body."""
+        data, self._waiting = bytes(self._waiting), bytearray()
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+class StreamedRun(HttpResponse):
+    """The streaming answer that a run makes as it is made: the outlet of its driver."""
+
+    def __init__(self, driver: Driver, admitted: Admitted, settings: Settings, *, obfuscate: bool, lasts: bool) -> None:
         """The request's resources are what the run needs until its end; they are let go of then. One that `lasts` is
         made to its end though its client is gone.
         """
-        self._run = run
-        self._admitted = admitted
+        self.status_code = 200
+        self.background = None
+        self._driver = driver
+        self._admitted, self._exchange = admitted, admitted.exchange
+        self._keepalive_seconds = settings.keepalive_seconds
+        self._encoder = self._exchange.dialect.encoder(obfuscate=obfuscate)
         self._lasts = lasts
         self._unnoted = 0
-        self.over = False
+        self._over = False
 
-    async def events(self) -> AsyncGenerator[list[Event], None]:
-        """See Source. Where sending fails, the run is stopped, and its turn is stored all the same."""
-        batches = self._run.events()
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer. Where its client goes, the run is stopped, and its turn is stored all the same."""
+        watcher = asyncio.create_task(watch(receive, self._gone))
         try:
-            async for batch in batches:
-                self._note(batch)
-                yield batch
-                await self._admitted.work.go_on()
-        finally:
-            self._run.stop()
             async with self._admitted.resources:
-                async for batch in batches:
-                    self._note(batch)
+                await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+                opened = scope.get("extensions", {}).get(BODY)
+                self._body: Body = AsgiBody(send) if opened is None else opened["open"]()
+                self._pulse = Pulse(send, self._keepalive_seconds)
+                try:
+                    await self._driver.make(self)
+                finally:
+                    self._pulse.stop()
+            if self._over:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            watcher.cancel()
+        if not self._over:
+            await _break_off(scope, receive)
 
-    def stop(self) -> None:
-        """See Source."""
+    def _gone(self) -> None:
+        self._exchange.facts["client"] = "gone"
         if not self._lasts:
-            self._run.stop()
+            self._driver.stop()
 
-    def _note(self, batch: list[Event]) -> None:
-        last = batch[-1]
+    def put(self, taken: Taken) -> bool:
+        """See Outlet."""
+        batch = taken.events
+        if not batch:
+            return True
+        buffer, last = bytearray(), batch[-1]
+        self._encoder.append(batch, buffer)
+        self._unnoted += 1
         if isinstance(last, Terminal):
-            self.over = True
-            note_outcome(self._admitted.exchange, last.response)
-        elif self._unnoted < BATCHES_A_NOTE:
-            self._unnoted += 1
-            return
-        self._unnoted = 0
-        self._admitted.slot.served(*self._run.taken)
+            self._over = True
+            note_outcome(self._exchange, last.response)
+            buffer += DONE
+        if self._over or self._unnoted > BATCHES_A_NOTE:
+            self._unnoted = 0
+            self._admitted.slot.served(*self._driver.taken)
+        self._pulse.sent()
+        return self._body.write(buffer) and not self._admitted.work.crowded()
+
+    async def room(self) -> None:
+        """See Outlet."""
+        await self._body.drained()
+        await self._admitted.work.go_on()
+
+    async def settle(self) -> None:
+        """See Outlet. Nothing is kept before the end."""
 
 
 class FollowSource:
@@ -165,7 +221,7 @@ class EndedSource:
 
 
 class EventStream(HttpResponse):
-    """The streaming answer to one request."""
+    """The streaming answer to one request for the events of a background response."""
 
     def __init__(self, source: Source, exchange: Exchange, settings: Settings, *, obfuscate: bool) -> None:
         self.status_code = 200
@@ -198,8 +254,7 @@ class EventStream(HttpResponse):
         finally:
             watcher.cancel()
         if not self._source.over:
-            cast(Callable[[], None], scope["extensions"][BREAK_OFF]["now"])()
-            await watch(receive, lambda: None)  # uvicorn would log an error if this returned before
+            await _break_off(scope, receive)
 
     async def _send_all(self, first: list[Event], batches: AsyncGenerator[list[Event], None], send: Send) -> bool:
         """Send all batches; whether [DONE] was sent with the last."""
@@ -221,6 +276,12 @@ class EventStream(HttpResponse):
             buffer += DONE
         await send({"type": "http.response.body", "body": bytes(buffer), "more_body": True})
         return done
+
+
+async def _break_off(scope: Scope, receive: Receive) -> None:
+    """End an answer without its end."""
+    cast(Callable[[], None], scope["extensions"][BREAK_OFF]["now"])()
+    await watch(receive, lambda: None)  # uvicorn would log an error if this returned before
 
 
 def note_outcome(exchange: Exchange, response: Response) -> None:

@@ -42,6 +42,9 @@ WHEN_GONE = "harmonium.when_gone"
 """The extension that has `tell`, a function that takes what is to be called when the client disconnects, or None. It
 leaves the body alone. Behind what is read ahead of a large body a disconnect isn't seen before the body is read."""
 
+BODY = "harmonium.body"
+"""The extension that has `open`, a function that gives the AnswerBody of the request."""
+
 HEAD_BEGINS = b"HTTP/1.1 "
 BODIES = frozenset({b"content-length", b"transfer-encoding"})
 
@@ -106,6 +109,28 @@ class _Transport:
         head, self._head = self._head, b""
         if head and not self.is_closing():
             self._transport.write(head)
+
+
+class AnswerBody:
+    """The body of an answer whose head was sent, without a length: each piece is written at once, and no task wakes."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    def write(self, data: bytes | bytearray) -> bool:
+        """Send a piece, unless the client is gone; False where `drained` is to be awaited before another one."""
+        cycle = self._cycle
+        if cycle.disconnected:
+            return True
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return not cycle.flow.write_paused
+
+    async def drained(self) -> None:
+        """Return once the client has read enough, or is gone."""
+        if self._cycle.flow.write_paused and not self._cycle.disconnected:
+            await self._cycle.flow.drain()
 
 
 class HeadTooLarge(Exception):
@@ -206,6 +231,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if call is not None and self._serving is not None and self._serving.disconnected:
             call()
 
+    def open_body(self) -> AnswerBody:
+        """The body of the answer to the request that is being served, whose head was sent."""
+        assert self._serving is not None
+        return AnswerBody(self._serving)
+
     def shutdown(self) -> None:
         """The server stops: close the connection, or have it closed behind the answers that are still to be sent."""
         if self._busy:
@@ -233,7 +263,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             raise TooManyPipelined
         self._unset_keepalive_if_required()
         super().on_message_begin()
-        self.scope["extensions"] = {BREAK_OFF: {"now": self.break_off}, WHEN_GONE: {"tell": self.tell_when_gone}}
+        self.scope["extensions"] = {
+            BREAK_OFF: {"now": self.break_off},
+            WHEN_GONE: {"tell": self.tell_when_gone},
+            BODY: {"open": self.open_body},
+        }
         self._in_head = True
         self._unparsed_bytes = self._head_bytes = self._head_count = 0
         self._head_clock.start()

@@ -20,8 +20,8 @@ from functools import partial
 from starlette.types import Receive
 
 from service.errors import ApiError, ClientGone, InvalidRequest, unavailable
+from service.responses.drive import Driver
 from service.responses.make import Claim
-from service.responses.run import Run
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from service.store_away import retry
@@ -84,11 +84,11 @@ class IdempotentCreate(Claim):
         self.begin_call = self._begin_call
         self.failed = True
         """Whether it failed; true until its success is known."""
-        self._run: Run | None = None
+        self._run: Driver | None = None
 
-    def runs(self, run: Run) -> None:
+    def runs(self, driver: Driver) -> None:
         """See Claim."""
-        self._run = run
+        self._run = driver
 
     async def named(self, id: str, *, kept: bool = True) -> str:
         """See Claim."""

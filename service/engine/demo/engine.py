@@ -10,11 +10,11 @@ prompt, and nothing of another salt. Nothing is computed, so nothing is saved; k
 import asyncio
 import math
 from array import array
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from service.engine.demo.sampling import sampled_answer
-from service.engine.port import Chunk, EngineUnavailable, Finish, Generation, ModelCard, TokenLogprobs
+from service.engine.port import Between, Chunk, EngineUnavailable, Finish, Generation, ModelCard, Take, TokenLogprobs
 from service.harmony.tokens import byte_table
 
 CHUNK_TOKENS = 64
@@ -73,7 +73,7 @@ class DemoEngine:
         """Itself alone."""
         return {"demo": not self._closed.is_set()}
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
         """Sample the answer to the prompt; see the port. Raises EngineUnavailable after `close`."""
         await self.check()
         sampling, begun, sent = generation.sampling, asyncio.get_running_loop().time(), 0
@@ -103,7 +103,8 @@ class DemoEngine:
             probable = sampling.logprobs
             logprobs = None if probable is None else [likelihood(id, probable) for id in said]
             prefix.add(said)
-            yield Chunk(said, finish, cached, logprobs)
+            if not take(Chunk(said, finish, cached, logprobs)) and not await between():
+                return
             cached = None
 
     async def finish(self, id: str) -> bool:

@@ -190,6 +190,10 @@ class Incoming:
         self.whole = self.headed
 
 
+Tap = Callable[[bytes], bool]
+"""Takes a piece of a body; whether it wants more."""
+
+
 class Connection(asyncio.Protocol):
     """A connection. `on_free` is called when it can be used again, and `on_lost` once it is closed."""
 
@@ -205,6 +209,10 @@ class Connection(asyncio.Protocol):
         """The reason why nothing more comes, though more should; empty if there is none."""
         self._news: asyncio.Future[None] | None = None
         """The reader waits for this."""
+        self._tap: Tap | None = None
+        """What takes the body as it comes, until it wants no more."""
+        self._fault: BaseException | None = None
+        """What the tap has raised."""
 
     @property
     def closed(self) -> bool:
@@ -239,6 +247,37 @@ class Connection(asyncio.Protocol):
         self._unread = 0
         self._resume()
         return data
+
+    async def pour(self, tap: Tap) -> bool:
+        """Have what has come of the body taken by `tap`, and the rest as it comes, from within the read that brings it,
+        until `tap` wants no more. Whether it wanted all, and all has come. Raises Broken, and what `tap` raises.
+        """
+        self._tap = tap
+        try:
+            while self._offer() and not self.answer.whole:
+                await self._more()
+            if self._fault is not None:
+                raise self._fault
+            return self._tap is not None
+        finally:
+            self._tap = self._fault = None
+
+    def _offer(self) -> bool:
+        """Have the tap take what has come; whether it wants more. Nothing is raised here, into the event loop."""
+        tap, pieces = self._tap, self.answer.pieces
+        if tap is None or not pieces:
+            return tap is not None
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._unread = 0
+        self._resume()
+        try:
+            if tap(data):
+                return True
+        except BaseException as error:
+            self._fault = error
+        self._tap = None
+        return False
 
     def leave(self) -> None:
         """Leaves the answer. If it was read to its end, the connection may be used again; else it is closed, by which a
@@ -292,6 +331,8 @@ class Connection(asyncio.Protocol):
             self._fail(str(error))
             return
         self._unread += len(data)
+        if self._tap is not None and self._offer() and not self.answer.whole:
+            return  # its reader need not wake
         if self._unread > MAX_UNREAD_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()

@@ -19,6 +19,7 @@ from service.engine.names import Names, is_name
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
     MODEL_CREATED,
+    Between,
     Chunk,
     EngineError,
     EngineOverloaded,
@@ -26,6 +27,7 @@ from service.engine.port import (
     Generation,
     Load,
     ModelCard,
+    Take,
 )
 from service.engine.servers.admission import Admission, Held, Ticket
 from service.engine.servers.answer import Answer
@@ -225,33 +227,22 @@ class ServersEngine:
         """By host and port; see the port."""
         return {urlsplit(each.url).netloc: Load(each.tokens, self._room(each)) for each in self._servers}
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
         """Sample on one of the servers; see the port. Raises EngineError."""
         ticket = self._ticket(generation)
         async with aclosing(self._tries(ticket)) as tries:
             async for held in tries:
                 server, answer = held.server, self._kind.answer(generation)
-                left = generation.sampling.max_tokens
                 self._under_way[generation.id] = server, answer
                 if len(self._servers) > 1:
                     self._choosing.note_warm(generation, server)
                 try:
-                    async with server.stream(generation) as events:
-                        while not answer.over:
-                            behind = answer.finished and not events.at_eof
-                            data = await (self._tail(events, answer) if behind else events.read())
-                            if not data:
-                                break
-                            for chunk in answer.feed(data):
-                                if (left := left - len(chunk.tokens)) < 0:
-                                    raise EngineError(f"the {self._kind.name} server sent more tokens than it was to")
-                                held.note(len(chunk.tokens))
-                                yield await server.completed(chunk, answer) if answer.lost else chunk
-                    last = answer.end()
-                    if last.cached_tokens is not None and held.first_seconds:
-                        prompt = len(generation.prompt) or last.prompt_tokens or last.cached_tokens
-                        self._choosing.note_computed(prompt - last.cached_tokens, held.first_seconds)
-                    yield last
+                    if await self._pour(generation, held, answer, take, between):
+                        last = answer.end()
+                        if last.cached_tokens is not None and held.first_seconds:
+                            prompt = len(generation.prompt) or last.prompt_tokens or last.cached_tokens
+                            self._choosing.note_computed(prompt - last.cached_tokens, held.first_seconds)
+                        take(last)
                     return
                 except TRY_ANOTHER as error:
                     if answer.begun:
@@ -259,6 +250,39 @@ class ServersEngine:
                     ticket.fails(server, error)
                 finally:
                     self._under_way.pop(generation.id, None)
+
+    async def _pour(self, generation: Generation, held: Held, answer: Answer, take: Take, between: Between) -> bool:
+        """Have a server's chunks taken, each within the read that brings it. Whether all of them came."""
+        server, left, goes_on = held.server, generation.sampling.max_tokens, True
+        waiting: list[Chunk] = []
+        """The chunk that has to be completed first."""
+
+        def feed(data: bytes) -> bool:
+            nonlocal left, goes_on
+            for chunk in answer.feed(data):
+                if (left := left - len(chunk.tokens)) < 0:
+                    raise EngineError(f"the {self._kind.name} server sent more tokens than it was to")
+                held.note(len(chunk.tokens))
+                if answer.lost:
+                    waiting.append(chunk)
+                else:
+                    goes_on = take(chunk)
+            return goes_on and not waiting and not answer.finished
+
+        async with server.stream(generation) as events:
+            while not answer.over:
+                if answer.finished and not events.at_eof:
+                    data = await self._tail(events, answer)
+                    if not data:
+                        break
+                    feed(data)
+                elif await events.pour(feed):
+                    break
+                while waiting:
+                    goes_on = take(await server.completed(waiting.pop(), answer))
+                if not goes_on and not (goes_on := await between()):
+                    return False
+        return True
 
     @asynccontextmanager
     async def pass_on(self, passed: Passed) -> AsyncGenerator[PassedReply, None]:

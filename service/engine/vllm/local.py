@@ -10,7 +10,7 @@ import itertools
 import logging
 import multiprocessing
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -19,6 +19,7 @@ import msgspec
 
 from service.engine.port import (
     MODEL_CREATED,
+    Between,
     Chunk,
     Defaults,
     EngineBroke,
@@ -30,6 +31,7 @@ from service.engine.port import (
     Generation,
     ModelCard,
     Sampling,
+    Take,
 )
 from service.engine.vllm.guard import Guard
 from service.engine.vllm.library import CORE, Vllm, brief, load, read_logprobs
@@ -115,7 +117,7 @@ class VllmLocalEngine:
         """The one in this process."""
         return {"vllm-local": self._llm is not None and not self._llm.errored}
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
         """Sample; see the port. All tokens sampled since the last chunk come as one chunk. Raises EngineError."""
         vllm, llm = self._ready()
         id = f"{generation.id}-{next(self._numbers)}"
@@ -132,7 +134,9 @@ class VllmLocalEngine:
             )
             async with aclosing(outputs):
                 async for output in outputs:
-                    yield self._chunk(output, generation.sampling.logprobs)
+                    chunk = self._chunk(output, generation.sampling.logprobs)
+                    if not take(chunk) and not await between():
+                        return
         except EngineError:
             raise
         except Exception as error:
@@ -181,8 +185,7 @@ class VllmLocalEngine:
             min(config.max_model_len, self._context_tokens or config.max_model_len),
             msgspec.convert(config.get_diff_sampling_param(), Defaults),
         )
-        async for _ in self.generate(WARM_UP):
-            pass
+        await self.sample(WARM_UP, lambda _: True, _go_on)
 
     def _build(self) -> None:
         """Imports vLLM and starts it. Returns nothing: an object that a thread has returned may live on in it."""
@@ -253,3 +256,7 @@ class VllmLocalEngine:
         if isinstance(error, vllm.refusals):
             return EngineRefused(brief(error))
         return EngineError(f"vLLM failed: {brief(error)}")
+
+
+async def _go_on() -> bool:
+    return True

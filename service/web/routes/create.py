@@ -1,6 +1,6 @@
 """The routes that make a prompt: `POST /v1/responses`, `/v1/responses/compact` and `/v1/responses/input_tokens`.
 
-    body ─▶ checked request ─▶ Plan ─┬─▶ Run ─▶ events ─▶ one answer, or a stream of them
+    body ─▶ checked request ─▶ Plan ─┬─▶ Driver ─▶ events ─▶ one answer, or a stream of them
                                      └─▶ queue, for a worker
 
 A compaction is a response in one piece that is never stored; a count has the same plan and never runs.
@@ -22,14 +22,16 @@ from service.background.follow import find
 from service.background.submit import submit
 from service.errors import ApiError
 from service.responses.append import AppendSink
+from service.responses.drive import Driver
 from service.responses.make import NO_KEY, Claim, Maker, Queued, Ran, make
 from service.responses.output.fold import Fold
 from service.responses.prepare import prepared
 from service.responses.prompt.compaction import Compacted, read_compact, window
 from service.responses.refusals import not_compacted, nothing_said, refusal_of
-from service.responses.run import Run
+from service.responses.run import Taken
+from service.web.admission.slots import Slot
 from service.web.body import watch
-from service.web.event_stream import EventStream, RunSource, note_outcome
+from service.web.event_stream import StreamedRun, note_outcome
 from service.web.idempotency import taken_over
 from service.web.plain import PlainRouter
 from service.web.routes.received import (
@@ -78,14 +80,13 @@ async def create(request: Request) -> HttpResponse:
         del body
         if isinstance(made, Queued):
             return await _queued(request, maker, made)
-        stream, obfuscate, run, sink = made.prepared.stream, made.prepared.obfuscate, made.run, made.sink
+        stream, obfuscate, driver, sink = made.prepared.stream, made.prepared.obfuscate, made.driver, made.sink
         del made, maker  # the items of its input: the plan has them as JSON
         if stream:
             admitted = admitted_of(request)
             admitted.resources.push_async_exit(resources.pop_all())
-            source = RunSource(run, admitted, lasts=claim.lasts)
-            return EventStream(source, exchange, settings, obfuscate=obfuscate)
-        return exchange.dialect.answer(await _whole(request, run, sink, lasts=claim.lasts))
+            return StreamedRun(driver, admitted, settings, obfuscate=obfuscate, lasts=claim.lasts)
+        return exchange.dialect.answer(await _whole(request, driver, sink, lasts=claim.lasts))
 
 
 @router.route("GET", "/responses", summary="Open a WebSocket", operation_id="openWebSocket")
@@ -107,7 +108,7 @@ async def compact(request: Request) -> HttpResponse:
         body = await body_of(request)
         made = await make(_maker(request, len(body)), partial(read_compact, body, store=settings.store), resources)
         assert isinstance(made, Ran)  # a compaction is never queued
-        response = await _whole(request, made.run, made.sink)
+        response = await _whole(request, made.driver, made.sink)
     compactions = [item for item in response.output if isinstance(item, Compaction)]
     if response.status is not ResponseStatus.COMPLETED or not compactions:
         raise not_compacted(response)
@@ -179,32 +180,51 @@ async def _queued(request: Request, maker: Maker, made: Queued) -> HttpResponse:
     return follow(request, response.id, begun=events, obfuscate=obfuscate)
 
 
-async def _whole(request: Request, run: Run, sink: AppendSink, *, lasts: bool = False) -> Response:
+class Folded:
+    """The outlet of a plain answer: what its events come to."""
+
+    def __init__(self, driver: Driver, slot: Slot) -> None:
+        self.fold = Fold()
+        self._driver, self._slot = driver, slot
+
+    def put(self, taken: Taken) -> bool:
+        """See Outlet."""
+        if taken.events:
+            self.fold.add(taken.events)
+            self._slot.served(*self._driver.taken)
+        return True
+
+    async def room(self) -> None:
+        """See Outlet. There always is."""
+
+    async def settle(self) -> None:
+        """See Outlet. Nothing is kept before the end."""
+
+
+async def _whole(request: Request, driver: Driver, sink: AppendSink, *, lasts: bool = False) -> Response:
     """The response of a run, which `lasts` though its client is gone, or ends then.
 
     Raises ApiError if it failed before anything was said, if the store is full, or if another request with its key has
     stored it.
     """
-    exchange, slot, fold = exchange_of(request), admitted_of(request).slot, Fold()
+    exchange, outlet = exchange_of(request), Folded(driver, admitted_of(request).slot)
 
     def gone() -> None:
         exchange.facts["client"] = "gone"
         if not lasts:
-            run.stop()
+            driver.stop()
 
     watcher = asyncio.create_task(watch(request.receive, gone))
     try:
-        async for batch in run.events():
-            fold.add(batch)
-            slot.served(*run.taken)
+        await driver.make(outlet)
     finally:
         watcher.cancel()
-    if run.response is None:
+    if driver.response is None:
         raise taken_over()
-    response = fold.response
+    response = outlet.fold.response
     note_outcome(exchange, response)
     if isinstance(sink.unstored, StoreFull | Conflict) or (sink.unstored is not None and not response.output):
         raise refusal_of(sink.unstored)
     if response.error is not None and not response.output:
-        raise nothing_said(response.error.message, run.failure, timed_out=run.timed_out)
+        raise nothing_said(response.error.message, driver.run.failure, timed_out=driver.timed_out)
     return response

@@ -9,10 +9,10 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
+from service.responses.drive import Driver
 from service.responses.plan import messages_of
 from service.responses.prepare import Prepared
 from service.responses.remembered import Memory, Remembered, remembered
-from service.responses.run import Run
 from service.web.socket.steering import Steering
 from store.turn import CONTINUABLE, Status
 
@@ -46,7 +46,7 @@ class Lane:
         """`name` is None for the lane of frames that name none."""
         self.name = name
         self.waiting: deque[LaneRequest] = deque()
-        self.run: Run | None = None
+        self.run: Driver | None = None
         self.steering: Steering | None = None
         """The steers of that run."""
         self.pending: Steering | None = None
@@ -71,7 +71,7 @@ class Lane:
         """The turn that is remembered under an id."""
         return self._memory.get(self._tenant, self) if id == self._newest else None
 
-    def remember(self, planned: Prepared, run: Run) -> None:
+    def remember(self, planned: Prepared, run: Driver) -> None:
         """Remember the response of a run that has ended, if it can be continued; else forget what it continued."""
         response = run.response
         if self.steering is not None:

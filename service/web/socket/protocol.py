@@ -233,22 +233,28 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         await super().send(message)
         self.handshake_complete = self.handshake_complete or self.close_sent
 
+    @property
+    def ready(self) -> bool:
+        """Whether what is written goes out at once, behind nothing else."""
+        return self.writable.is_set() and not self._sending
+
     async def send_texts(self, texts: Iterable[bytes]) -> None:
         """Send messages together, each whole, once the client has read enough, and behind all that were to be sent
         before. Raises ClientDisconnected.
         """
-        if self.writable.is_set() and not self._sending:
-            self._write(texts)
+        if self.ready:
+            self.write(texts)
             return
         self._sending += 1
         try:
             async with self._line:
                 await self.writable.wait()
-                self._write(texts)
+                self.write(texts)
         finally:
             self._sending -= 1
 
-    def _write(self, texts: Iterable[bytes]) -> None:
+    def write(self, texts: Iterable[bytes]) -> None:
+        """Send messages now. Raises ClientDisconnected."""
         if self.disconnected or self.close_sent:
             raise ClientDisconnected
         try:

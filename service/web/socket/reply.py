@@ -4,7 +4,7 @@ It has an id, a slot, a log line and a count of its own, as a request has.
 """
 
 import logging
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -13,18 +13,19 @@ from starlette.types import Scope
 from uvicorn.protocols.utils import ClientDisconnected
 
 from service import logs
-from service.api.events import Event, ResponseCreated, Terminal
+from service.api.events import Terminal
 from service.api.request import CreateRequest, read_frame
 from service.api.response import ResponseStatus
 from service.api.steer import NotSteered, led_by_steers, required_input, succeeding
 from service.engine.port import EngineError
 from service.errors import ApiError
+from service.responses.drive import Driver
 from service.responses.make import Maker, Ran, make
 from service.responses.prepare import Prepared, Recall, standing_in
-from service.responses.run import Run
+from service.responses.run import Taken
 from service.responses.service import Caller, Service
 from service.web.admission.slots import Admission
-from service.web.event_stream import RunSource
+from service.web.event_stream import BATCHES_A_NOTE, note_outcome
 from service.web.middleware import CREATE, Admitted, Exchange, Visit, admitted, new_request_id, note_create
 from service.web.socket.frames import error_frame, event_frames, shown_in_frames
 from service.web.socket.lane import Lane, LaneRequest, Succession
@@ -61,11 +62,11 @@ class Reply:
 
     def __init__(self, opened: Opened, lane: Lane, recall: Recall) -> None:
         """`recall` is what the connection remembers under an id."""
-        self._opened = opened
-        self._lane = lane
+        self.opened = opened
+        self.lane = lane
         self._recall = recall
         whole = opened.exchange
-        self._exchange = Exchange(
+        self.exchange = Exchange(
             whole.tenant, new_request_id(), whole.headers, whole.metrics, opened.scope["path"], CREATE
         )
         self._continues: str | None = None
@@ -74,7 +75,7 @@ class Reply:
 
     async def answer(self, asked: LaneRequest) -> LaneRequest | None:
         """Make it: send its events, or its error. Returns the request to make next, where it was steered."""
-        exchange, opened, lane = self._exchange, self._opened, self._lane
+        exchange, opened, lane = self.exchange, self.opened, self.lane
         successor: LaneRequest | None = None
         token = logs.request_id.set(exchange.request_id)
         exchange.trace(opened.service.tracer)
@@ -105,7 +106,7 @@ class Reply:
         """Serve the frame up to the last event; returns the request to make next. Raises ApiError, StoreError,
         EngineError, ClientDisconnected.
         """
-        exchange, service, lane = self._exchange, self._opened.service, self._lane
+        exchange, service, lane = self.exchange, self.opened.service, self.lane
         async with AsyncExitStack() as resources:
             trace, entry = trace_within(exchange.span, exchange.headers), exchange.entry
             session = session_of(exchange.headers)
@@ -113,43 +114,35 @@ class Reply:
                 service,
                 Caller(exchange.tenant, trace, session, exchange.key, entry.project, entry.scopes),
                 partial(exchange.reserved, service.limiter),
-                preparing=self._opened.admission.preparing(exchange.tenant, len(asked.frame)),
+                preparing=self.opened.admission.preparing(exchange.tenant, len(asked.frame)),
                 note=exchange.planned,
                 since=exchange.at,
                 recall=self._recall,
             )
             made = await make(maker, partial(self._read, asked), resources)
             assert isinstance(made, Ran)  # a frame asks for no background response
-            planned, run = made.prepared, made.run
-            encoder = exchange.dialect.encoder(obfuscate=planned.obfuscate)
-            place.resources.push_async_exit(resources.pop_all())
-            source = RunSource(run, place)
-            lane.run = run
-            lane.steering = Steering(run, lane.name, supported=planned.steerable)
-            async with aclosing(source.events()) as batches:
-                async for events in batches:
-                    exchange.status = 200
-                    batch = shown_in_frames(events)
-                    self._note(batch, planned, run)
-                    if frames := event_frames(encoder, batch, lane.name):
-                        await self._opened.wire.send_texts(frames)
-                    if isinstance(batch[0], ResponseCreated):
-                        await self._created()
-        return await self._settle(asked, planned, run)
+            planned, driver = made.prepared, made.driver
+            lane.run = driver
+            lane.steering = Steering(driver, lane.name, supported=planned.steerable)
+            frames = Frames(self, place, driver, planned)
+            await driver.make(frames)
+        if frames.client_gone:
+            raise ClientDisconnected
+        return await self._settle(asked, planned, driver)
 
     def _read(self, asked: LaneRequest) -> CreateRequest:
         """The request, led by the steers that came meanwhile. Raises ApiError."""
-        lane, after = self._lane, asked.after
+        lane, after = self.lane, asked.after
         if after is not None:
             self._leading = after.steering
-        wanted = read_frame(asked.frame, store=self._opened.service.settings.store)
+        wanted = read_frame(asked.frame, store=self.opened.service.settings.store)
         if after is not None:
             return succeeding(wanted, after.steering.id, after.instructions, after.standing, after.steering.said)
         self._continues = wanted.previous_response_id
         self._leading = lane.take_pending(wanted.previous_response_id)
         return wanted if self._leading is None else led_by_steers(wanted, self._leading.said)
 
-    async def _created(self) -> None:
+    async def created(self) -> None:
         """Its client knows of it: what was to lead its input has, and what else was pending in its lane has no place
         any more. Raises ClientDisconnected.
         """
@@ -157,16 +150,16 @@ class Reply:
             self._count("applied", self._leading)
             self._leading.let_go()
             self._leading = None
-        pending, self._lane.pending = self._lane.pending, None
+        pending, self.lane.pending = self.lane.pending, None
         if pending is not None:
             why = NotSteered("response_not_active", "Another response was made in its lane meanwhile.")
             await self._give_back(pending, why)
 
-    async def _settle(self, asked: LaneRequest, planned: Prepared, run: Run) -> LaneRequest | None:
+    async def _settle(self, asked: LaneRequest, planned: Prepared, run: Driver) -> LaneRequest | None:
         """See to what was said while the response was made: what is to be made next, if anything. Raises
         ClientDisconnected.
         """
-        lane, steering, response = self._lane, self._lane.steering, run.response
+        lane, steering, response = self.lane, self.lane.steering, run.response
         if steering is None or response is None or not steering.steers:
             return None
         if response.status is ResponseStatus.CANCELLED:
@@ -176,7 +169,7 @@ class Reply:
         elif required := required_input(response):
             lane.steering, lane.pending = None, steering
             self._count("pending", steering)
-            await self._opened.wire.send_texts(steering.pending(required))
+            await self.opened.wire.send_texts(steering.pending(required))
         else:
             lane.steering = None
             standing = tuple(standing_in(planned.items))
@@ -189,33 +182,92 @@ class Reply:
         events = steering.all_failed(why)
         steering.let_go()
         if events:
-            await self._opened.wire.send_texts(events)
+            await self.opened.wire.send_texts(events)
 
     def _count(self, outcome: str, steering: Steering) -> None:
         """Count what became of steers."""
-        self._exchange.metrics.steers.labels("socket", outcome).inc(len(steering.steers))
+        self.exchange.metrics.steers.labels("socket", outcome).inc(len(steering.steers))
 
-    def _note(self, batch: list[Event], planned: Prepared, run: Run) -> None:
+    def ended(self, last: Terminal, planned: Prepared, run: Driver) -> None:
         """Remember the response before anybody hears of its end."""
-        if isinstance(last := batch[-1], Terminal):
-            if self._lane.steering is not None:
-                self._lane.steering.close(last)
-            self._lane.remember(planned, run)
+        if self.lane.steering is not None:
+            self.lane.steering.close(last)
+        self.lane.remember(planned, run)
 
     async def _refuse(self, asked: LaneRequest, error: Exception) -> None:
         """Say why there is no response, or no more of it. Steers that were to lead its input, or came for it, are given
         back. A successor that was not created gets no other frame, as its client asked for none.
         """
-        exchange = self._exchange
+        exchange = self.exchange
         if not isinstance(error, ApiError | StoreError | EngineError):
             logger.error("request failed", exc_info=error)
         refusal = exchange.refused(error)
         exchange.status = refusal.status
         try:
             if asked.after is None or self._leading is None:
-                await self._opened.wire.send_texts([error_frame(refusal, self._lane.name, exchange.request_id)])
-            for steering in (self._leading, self._lane.steering):
+                await self.opened.wire.send_texts([error_frame(refusal, self.lane.name, exchange.request_id)])
+            for steering in (self._leading, self.lane.steering):
                 if steering is not None:
                     await self._give_back(steering, NotSteered("successor_creation_failed", refusal.message))
         except ClientDisconnected:
             exchange.facts["client"] = "gone"
+
+
+class Frames:
+    """The outlet of a response in a lane: its events as frames."""
+
+    def __init__(self, reply: Reply, place: Admitted, driver: Driver, planned: Prepared) -> None:
+        self._reply, self._place, self._driver, self._planned = reply, place, driver, planned
+        self._wire = reply.opened.wire
+        self._encoder = reply.exchange.dialect.encoder(obfuscate=planned.obfuscate)
+        self._waiting: list[bytes] = []
+        """The frames that go out with `room`."""
+        self._unnoted = 0
+        self._created = False
+        """Whether its client was told that it is created, and what comes of that."""
+        self.client_gone = False
+
+    def put(self, taken: Taken) -> bool:
+        """See Outlet. The first events go out with `room`, as what was said for the response is told of then."""
+        if not taken.events:
+            return True
+        reply, batch = self._reply, shown_in_frames(taken.events)
+        reply.exchange.status = 200
+        last, self._unnoted = batch[-1], self._unnoted + 1
+        if isinstance(last, Terminal):
+            note_outcome(reply.exchange, last.response)
+            reply.ended(last, self._planned, self._driver)
+        if isinstance(last, Terminal) or self._unnoted > BATCHES_A_NOTE:
+            self._unnoted = 0
+            self._place.slot.served(*self._driver.taken)
+        if self.client_gone:
+            return True
+        self._waiting += event_frames(self._encoder, batch, reply.lane.name)
+        if not self._created or not self._wire.ready:
+            return False
+        frames, self._waiting = self._waiting, []
+        try:
+            self._wire.write(frames)
+        except ClientDisconnected:
+            self._gone()
+        return not self._place.work.crowded()
+
+    async def room(self) -> None:
+        """See Outlet."""
+        frames, self._waiting = self._waiting, []
+        try:
+            if frames:
+                await self._wire.send_texts(frames)
+            if not self._created:
+                self._created = True
+                await self._reply.created()
+        except ClientDisconnected:
+            self._gone()
+        await self._place.work.go_on()
+
+    async def settle(self) -> None:
+        """See Outlet. Nothing is kept before the end."""
+
+    def _gone(self) -> None:
+        self.client_gone = True
+        self._driver.stop()

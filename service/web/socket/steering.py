@@ -18,7 +18,7 @@ import msgspec
 from service.api.events import Terminal
 from service.api.response import ResponseStatus, SteerError, SteerShown
 from service.api.steer import MAX_STEER_BYTES, NotSteered, SentSteer, ended
-from service.responses.run import Run
+from service.responses.drive import Driver
 from service.web.admission.slots import Slot
 from service.web.socket.frames import in_lane
 
@@ -70,12 +70,12 @@ class _Failed(_SteerEvent, tag="response.steer.failed"):
 class Steering:
     """The steers of one response, in the order in which they came."""
 
-    def __init__(self, run: Run, lane: str | None, *, supported: bool) -> None:
+    def __init__(self, run: Driver, lane: str | None, *, supported: bool) -> None:
         """`lane` is where the response is made; `supported` is whether it can be steered."""
         self.id = run.plan.id
         self.lane = lane
         self.steers: list[Steer] = []
-        self._run: Run | None = run
+        self._run: Driver | None = run
         self._supported = supported
         self._ended: ResponseStatus | None = None
         self._number = run.machine.number

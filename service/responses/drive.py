@@ -1,0 +1,363 @@
+"""Drives a run to its end: the engine and the tools on one side, an outlet for its events on the other.
+
+    make:  begin ─▶ sample ─▶ end, finish ─▶ terminal
+
+A token is a call, from the engine's connection through the run to the outlet. The driver's task wakes where something
+has to be waited for: room in the outlet, a prompt, a tool, the next generation, the store. In the foreground and in the
+background it is the same; the outlet and `finish` differ. The turn is stored before the terminal event is handed over,
+so that a client that has seen `response.completed` can continue from it. Knows nothing of HTTP or Redis.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from time import monotonic
+from typing import Protocol, cast
+
+import msgspec
+
+from service import spans
+from service.api.approval import ApprovalRequest
+from service.api.events import Event, Terminal
+from service.api.outcome import HostedCall, Outcome, died, failed, used_up
+from service.api.response import Response, ResponseError
+from service.engine.port import Chunk, Engine, EngineError, EngineRefused
+from service.logs import event
+from service.metrics.counters import Metrics, Mode, Pace
+from service.responses.output.emitter import Seal
+from service.responses.output.machine import Ending, Machine
+from service.responses.plan import Plan
+from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
+from service.responses.templated import later_prompt
+from service.responses.traced import Calling, ended, generating, planned
+from service.tenants.limits import spent_in
+from service.tools.port import Runner
+from store.errors import StoreUnavailable
+from store.history.approvals import Use
+from store.limits import Spent, Unspent
+
+logger = logging.getLogger(__name__)
+
+CACHED_TOKENS_SECONDS = 0.25
+"""For how long a generation that is broken off may take to tell how much of its prompt was cached."""
+
+UseUp = Callable[[ApprovalRequest], Awaitable[Use]]
+"""Uses the approval of a call up for one run; whether that was possible. Raises StoreUnavailable."""
+
+BeginCall = Callable[[bool], Awaitable[Use]]
+"""Asked before a call that may have an effect, where a run can be taken over that nobody has a log of: NEW where it is
+to be made, BEGUN where an earlier run may have made it, GONE where another run goes on in the place of this one. True
+for a call of which an approval says whether it was begun. Raises StoreUnavailable."""
+
+Finish = Callable[[Plan, Machine, Response], Awaitable[list[Event]]]
+"""Stores the turn of a response that has ended; its terminal events, which may say that it wasn't stored."""
+
+
+class Outlet(Protocol):
+    """Where the events of a run go as they come: to a client, or into a log."""
+
+    def put(self, taken: Taken) -> bool:
+        """Take these. Never blocks, and never raises; False where `room` is to be awaited before more of them."""
+        ...
+
+    async def room(self) -> None:
+        """Return once there is room for more, and it is its tenant's turn."""
+        ...
+
+    async def settle(self) -> None:
+        """Return once all is kept, or nothing more can be, of which the driver was told: a tool is called next, and
+        nobody must forget it.
+        """
+        ...
+
+
+def machine_of(plan: Plan, seal: Seal | None = None) -> Machine:
+    """A machine at the beginning of a planned response. `seal` closes what `plan.rules` want sealed."""
+    chat = plan.rules.chat
+    asked_with = len(plan.generation.prompt) if chat is None or not chat.served else chat.about
+    return Machine(plan.base, plan.rules, asked_with, seal)
+
+
+class Driver:
+    """A planned response that is made: `make` it once, or `sample` the rest of it and then `end` it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        machine: Machine,
+        finish: Finish,
+        engine: Engine,
+        metrics: Metrics,
+        *,
+        mode: Mode,
+        since: float,
+        seconds: float,
+        clock: Callable[[], float],
+        tools: Runner | None = None,
+        use_up: UseUp | None = None,
+        begin_call: BeginCall | None = None,
+        samples: bool = True,
+        remade: bool = False,
+    ) -> None:
+        """`machine` is one of the plan, which may have replayed what was sampled elsewhere. Sampling may take
+        `seconds`; one that never `samples` ends at once, without an answer. `tools` run the calls that aren't the
+        caller's to run; `use_up` is for those that were approved, `begin_call` for those that may have an effect.
+
+        One that is `remade` for a repeated request is not stored where it is aborted. `mode` and `since`, when it was
+        asked for by the monotonic clock, are for metrics.
+        """
+        self.plan = plan
+        self.machine = machine
+        self.run = Run(plan.generation, machine)
+        self.response: Response | None = None
+        """The response, once it has ended."""
+        self.interrupted = False
+        """Whether it was stopped because its task was cancelled."""
+        self._finish = finish
+        self._engine = engine
+        self._metrics = metrics
+        self._mode: Mode = mode
+        self._pace = Pace(since)
+        self._seconds = seconds
+        self._clock = clock
+        self._tools = tools
+        self._use_up = use_up
+        self._begin_call = begin_call
+        self._samples = samples
+        self._remade = remade
+        self._outlet: Outlet | None = None
+        self._full = False
+        """Whether the outlet has to be waited for."""
+        self._waiting: asyncio.Task[object] | None = None
+        """The task that waits for the engine, or for a tool, at this moment."""
+        self._span = spans.current.get()
+        if self._span.kept:
+            self._span.note(planned(plan))
+            self._span.show_input(plan.items, whole=True)
+            self._tools = tools if tools is None else Calling(tools, self._span, plan)
+
+    def stop(self, ending: Ending = Ending.ABORT) -> None:
+        """End the response now: the engine's work is aborted, and its output so far is kept. Never blocks."""
+        if self.run.stop(ending):
+            self._break_off()
+
+    def steer(self) -> None:
+        """End the response where its next message ends, in an answer at once, so that another one goes on from it with
+        what its caller has said meanwhile. Never blocks.
+        """
+        if self.run.steer():
+            self._break_off()
+
+    def _break_off(self) -> None:
+        """Cancel the wait; within its own task, where an engine is a loop, nothing is waited for."""
+        if self._waiting is not None and self._waiting is not asyncio.current_task():
+            self._waiting.cancel()
+
+    @property
+    def spent(self) -> Spent | Unspent:
+        """The amount that it took of its tenant's limits; unknown as long as it hasn't ended."""
+        return Unspent.UNKNOWN if self.response is None else spent_in(self.response)
+
+    @property
+    def taken(self) -> tuple[int, int]:
+        """The tokens of its prompts and of its output so far; none before the first that is sampled."""
+        stretches = self.machine.stretches
+        return (stretches.input_tokens, stretches.sampled) if stretches.sampled else (0, 0)
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it was stopped because it took too long."""
+        return self.run.stopped is Ending.TIMEOUT
+
+    async def make(self, outlet: Outlet) -> None:
+        """Make it from its first event to its last, which comes once the turn was stored. Raises CancelledError behind
+        that, where its task was cancelled.
+        """
+        run, self._outlet = self.run, outlet
+        self._put(Taken(self.machine.begin(samples=self._samples)))
+        await self._guarded(self._room())
+        ending, error = Ending.UNASKED, None
+        if self._samples:
+            await self.sample(outlet)
+            ending, error = run.ending, error_of(run.ending, run.failure, self._seconds)
+        if not (self._remade and run.stopped is Ending.ABORT):
+            self._put(Taken(await self.end(outlet, ending, error)))
+            await self._room()
+        if self.interrupted:
+            raise asyncio.CancelledError
+
+    async def sample(self, outlet: Outlet) -> None:
+        """Sample the rest. `run.ending` says how that went."""
+        run, self._outlet = self.run, outlet
+        run.go_on()
+        timer = asyncio.get_running_loop().call_later(self._seconds, self.stop, Ending.TIMEOUT)
+        try:
+            while not isinstance(run.next, End):
+                await self._guarded(self._step())
+        finally:
+            timer.cancel()
+            if self._tools is not None:
+                await self._tools.aclose()
+        if run.failure is not None:
+            self._metrics.engine_failed(run.failure)
+        elif run.ending is Ending.ERROR and self.machine.fault is None:
+            self._metrics.engine_failed(EngineError("it ended without a reason"))
+
+    async def end(self, outlet: Outlet, ending: Ending, error: ResponseError | None) -> list[Event]:
+        """End the response in this way, and store its turn; the terminal events. Those that close it go out before."""
+        self._outlet = outlet
+        closing, response = self.run.close(ending, now=int(self._clock()), error=error)
+        if closing.events:
+            self._put(closing)
+        terminal = await self._finish(self.plan, self.machine, response)
+        last = terminal[-1]
+        assert isinstance(last, Terminal)
+        self.response = last.response
+        self._metrics.ended(self._mode, self.response, self._pace)
+        if self._span.kept:
+            self._tell(self.response)
+        return terminal
+
+    def _put(self, taken: Taken) -> bool:
+        """Hand it on; whether there is room for more."""
+        assert self._outlet is not None
+        if self._pace.first is None:
+            self._pace.note(taken.events)
+        if not self._outlet.put(taken):
+            self._full = True
+        return not self._full
+
+    async def _room(self) -> None:
+        """Return once there is room for more. A stop doesn't break it off, as what was taken has yet to go out; nobody
+        waits for a client once the task was cancelled.
+        """
+        if not self._full or self.interrupted or self._outlet is None:
+            return
+        self._full = False
+        waiting, self._waiting = self._waiting, None
+        try:
+            await self._outlet.room()
+        finally:
+            self._waiting = waiting
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        """Await this. A failure of the engine is the run's, and a cancelled task stops it: the process is going down,
+        and the tokens sampled until then are kept.
+        """
+        try:
+            await work
+        except EngineError as failure:
+            self._note(failure)
+        except asyncio.CancelledError:
+            if self.run.stopped is None:
+                self.run.stop()
+                self.interrupted = True
+            cast(asyncio.Task[object], asyncio.current_task()).uncancel()
+            self.run.over()
+        finally:
+            self._waiting = None
+
+    async def _step(self) -> None:
+        """Do what is next, once there is room. Raises EngineError."""
+        await self._room()
+        self._waiting = asyncio.current_task()
+        run = self.run
+        if isinstance(run.next, Ask):
+            await self._generate()
+        elif isinstance(run.next, Render):
+            taken = run.rendered(await later_prompt(self._engine, self.plan.generation, run.next.reading))
+            if taken is not None:
+                self._put(taken)
+        elif isinstance(run.next, Call):
+            await self._call()
+
+    async def _generate(self) -> None:
+        """One generation, up to where it ends or is broken off. Raises EngineError."""
+        run, generation = self.run, self.run.ask()
+        traced = generating(self._span, self.plan, self.machine, self._mode, generation)
+        with traced if self._span.kept else nullcontext((generation, None)) as (asked, note):
+            finishing, patience = False, asyncio.timeout(None)
+
+            def take(chunk: Chunk) -> bool:
+                taken = run.take(chunk)
+                if note is not None:
+                    note(chunk)
+                return (taken is None or self._put(taken)) and run.next is None
+
+            async def between() -> bool:
+                nonlocal finishing
+                if run.next is None:
+                    await self._room()
+                    return run.next is None
+                if not run.wants_cached:
+                    return False
+                if not finishing:
+                    finishing = await self._engine.finish(generation.id)
+                    patience.reschedule(asyncio.get_running_loop().time() + CACHED_TOKENS_SECONDS)
+                return finishing
+
+            try:
+                async with patience:
+                    await self._engine.sample(asked, take, between)
+            except TimeoutError:
+                if not patience.expired():
+                    raise
+        run.over()
+
+    async def _call(self) -> None:
+        """Call the tool that the machine waits for. A call that may have been made already is made again only where
+        that does no harm.
+        """
+        call, tools = self.machine.pending, self._tools
+        if call is None or tools is None or self._outlet is None:
+            raise RuntimeError("nobody runs the tools of this response")
+        waiting, self._waiting = self._waiting, None
+        await self._outlet.settle()
+        if not isinstance(self.run.next, Call):  # it was stopped
+            return
+        self._waiting, began = waiting, monotonic()
+        outcome = await self._called(call, tools)
+        if outcome is not None:
+            self._metrics.tool_called(outcome.status, monotonic() - began)
+            self._put(self.run.told(outcome))
+
+    async def _called(self, call: HostedCall, tools: Runner) -> Outcome | None:
+        """The outcome of a call; None where another run goes on in the place of this one."""
+        begun, approved = call.begun, call.approved
+        try:
+            if self._begin_call is not None and not call.tool.repeatable:
+                use = await self._begin_call(approved is not None)
+                if use is Use.GONE:
+                    self.stop()
+                    return None
+                begun = begun or use is Use.BEGUN
+            if approved is not None:
+                if self._use_up is None:
+                    raise RuntimeError("nobody uses the approvals of this response up")
+                use = await self._use_up(approved)
+                if use in (Use.GONE, Use.UNKNOWN):
+                    return used_up()
+                begun = use is Use.BEGUN  # nobody makes it before that
+        except StoreUnavailable as error:
+            what = "It could not be noted that it begins" if approved is None else "The approval could not be used up"
+            return failed(f"{what}: {error}. The call was not made.")
+        return died() if begun and not call.tool.repeatable else await tools.call(call)
+
+    def _note(self, failure: EngineError) -> None:
+        """Keep a failure, and log it; not the words of a refusal, which may quote the request."""
+        if not self.run.fail(failure):
+            return
+        if isinstance(failure, EngineRefused):
+            event(logger, logging.WARNING, "the engine refused a request", response_id=self.plan.generation.id)
+        else:
+            reason = str(failure)
+            event(logger, logging.ERROR, "the engine failed", response_id=self.plan.generation.id, reason=reason)
+
+    def _tell(self, response: Response) -> None:
+        """Trace how the response has ended; of an error only its code, as its words may quote somebody."""
+        self._span.note(ended(response))
+        if response.error is not None:
+            self._span.fail(response.error.code)
+        if self._span.shows:
+            self._span.show_output(msgspec.json.encode(response.output), whole=True)
