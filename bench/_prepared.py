@@ -27,7 +27,7 @@ from openai_harmony import Role, StreamableParser, StreamState
 from service.app import create_app
 from service.commands import serve
 from service.engine.demo.prose import story
-from service.engine.port import MODEL_CREATED, Chunk, Finish, Generation, ModelCard, Sampling
+from service.engine.port import MODEL_CREATED, Between, Chunk, Finish, Generation, ModelCard, Take
 from service.harmony import tokens
 from service.settings.settings import Settings, load_settings
 
@@ -75,9 +75,15 @@ class PreparedEngine:
     async def close(self) -> None:
         """There is nothing to let go of."""
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
         """As many of its tokens as the budget allows, and then the budget's end."""
-        ids = self._ids[: generation.sampling.max_tokens]
+        async for chunk in self.chunks(generation.sampling.max_tokens):
+            if not take(chunk) and not await between():
+                return
+
+    async def chunks(self, budget: int) -> AsyncGenerator[Chunk, None]:
+        """So many of its tokens."""
+        ids = self._ids[:budget]
         for start in range(0, len(ids), self._size):
             await asyncio.sleep(0)
             finish = Finish.LENGTH if start + self._size >= len(ids) else None
@@ -143,7 +149,7 @@ def _streaming(size: int, stream: Callable[[AsyncIterator[Chunk]], AsyncIterator
     @app.post(PATH)
     async def create(request: Request) -> StreamingResponse:
         wanted = await request.json()
-        chunks = engine.generate(Generation("", (), Sampling(wanted["max_output_tokens"])))
+        chunks = engine.chunks(wanted["max_output_tokens"])
         return StreamingResponse(stream(chunks), media_type="text/event-stream")
 
     return app

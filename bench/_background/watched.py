@@ -10,8 +10,6 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from pathlib import Path
 from typing import TextIO
 
@@ -20,7 +18,7 @@ import uvloop
 from service.background.tasks import Background
 from service.configured_engines import DEMO_CONTEXT_TOKENS, DEMO_MODEL
 from service.engine.demo import DemoEngine
-from service.engine.port import MODEL_CREATED, Chunk, Generation, ModelCard
+from service.engine.port import MODEL_CREATED, Between, Generation, ModelCard, Take
 from service.process import close_service, open_service
 from service.settings.settings import load_settings
 
@@ -32,12 +30,10 @@ class WatchedEngine(DemoEngine):
         super().__init__(ModelCard(DEMO_MODEL, MODEL_CREATED, DEMO_CONTEXT_TOKENS), tokens_per_second)
         self._notes = notes
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
         """Sample as ever."""
         try:
-            async with aclosing(super().generate(generation)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            await super().sample(generation, take, between)
         finally:
             self._notes.write(f"{generation.id} {time.monotonic()}\n")
             self._notes.flush()

@@ -14,11 +14,10 @@ from service.background.log_sink import SNAPSHOT_EVENTS, LogSink
 from service.background.succession import succeed
 from service.engine.demo.prose import story
 from service.harmony import tokens
-from service.responses.output.journal import Batch
+from service.responses.drive import machine_of
 from service.responses.output.machine import Machine
 from service.responses.plan import decode
-from service.responses.run import machine_of
-from service.responses.sampler import Step
+from service.responses.run import Taken
 from service.responses.service import Service
 from store.jobs.model import Job
 
@@ -54,11 +53,13 @@ class Growing:
             job.lease,
             service.metrics,
             partial(succeed, service, job.lease.tenant),
-            first=Batch(machine.start(), b"", 0),
+            machine,
+            service.pacing,
+            first=machine.start(),
             on_tokens=lambda: None,
             patience=lambda: STORE_SECONDS,
         )
-        sink.begin(snapshot=machine.snapshot, stop=lambda: None)
+        sink.start(lambda: None)
         return cls(job, machine, sink, size)
 
     async def grow(self, count: int) -> None:
@@ -67,14 +68,14 @@ class Growing:
         while self.tokens < count or self._since_snapshot + self._size < SNAPSHOT_EVENTS:
             ids = [*self._header, *(next(self._prose) for _ in range(self._size - len(self._header)))]
             self._header = []
-            step = Step(ids, self._machine.feed(ids))
-            await self._sink.write(step, None)
+            taken = Taken(self._machine.feed(ids), ids)
+            self._sink.put(taken)
             await self._sink.flush()
             if self._sink.failure is not None:
                 raise self._sink.failure
             self.tokens += len(ids)
-            self.events += len(step.events)
-            self._since_snapshot += len(step.events)
+            self.events += len(taken.events)
+            self._since_snapshot += len(taken.events)
             if self._since_snapshot >= SNAPSHOT_EVENTS:
                 self._since_snapshot = 0
 

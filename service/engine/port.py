@@ -236,8 +236,8 @@ class Engine(Protocol):
         ...
 
     async def sample(self, generation: Generation, take: Take, between: Between) -> None:
-        """Sample until a stop id, `max_tokens`, or no more is wanted, and have each chunk taken as it comes; a task that
-        is cancelled aborts at once.
+        """Sample until a stop id, `max_tokens`, or no more is wanted, and have each chunk taken as it comes. A task
+        that is cancelled aborts at once.
 
         The last chunk has a finish. An engine that returns without one has failed, unless `between` said that no more
         is wanted. Raises EngineError.

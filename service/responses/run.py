@@ -165,7 +165,7 @@ class Run:
         return True
 
     def steer(self) -> bool:
-        """End it at the next boundary, or now where it stands at one; whether what is waited for has to be broken off."""
+        """End it at the next boundary, or now where it stands at one; see `stop`."""
         self._steered = True
         self.machine.steer()
         boundary = self.machine.boundary

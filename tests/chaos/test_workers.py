@@ -14,9 +14,10 @@ from service.background.log_sink import MAX_WAITING_EVENTS, LogSink
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.metrics.counters import make_metrics
+from service.pacing import Pacing
 from service.process import job_limits
-from service.responses.output.journal import Batch
-from service.responses.sampler import Step
+from service.responses.drive import machine_of
+from service.responses.run import Taken
 from service.responses.service import Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
@@ -28,9 +29,9 @@ from store.jobs.log import Entry
 from store.jobs.model import LEVELS, Claim, JobLimits, Lease, Renewal, Successor
 from store.redis.connection import connect
 from store.turn import Status
+from tests.responses.test_spec import spec
 from tests.support.chaos.inside import WatchedEngine, opened, queue
 from tests.support.chaos.storm import QUICK
-from tests.support.responses import samples
 from tests.support.waiting import until
 
 SECONDS = 10.0
@@ -184,15 +185,18 @@ async def test_a_log_that_can_t_be_written_by_our_mistake_holds_nobody_up() -> N
         Lease("acme", "resp_" + "0" * 48, "token"),
         make_metrics(),
         nothing_succeeds,
-        first=Batch([]),
+        machine_of(spec()),
+        Pacing(),
+        first=[],
         on_tokens=lambda: pytest.fail("nothing was written"),
         patience=lambda: SECONDS,
     )
-    sink.begin(snapshot=samples.created, stop=stopped.set)
+    sink.start(stopped.set)
     async with asyncio.timeout(SECONDS):
         for number in range(4 * MAX_WAITING_EVENTS):
             event = OutputTextDelta("msg_", 0, 0, "word", (), sequence_number=number)
-            await sink.write(Step([0], [event]), None)
+            if not sink.put(Taken([event], [0])):
+                await sink.room()
     assert stopped.is_set()
     with pytest.raises(ZeroDivisionError):
         await sink.close()

@@ -18,6 +18,7 @@ from service.engine.port import (
 from service.engine.servers import server as server_module
 from service.harmony.tokens import STOPS
 from tests.support.engine.connected import CARD, ask, connected, failure, generation, hold, scripted
+from tests.support.engine.generating import generated
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standing import Standing, standing
@@ -128,7 +129,7 @@ async def test_each_fault_is_its_error_and_the_next_generation_is_served(
 async def test_what_came_before_a_fault_is_handed_over(voice: Voice, server: Standing, fault: str) -> None:
     async with connected(server, context_tokens=CARD.context_tokens) as engine:
         server.instead[voice.path] = FAULTS[fault][0](voice)
-        chunks = engine.generate(generation())
+        chunks = generated(engine, generation())
         assert (await anext(chunks)).tokens == [5, 6]
         with pytest.raises(EngineError):
             await anext(chunks)

@@ -9,6 +9,7 @@ import pytest
 from service.engine.engines import Engines, Member
 from service.engine.port import EngineUnavailable, Generation, ModelCard, NotServed, Sampling
 from service.harmony.tokens import RETURN, STOPS
+from tests.support.engine.generating import generated
 from tests.support.engine.scripted import ScriptedEngine, ScriptSource, Stall
 from tests.support.waiting import until
 
@@ -51,7 +52,7 @@ async def started(*members: Member, drain_seconds: float = 0.05) -> AsyncIterato
 async def sample(engines: Engines, model: str, id: str = "resp_1") -> list[int]:
     """What is sampled for a model."""
     generation = Generation(id, [1, 2, 3], Sampling(100, stop_ids=STOPS), model=model)
-    return [token async for chunk in engines.generate(generation) for token in chunk.tokens]
+    return [token async for chunk in generated(engines, generation) for token in chunk.tokens]
 
 
 async def card(engines: Engines, name: str) -> ModelCard:

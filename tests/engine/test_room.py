@@ -19,6 +19,7 @@ from service.engine.vllm.servers import Vllm
 from service.harmony.tokens import STOPS
 from service.shares import Rate
 from tests.support.engine.connected import CARD, ask, connected, failure, generation, hold, scripted
+from tests.support.engine.generating import generated
 from tests.support.engine.hooks import Sampled
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import ScriptedEngine, Stall
@@ -136,7 +137,7 @@ async def test_the_expected_output_is_the_mean_of_what_was_sampled() -> None:
         allowed = Sampling(4000, stop_ids=STOPS)
         for number in range(300):
             await ask(engine, id=str(number), sampling=allowed)
-        loads = [load(engine).tokens async for _ in engine.generate(generation(sampling=allowed))]
+        loads = [load(engine).tokens async for _ in generated(engine, generation(sampling=allowed))]
         assert 3 + 10 <= loads[0] < 3 + 30
 
 
@@ -284,7 +285,7 @@ async def test_it_never_comes_to_more_than_the_room_and_all_are_served(asks: lis
             asked = generation(id=str(number), prompt=[1] * size, sampling=sampling, tenant=tenant)
             try:
                 async with asyncio.timeout(0.001 if gives_up else 10):
-                    async for _ in engine.generate(asked):
+                    async for _ in generated(engine, asked):
                         most = max(most, load(engine).tokens)
             except TimeoutError:
                 assert gives_up

@@ -19,6 +19,7 @@ from service.engine.port import (
 )
 from service.harmony.tokens import CALL, END, MESSAGE, RETURN, STOPS
 from tests.support.engine.conformance import Ability, EngineConformance
+from tests.support.engine.generating import generated
 from tests.support.engine.scripted import (
     Die,
     EndWithoutFinish,
@@ -47,7 +48,7 @@ def on(*heard: int, tag: str | None = TAG, stop_ids: tuple[int, ...] = STOPS) ->
 
 async def break_off(engine: ScriptedEngine) -> None:
     """Listen to the first chunk alone."""
-    async with aclosing(engine.generate(generation())) as chunks:
+    async with aclosing(generated(engine, generation())) as chunks:
         await anext(chunks)
 
 
@@ -57,7 +58,7 @@ async def heard(engine: ScriptedEngine, request: Generation) -> list[int]:
 
 
 async def play(engine: ScriptedEngine, request: Generation) -> list[Chunk]:
-    return [chunk async for chunk in engine.generate(request)]
+    return [chunk async for chunk in generated(engine, request)]
 
 
 class TestConformance(EngineConformance):
@@ -114,7 +115,7 @@ async def test_successive_calls_play_successive_scripts_and_then_the_last_again(
 async def test_a_stall_lasts_until_its_event() -> None:
     event = asyncio.Event()
     engine = ScriptedEngine(MODEL, [[1], Stall(event), [RETURN]])
-    generator = engine.generate(generation())
+    generator = generated(engine, generation())
     await anext(generator)
     rest = asyncio.ensure_future(anext(generator))
     await asyncio.sleep(0)
@@ -145,7 +146,7 @@ async def test_closing_the_engine_ends_a_stall() -> None:
 
 async def test_a_finished_generation_is_not_aborted_by_closing_it() -> None:
     engine = ScriptedEngine(MODEL, [[1, RETURN]])
-    generator = engine.generate(generation())
+    generator = generated(engine, generation())
     await anext(generator)
     await generator.aclose()
     assert engine.aborted == {}

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message
 
 from service.app import create_app
 from service.engine.demo import DemoEngine
-from service.engine.port import Chunk, Generation, ModelCard
+from service.engine.port import Between, Chunk, Generation, ModelCard, Take
 from service.harmony import tokens
 from service.harmony.segments import Closed, Opened, Segment, Segmenter
 from service.process import open_store
@@ -184,12 +184,15 @@ class Recorder(DemoEngine):
         self.prompts: list[Sequence[int]] = []
         self.sampled: list[list[int]] = []
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
         self.prompts.append(generation.prompt)
         self.sampled.append([])
-        async for chunk in super().generate(generation):
+
+        def noted(chunk: Chunk) -> bool:
             self.sampled[-1] += chunk.tokens
-            yield chunk
+            return take(chunk)
+
+        await super().sample(generation, noted, between)
 
 
 class Example(NamedTuple):

@@ -18,7 +18,7 @@ from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
 from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode, encode, turn_of
-from service.responses.sampler import Sampler, Step
+from service.responses.run import Taken
 from service.steps import in_one_go
 from store.errors import StoreUnavailable
 from store.history.approvals import Use
@@ -28,6 +28,7 @@ from tests.support.engine.scripted import ScriptedEngine
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.samples import NOW, as_json, harmony
+from tests.support.responses.sampling import Sampler
 
 PAY = Callee("pay", namespace="bank", hosted=Hosted("bank", "pay", approval=True))
 READ = Callee("read", namespace="bank", hosted=Hosted("bank", "read", repeatable=True, approval=True))
@@ -64,7 +65,7 @@ async def new(request: ApprovalRequest) -> Use:
 
 async def run(
     rules: Rules, tools: Tools, *script: str, machine: Machine | None = None, use: Use | None = Use.NEW
-) -> tuple[Response, list[Generation], list[Step], Machine]:
+) -> tuple[Response, list[Generation], list[Taken], Machine]:
     """A response to its end, checked; without a `use` the store is away."""
     engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), *([harmony(text)] for text in script))
     told: list[Event] = []
@@ -206,7 +207,7 @@ def test_calls_that_are_approved_are_no_answer_for_a_machine_that_samples_nothin
 # --- workers that take over ---
 
 
-def replayed(rules: Rules, steps: Sequence[Step]) -> Machine:
+def replayed(rules: Rules, steps: Sequence[Taken]) -> Machine:
     """A machine to which steps that went through a log are told."""
     packed, outcomes = b"", list[Outcome]()
     for step in steps:
@@ -218,7 +219,7 @@ def replayed(rules: Rules, steps: Sequence[Step]) -> Machine:
     return machine
 
 
-def _known(step: Step) -> tuple[Outcome, ...]:
+def _known(step: Taken) -> tuple[Outcome, ...]:
     return () if step.outcome is None else (step.outcome,)
 
 

@@ -19,12 +19,13 @@ from service.responses.output.journal import Batch, decode_batch, decode_sampled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
 from service.responses.output.rules import Rules, ServerTools
-from service.responses.sampler import Sampler, Step, error_of
+from service.responses.run import Taken, error_of
 from service.steps import in_one_go
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.samples import NOW, as_json, harmony
+from tests.support.responses.sampling import DUE, Sampler
 
 PROMPT = [200006, 1, 2, 3]
 WHOLE = Generation("resp_1", PROMPT, Sampling(500, stop_ids=tokens.ENDS))
@@ -70,7 +71,7 @@ def began(rules: Rules = RULES, said: str = "") -> tuple[Machine, list[Event]]:
 
 async def made(
     tools: Tools, *script: str, rules: Rules = RULES, machine: Machine | None = None, whole: Generation = WHOLE
-) -> tuple[Response, list[Generation], list[Step], Machine]:
+) -> tuple[Response, list[Generation], list[Taken], Machine]:
     """The response of a script, checked; what the engine was asked, and the steps."""
     engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), *([harmony(text)] for text in script))
     told: list[Event] = []
@@ -113,7 +114,7 @@ async def test_a_call_is_run_and_the_model_goes_on_with_what_it_said() -> None:
 async def test_nothing_starts_before_what_led_to_it_is_due() -> None:
     _, _, steps, _ = await made(Tools(THREE), CALL, FINAL)
 
-    place = next(place for place, step in enumerate(steps) if step.due)
+    place = next(place for place, step in enumerate(steps) if step is DUE)
     assert not any(step.outcome for step in steps[: place + 1])
     assert steps[place + 1].outcome == THREE
 
@@ -244,7 +245,7 @@ def test_lists_of_tools_come_first_and_are_no_answer() -> None:
 # --- workers that take over ---
 
 
-def journal(steps: Sequence[Step]) -> tuple[bytes, list[Outcome]]:
+def journal(steps: Sequence[Taken]) -> tuple[bytes, list[Outcome]]:
     """What a replay knows of steps that went through a log."""
     number, packed, outcomes = 0, b"", list[Outcome]()
     for step in steps:

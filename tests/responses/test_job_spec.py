@@ -1,5 +1,6 @@
 """A request as a job: what a worker is asked is what this process would have asked, and the parent stays pinned."""
 
+import asyncio
 import contextlib
 import gc
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from msgspec.structs import replace
+from starlette.types import Message
 
 from service.api.events import Event, ResponseCreated
 from service.api.items import MessageItem
@@ -21,11 +23,12 @@ from service.loans import Loans
 from service.metrics.counters import make_metrics
 from service.pacing import Pacing
 from service.responses.append import AppendSink
+from service.responses.drive import Driver, machine_of
 from service.responses.output.next_step import next_generation
 from service.responses.plan import Plan, decode, encode
 from service.responses.prepare import Prepared, prepared
 from service.responses.prompt.read import Limits
-from service.responses.run import Run, machine_of
+from service.responses.run import Taken
 from service.responses.seal import Seals
 from service.responses.service import Caller, Service
 from service.responses.templates import Templates
@@ -34,7 +37,7 @@ from service.settings.settings import Settings
 from service.tenants.usage import Tally
 from service.tools.toolbox import Toolbox, no_server
 from service.web.admission.slots import Admission
-from service.web.event_stream import RunSource
+from service.web.event_stream import StreamedRun
 from service.web.middleware import Admitted, Exchange
 from store.errors import ParentNotFound
 from store.history.history import ConversationHistoryStore
@@ -84,12 +87,12 @@ async def planned(service: Service, **body: Any) -> Plan:
         return made.plan
 
 
-def run_of(service: Service, made: Prepared) -> Run:
+def run_of(service: Service, made: Prepared) -> Driver:
     """A run in the foreground."""
-    return Run(
+    return Driver(
         made.plan,
         machine_of(made.plan),
-        AppendSink(service, "acme", made),
+        AppendSink(service, "acme", made).finish,
         service.engine,
         make_metrics(),
         mode="plain",
@@ -101,7 +104,27 @@ def run_of(service: Service, made: Prepared) -> Run:
 
 async def ran(service: Service, made: Prepared) -> list[Event]:
     """The events of a run in the foreground."""
-    return [event async for batch in run_of(service, made).events() for event in batch]
+    heard = Heard()
+    await run_of(service, made).make(heard)
+    return heard.events
+
+
+class Heard:
+    """An outlet that keeps all events."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def put(self, taken: Taken) -> bool:
+        """See Outlet."""
+        self.events += taken.events
+        return True
+
+    async def room(self) -> None:
+        """See Outlet."""
+
+    async def settle(self) -> None:
+        """See Outlet."""
 
 
 async def pins(service: Service, id: str) -> int:
@@ -202,11 +225,21 @@ async def test_a_stream_that_is_over_has_let_go_of_its_parent(service: Service, 
     exchange = Exchange("acme", "req_1", {}, make_metrics())
     work, admission = await Pacing().begin("acme"), Admission(make_metrics(), requests=1, followers=0, bodies=0)
     slot = held.enter_context(admission.slot("acme"))
-    source = RunSource(run_of(service, made), Admitted(exchange, slot, work, held))
-    async with contextlib.aclosing(source.events()) as events:
-        async for _ in events:
-            if (batches := batches - 1) == 0:
-                break
+    answer = StreamedRun(
+        run_of(service, made), Admitted(exchange, slot, work, held), service.settings, obfuscate=False, lasts=False
+    )
+    sent, gone = list[Message](), asyncio.Event()
+
+    async def receive() -> Message:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        if len(sent) > batches:
+            gone.set()
+
+    await answer({"type": "http"}, receive, send)
 
     assert await pins(service, parent) == 0
 

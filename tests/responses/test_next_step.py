@@ -26,12 +26,12 @@ from service.responses.output.next_step import (
     next_step,
 )
 from service.responses.output.rules import Rules
-from service.responses.sampler import Sampler
 from service.steps import in_one_go
 from tests.support.engine.scripted import FinishWith, ScriptedEngine
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.samples import NOW, as_json, harmony
+from tests.support.responses.sampling import Sampler
 
 PROMPT = [200006, 1, 2, 3]
 WHOLE = Generation("resp_1", PROMPT, Sampling(500, stop_ids=tokens.ENDS))

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from service.api.events import Event
 from service.engine.port import EngineRefused, EngineUnavailable, Finish, Generation, ModelCard, Sampling
 from service.harmony import tokens
+from service.responses.drive import machine_of
 from service.responses.output.journal import journaled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of
 from service.responses.plan import Plan
-from service.responses.run import machine_of
-from service.responses.sampler import Sampler, Step, error_of
+from service.responses.run import Taken, error_of
 from service.steps import in_one_go
 from tests.responses.test_spec import spec
 from tests.support.engine.scripted import (
@@ -33,6 +33,7 @@ from tests.support.engine.scripted import (
 )
 from tests.support.responses import samples
 from tests.support.responses.samples import ANSWER, NOW, harmony
+from tests.support.responses.sampling import Sampler
 from tests.support.waiting import until
 
 CARD = ModelCard("scripted", NOW, 131_072)
@@ -57,11 +58,11 @@ def begun(job: Plan) -> Machine:
     return machine
 
 
-async def all_of(sampling: Sampler) -> list[Step]:
+async def all_of(sampling: Sampler) -> list[Taken]:
     return [step async for step in sampling.steps()]
 
 
-def flat(steps: Sequence[Step]) -> list[Event]:
+def flat(steps: Sequence[Taken]) -> list[Event]:
     return [event for step in steps for event in step.events]
 
 
@@ -99,7 +100,7 @@ async def test_the_engine_is_aborted_once_the_response_may_have_no_more() -> Non
 # --- being stopped ---
 
 
-async def stalled(sampling: Sampler) -> AsyncIterator[Step]:
+async def stalled(sampling: Sampler) -> AsyncIterator[Taken]:
     """The steps, behind the first one; the engine has nothing more to give."""
     steps = sampling.steps()
     await anext(steps)
@@ -128,7 +129,7 @@ async def test_a_steered_thought_is_sampled_to_its_end_and_no_further() -> None:
     assert machine.stretches.last == tokens.END
 
 
-async def collect(steps: AsyncIterator[Step]) -> list[Step]:
+async def collect(steps: AsyncIterator[Taken]) -> list[Taken]:
     """What is left of them."""
     return [step async for step in steps]
 

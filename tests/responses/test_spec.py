@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from service.engine.port import Generation, Sampling
 from service.harmony import tokens
 from service.responses import plan as specs
+from service.responses.drive import machine_of
 from service.responses.output.machine import Ending
 from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode, encode
-from service.responses.run import machine_of
 from store.errors import NewerFormat
 from store.turn import StoredMessage
 from tests.support.responses import event_samples, samples

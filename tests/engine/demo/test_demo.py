@@ -17,6 +17,7 @@ from service.engine.port import Finish, Generation, ModelCard, Sampling
 from service.harmony.tokens import CHANNEL, FIRST_SPECIAL, MESSAGE, RETURN, STOPS, encode
 from tests.support.engine.conformance import Ability, begin, sample
 from tests.support.engine.demo_prompts import DemoPrompts
+from tests.support.engine.generating import generated
 from tests.support.engine.prompts import WEATHER, answer, call, final, output, parsed, prompt, user
 from tests.support.engine.watched import WatchedDemo
 from tests.support.oracles.harmony import Oracle, Said
@@ -219,7 +220,7 @@ async def test_a_paced_stream_keeps_its_pace() -> None:
     engine, loop = WatchedDemo(MODEL, tokens_per_second=400), asyncio.get_running_loop()
     begun = loop.time()
     request = Generation("test", prompt(user("count to 100")), Sampling(80, 0, stop_ids=STOPS))
-    times = [(loop.time(), len(chunk.tokens)) async for chunk in engine.generate(request)]
+    times = [(loop.time(), len(chunk.tokens)) async for chunk in generated(engine, request)]
     assert times[-1][0] - begun >= 80 / 400 - 0.01
     assert times[-1][0] - begun < LOOSE * 80 / 400
     assert all(before <= after for (before, _), (after, _) in pairwise(times))

@@ -17,6 +17,7 @@ from service.engine.port import EngineBroke, EngineUnavailable, Finish, Generati
 from service.harmony.tokens import STOPS, decode
 from tests.support import ROOT
 from tests.support.engine.conformance import sample
+from tests.support.engine.generating import generated
 from tests.support.engine.prompts import prompt, user
 from tests.support.llama.talker import CONTEXT_TOKENS, OPTIONS, built
 from tests.support.waiting import until, wait_until
@@ -63,7 +64,7 @@ async def test_it_serves_the_file_by_its_name_until_it_is_closed_and_again_when_
 
 async def test_where_it_dies_what_runs_fails_and_it_is_started_again(engine: LlamaLocalEngine) -> None:
     generation = Generation("test", prompt(user("Count to 300.")), Sampling(2_000, 0, stop_ids=STOPS))
-    async with aclosing(engine.generate(generation)) as chunks:
+    async with aclosing(generated(engine, generation)) as chunks:
         await anext(chunks)
         os.kill(process_of(engine), signal.SIGKILL)
         with pytest.raises(EngineBroke):

@@ -1,7 +1,7 @@
 """SmolLM2-135M on a real llama.cpp: a model that speaks by a chat template, sampled for real."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -11,7 +11,7 @@ from openai import AsyncOpenAI
 
 from service.engine.llama.local import LlamaLocalEngine
 from service.engine.llama.servers import Llama
-from service.engine.port import Chunk, Generation
+from service.engine.port import Between, Generation, Take
 from service.engine.servers.engine import Access, ServersEngine
 from service.markup.speech import Shown, Transcript
 from service.settings.settings import Settings
@@ -98,13 +98,13 @@ async def test_tools_that_its_template_does_not_show_are_told_and_called(
     server = LlamaProcess(smol=True)
     engine = ServersEngine(Llama(shared=False), Access((server.url,), api_key=KEY))
     prompts: list[list[int]] = []
-    generate = engine.generate
+    sample = engine.sample
 
-    def noted(generation: Generation) -> AsyncGenerator[Chunk, None]:
+    async def noted(generation: Generation, take: Take, between: Between) -> None:
         prompts.append(list(generation.prompt))
-        return generate(generation)
+        await sample(generation, take, between)
 
-    monkeypatch.setattr(engine, "generate", noted)
+    monkeypatch.setattr(engine, "sample", noted)
     try:
         async with serving(settings, engine) as inside, inside.client() as client:
             asked = await ask(

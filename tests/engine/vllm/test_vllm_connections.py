@@ -9,6 +9,7 @@ from service.engine.port import Chunk, EngineError, EngineOverloaded, EngineUnav
 from service.engine.servers.engine import ServersEngine
 from service.engine.vllm.wire import Endpoint
 from tests.support.engine.connected import SAID, ask, connected, failure, generation, hold, scripted
+from tests.support.engine.generating import generated
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin, standing_in
@@ -74,7 +75,7 @@ async def test_closing_ends_a_generation_wherever_it_waits(waiting: Waiting) -> 
 
 async def test_closing_the_generator_hangs_up_at_once() -> None:
     async with standing_in(scripted([[5], Stall()])) as server, connected(server) as engine:
-        chunks = engine.generate(generation())
+        chunks = generated(engine, generation())
         assert await anext(chunks) == Chunk([5])
         assert server.running == 1
         await chunks.aclose()
@@ -84,7 +85,7 @@ async def test_closing_the_generator_hangs_up_at_once() -> None:
 async def test_closing_the_generator_at_its_last_chunk_keeps_the_connection() -> None:
     async with standing_in(scripted()) as server, connected(server) as engine:
         for _ in range(3):
-            chunks = engine.generate(generation())
+            chunks = generated(engine, generation())
             while not (await anext(chunks)).finish:
                 pass
             await chunks.aclose()

@@ -24,6 +24,7 @@ from service.engine.vllm.wire import Endpoint
 from service.harmony.tokens import RETURN
 from tests.support.engine.connected import ask, connected, failure, generation, scripted
 from tests.support.engine.demo_prompts import LARGE, DemoPrompts
+from tests.support.engine.generating import generated
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.prompts import prompt, user
 from tests.support.engine.standin import Standin, standing_in
@@ -216,7 +217,7 @@ async def test_each_fault_is_its_error_and_the_next_request_is_served(endpoint: 
 async def test_what_came_before_a_fault_is_handed_over(fault: str) -> None:
     async with standing_in(scripted()) as server, connected(server) as engine:
         server.instead[Endpoint.GENERATE] = FAULTS[fault][0]
-        chunks = engine.generate(generation())
+        chunks = generated(engine, generation())
         assert await anext(chunks) == Chunk([1, 2])
         with pytest.raises(EngineError):
             await anext(chunks)

@@ -26,6 +26,7 @@ from service.engine.port import (
 )
 from service.engine.vllm import library, local
 from service.engine.vllm.local import VllmLocalEngine
+from tests.support.engine.generating import generated
 from tests.support.engine.local_standin import (
     EngineArgs,
     Llm,
@@ -61,7 +62,7 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Start, None]:
 
 
 async def sampled(engine: VllmLocalEngine, sampling: Sampling | None = None, **options: Any) -> list[Chunk]:
-    return [chunk async for chunk in engine.generate(Generation("one", (5, 6), sampling or Sampling(9), **options))]
+    return [chunk async for chunk in generated(engine, Generation("one", (5, 6), sampling or Sampling(9), **options))]
 
 
 async def test_what_vllm_gives_is_what_comes(start: Start) -> None:
@@ -107,7 +108,7 @@ async def test_an_unforeseen_exception_is_taken_for_what_it_hides(start: Start) 
 async def test_a_dead_core_is_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     llm = Llm(output([7]), Refusal("whatever it says then"))
     engine = await start(llm)
-    generator = engine.generate(Generation("one", (5,), Sampling(9)))
+    generator = generated(engine, Generation("one", (5,), Sampling(9)))
     await anext(generator)
     llm.errored = True
     with pytest.raises(EngineUnavailable, match="has to be restarted"):

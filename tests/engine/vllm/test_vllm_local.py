@@ -34,6 +34,8 @@ if not is_installed():
 
 import psutil  # comes with vLLM
 
+from tests.support.engine.generating import generated
+
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.asyncio(loop_scope="module"),
@@ -119,7 +121,7 @@ async def test_a_closed_engine_can_be_started_again(loaded: VllmLocalEngine) -> 
 
 
 async def test_what_piled_up_while_nobody_read_comes_as_one_chunk(engine: WatchedLocal) -> None:
-    generator = engine.generate(Generation("slow", prompt(user("Count to 300.")), Sampling(100, 0)))
+    generator = generated(engine, Generation("slow", prompt(user("Count to 300.")), Sampling(100, 0)))
     first = await anext(generator)
     await sample(engine, prompt(user("Count to 200.")), 20)
     second = await anext(generator)
@@ -129,7 +131,7 @@ async def test_what_piled_up_while_nobody_read_comes_as_one_chunk(engine: Watche
 
 async def test_aborted_generations_make_room_for_others(engine: WatchedLocal) -> None:
     asked = Generation("long", prompt(user("Count to 300.")), Sampling(4000, 0))
-    generators = [engine.generate(asked) for _ in range(SEQUENCES)]
+    generators = [generated(engine, asked) for _ in range(SEQUENCES)]
     for generator in generators:
         await anext(generator)
     for generator in generators:
@@ -141,7 +143,7 @@ async def test_aborted_generations_make_room_for_others(engine: WatchedLocal) ->
 async def test_what_vllm_can_not_compile_fails_and_harms_nobody(engine: WatchedLocal) -> None:
     tag = {"type": "structural_tag", "format": {"type": "token", "token": 1 << 20}}
     with pytest.raises(EngineError, match="vLLM ended the generation with 'error'"):
-        async for _ in engine.generate(Generation("tag", (1,), Sampling(5, structural_tag=json.dumps(tag)))):
+        async for _ in generated(engine, Generation("tag", (1,), Sampling(5, structural_tag=json.dumps(tag)))):
             pass
     assert len((await sample(engine, prompt(user("Hello!")), 5)).tokens) == 5
 
@@ -192,6 +194,7 @@ OWNER = """
 import asyncio, json, signal, sys
 from service.engine.port import Generation, Sampling
 from service.engine.vllm.local import VllmLocalEngine
+from tests.support.engine.generating import generated
 
 async def main():
     engine, interrupted = VllmLocalEngine(sys.argv[1], json.loads(sys.argv[2])), asyncio.Event()
@@ -199,7 +202,7 @@ async def main():
     await engine.start()
     print("ready", flush=True)
     await interrupted.wait()
-    print([chunk async for chunk in engine.generate(Generation("last", (1,), Sampling(50, 0)))][-1], flush=True)
+    print([chunk async for chunk in generated(engine, Generation("last", (1,), Sampling(50, 0)))][-1], flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())

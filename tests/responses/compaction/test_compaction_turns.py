@@ -22,7 +22,6 @@ from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of, header_tag, next_generation
 from service.responses.output.rules import Rules
 from service.responses.prompt.build import Prompt
-from service.responses.sampler import Sampler
 from service.steps import in_one_go
 from store.turn import StoredMessage
 from tests.support.engine.scripted import ScriptedEngine
@@ -30,6 +29,7 @@ from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.requests import Json, prompt
 from tests.support.responses.samples import NOW, as_json, harmony
+from tests.support.responses.sampling import Sampler
 
 USER: Json = {"role": "user", "content": "My boat is called Vesper."}
 ANSWER: Json = {"role": "assistant", "content": "A fine heron of the sea."}

@@ -7,7 +7,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -20,7 +20,7 @@ from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
 from service.configured_engines import DEMO_CONTEXT_TOKENS, DEMO_MODEL
 from service.engine.demo import DemoEngine
-from service.engine.port import Chunk, Engine, Generation, ModelCard
+from service.engine.port import Between, Engine, Generation, ModelCard, Take
 from service.process import close_service, open_service
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
@@ -44,17 +44,14 @@ class WatchedEngine(DemoEngine):
         self.stopped: dict[str, float] = {}
         """When the last one of each ended, on the monotonic clock."""
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
         """As the demo engine."""
         id = generation.id[:ID_CHARS]
         self.sampling[id] += 1
         self.asked[id] += 1
-        chunks = super().generate(generation)
         try:
-            async for chunk in chunks:
-                yield chunk
+            await super().sample(generation, take, between)
         finally:
-            await chunks.aclose()
             self.sampling[id] -= 1
             self.stopped[id] = time.monotonic()
 

@@ -10,7 +10,7 @@ import random
 import signal
 import sys
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from service.background.cancel import cancel
 from service.background.steer import steer
 from service.background.tasks import Background
 from service.engine.demo import DemoEngine
-from service.engine.port import Chunk, Engine, Generation
+from service.engine.port import Between, Engine, Generation, Take
 from service.errors import InvalidRequest
 from service.harmony.tokens import decode
 from service.process import open_service
@@ -176,12 +176,11 @@ class Death:
 class PoisonedEngine(DemoEngine):
     """A demo engine that a word kills, and the whole process with it."""
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
         """As the demo engine."""
         if POISON in decode(generation.prompt):
             die()
-        async for chunk in super().generate(generation):
-            yield chunk
+        await super().sample(generation, take, between)
 
 
 async def work(service: Service, death: Death) -> None:

@@ -7,7 +7,6 @@ test here for the sake of one adapter.
 """
 
 import asyncio
-import gc
 from contextlib import aclosing
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from service.engine.port import EngineError, EngineUnavailable, Finish, Generation, Sampling
 from service.harmony.tokens import LAST_LEGAL, STOPS
 from tests.support.engine.conformance_sampling import SamplingConformance
+from tests.support.engine.generating import generated
 from tests.support.engine.hooks import LONG_TOKENS, Ability, Sampled, begin, sample
 from tests.support.engine.watched import Engine
 from tests.support.waiting import until
@@ -63,7 +63,7 @@ class EngineConformance(SamplingConformance):
 
     async def test_a_generation_that_is_to_finish_says_so_and_ends(self, engine: Engine) -> None:
         assert not await engine.finish("nobody")
-        chunks = engine.generate(Generation("to-finish", self.long_prompt(), Sampling(LONG_TOKENS, temperature=0)))
+        chunks = generated(engine, Generation("to-finish", self.long_prompt(), Sampling(LONG_TOKENS, temperature=0)))
         async with aclosing(chunks):
             await anext(chunks)
             heard = await engine.finish("to-finish")
@@ -104,14 +104,14 @@ class EngineConformance(SamplingConformance):
         assert alone[0].tokens != alone[1].tokens
 
     async def test_a_generation_counts_as_running_from_its_first_chunk_to_its_end(self, engine: Engine) -> None:
-        generator = engine.generate(Generation("test", self.long_prompt(), Sampling(LONG_TOKENS, 0, stop_ids=STOPS)))
+        generator = generated(engine, Generation("test", self.long_prompt(), Sampling(LONG_TOKENS, 0, stop_ids=STOPS)))
         await anext(generator)
         assert engine.running == 1
         assert [chunk async for chunk in generator][-1].finish
         await until(lambda: engine.running == 0, self.deadline_s)
 
     async def test_closing_the_generator_aborts_at_once(self, engine: Engine) -> None:
-        generator = engine.generate(Generation("test", self.long_prompt(), Sampling(2_000, 0, stop_ids=STOPS)))
+        generator = generated(engine, Generation("test", self.long_prompt(), Sampling(2_000, 0, stop_ids=STOPS)))
         await anext(generator)
         async with asyncio.timeout(self.deadline_s):
             await generator.aclose()
@@ -126,16 +126,9 @@ class EngineConformance(SamplingConformance):
             await consumer
         await until(lambda: engine.running == 0, self.deadline_s)
 
-    async def test_a_generator_that_nobody_holds_any_more_is_aborted(self, engine: Engine) -> None:
-        generator = engine.generate(Generation("test", self.long_prompt(), Sampling(2_000, 0, stop_ids=STOPS)))
-        await anext(generator)
-        del generator
-        gc.collect()
-        await until(lambda: engine.running == 0, self.deadline_s)
-
     async def test_aborting_one_generation_leaves_the_others_alone(self, engine: Engine) -> None:
         self.need("determinism")
-        doomed = engine.generate(Generation("test", self.long_prompt(), Sampling(2_000, 0, stop_ids=STOPS)))
+        doomed = generated(engine, Generation("test", self.long_prompt(), Sampling(2_000, 0, stop_ids=STOPS)))
         await anext(doomed)
         other = asyncio.create_task(sample(engine, self.other_long_prompt(), 100))
         await doomed.aclose()

@@ -10,6 +10,7 @@ from service.engine.port import EngineError, Generation, ModelCard, Sampling
 from service.engine.servers.engine import Access
 from service.harmony.tokens import RETURN, STOPS
 from service.ssrf import LookUp, look_up
+from tests.support.engine.generating import generated
 from tests.support.engine.hooks import Sampled, complete
 from tests.support.engine.scripted import ScriptedEngine, ScriptSource
 from tests.support.engine.standing import Standing
@@ -75,7 +76,7 @@ async def hold(engine: WatchedHttp, **fields: Any) -> "asyncio.Task[Sampled]":
 
     async def follow() -> Sampled:
         chunks = []
-        async for chunk in engine.generate(generation(**fields)):
+        async for chunk in generated(engine, generation(**fields)):
             chunks.append(chunk)
             begun.set()
         return Sampled([token for chunk in chunks for token in chunk.tokens], chunks[-1].finish, chunks)

@@ -13,6 +13,7 @@ import pytest
 
 from service.engine.port import Chunk, Engine, Finish, Generation, Sampling, TokenLogprobs
 from service.harmony.tokens import STOPS
+from tests.support.engine.generating import generated
 
 Ability = Literal[
     "stop", "determinism", "large prompts", "close", "logprobs", "constraint", "prefix cache", "known limits"
@@ -46,7 +47,7 @@ class Sampled:
 
 async def complete(engine: Engine, generation: Generation) -> Sampled:
     """Run a generation to its end."""
-    chunks = [chunk async for chunk in engine.generate(generation)]
+    chunks = [chunk async for chunk in generated(engine, generation)]
     tokens = [token for chunk in chunks for token in chunk.tokens]
     return Sampled(tokens, chunks[-1].finish if chunks else None, chunks)
 
@@ -62,7 +63,7 @@ async def begin(engine: Engine, prompt: Sequence[int]) -> "asyncio.Task[Finish |
 
     async def follow() -> Finish | None:
         finish = None
-        async for chunk in engine.generate(Generation("test", prompt, Sampling(2_000, 0, stop_ids=STOPS))):
+        async for chunk in generated(engine, Generation("test", prompt, Sampling(2_000, 0, stop_ids=STOPS))):
             begun.set()
             finish = chunk.finish
         return finish

@@ -29,6 +29,7 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.harmony.tokens import MESSAGE
+from tests.support.engine.generating import GeneratingEngine
 
 REMEMBERED = 256
 """How many of the latest generations may be gone on with."""
@@ -73,7 +74,7 @@ Script: TypeAlias = Sequence[Step]
 ScriptSource: TypeAlias = Script | Callable[[Generation], Script]
 
 
-class ScriptedEngine:
+class ScriptedEngine(GeneratingEngine):
     """An engine that plays `scripts`, the first for the first call and so on; the last one repeats.
 
     A script is a list of steps, or a function that makes one from the generation. A call whose prompt is an earlier

@@ -19,6 +19,7 @@ from aiohttp import web
 from service.engine.port import Chunk, Engine, Finish, Generation
 from service.engine.servers.kind import Kind
 from service.harmony.tokens import RETURN, encode
+from tests.support.engine.generating import generated
 from tests.support.engine.misbehaviour import Instead, misbehave, transport_of
 
 MAX_BODY_BYTES = 16 << 20
@@ -140,7 +141,7 @@ class Standing(ABC):
             yield Chunk(forced, Finish.STOP)
             return
         ended = self._ends[key] = asyncio.Event()
-        async with aclosing(self.engine.generate(generation)) as chunks:
+        async with aclosing(generated(self.engine, generation)) as chunks:
             while True:
                 end, following = asyncio.ensure_future(ended.wait()), asyncio.ensure_future(anext(chunks, None))
                 try:

@@ -1,12 +1,10 @@
 """Engines that say how many generations they have under way. The port does not: tests of aborts alone ask for it."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Protocol
 
 from service.engine import port
 from service.engine.demo import DemoEngine
-from service.engine.port import Chunk, Generation
+from service.engine.port import Between, Generation, Take
 from service.engine.servers.engine import ServersEngine
 from service.engine.vllm.local import VllmLocalEngine
 
@@ -25,13 +23,11 @@ class WatchedDemo(DemoEngine):
 
     running = 0
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
         """As the demo engine."""
         self.running += 1
         try:
-            async with aclosing(super().generate(generation)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            await super().sample(generation, take, between)
         finally:
             self.running -= 1
 

@@ -22,6 +22,7 @@ from service.engine.port import (
 from service.harmony import tokens as harmony
 from service.markup.families import ENDS, FAMILIES, MARKS
 from service.markup.speech import SHOWN, Shown, Speech, Transcript
+from tests.support.engine.generating import GeneratingEngine
 from tests.support.markup.writing import WRITING, Turn, written
 from tests.support.responses import samples
 
@@ -66,7 +67,7 @@ def chatml(message: Mapping[str, Any], markup: str) -> str:
     return f"{START}{message['role']}\n{said}{END}\n"
 
 
-class Speaker:
+class Speaker(GeneratingEngine):
     """An engine over a model of a family. `say` says what it answers; `pieces` is how many ids a chunk has.
 
     `generations` are those it was asked for, and `transcripts` what it made prompts of. It fails behind so many ids as

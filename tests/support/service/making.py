@@ -8,6 +8,7 @@ from service.api.response import Response
 from service.background.submit import submit
 from service.responses.make import Maker, Queued, Ran, make
 from service.responses.plan import Plan
+from service.responses.run import Taken
 from service.responses.service import Caller, Service
 
 
@@ -34,7 +35,20 @@ async def make_response(service: Service, caller: Caller, request: CreateRequest
     async with AsyncExitStack() as resources:
         made = await make(maker_of(service, caller), lambda: request, resources)
         assert isinstance(made, Ran)
-        async for _ in made.run.events():
-            pass
-    assert made.run.response is not None
-    return made.run.response
+        await made.driver.make(Unheard())
+    assert made.driver.response is not None
+    return made.driver.response
+
+
+class Unheard:
+    """An outlet that nobody reads."""
+
+    def put(self, taken: Taken) -> bool:
+        """See Outlet."""
+        return True
+
+    async def room(self) -> None:
+        """See Outlet."""
+
+    async def settle(self) -> None:
+        """See Outlet."""

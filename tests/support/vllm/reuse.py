@@ -4,11 +4,10 @@ What could be kept is the longest prefix that a prompt has in common with the pr
 then; what was, the server says.
 """
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.engine.port import Chunk, Engine, Generation, ModelCard, Renderer
+from service.engine.port import Between, Chunk, Engine, Generation, ModelCard, Renderer, Take
 from service.harmony.tokens import CALL
 from service.markup.speech import Transcript
 
@@ -46,17 +45,20 @@ class Recorder:
         assert isinstance(self._engine, Renderer)
         return await self._engine.render(transcript, model)
 
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
         sampled: list[int] = []
         cached: int | None = None
         finished = False
+
+        def noted(chunk: Chunk) -> bool:
+            nonlocal cached, finished
+            sampled.extend(chunk.tokens)
+            cached = cached if chunk.cached_tokens is None else chunk.cached_tokens
+            finished = chunk.finish is not None
+            return take(chunk)
+
         try:
-            async with aclosing(self._engine.generate(generation)) as chunks:
-                async for chunk in chunks:
-                    sampled += chunk.tokens
-                    cached = cached if chunk.cached_tokens is None else chunk.cached_tokens
-                    finished = chunk.finish is not None
-                    yield chunk
+            await self._engine.sample(generation, noted, between)
         finally:  # behind a call nobody waits for the finish; what is broken off before its end is asked for again
             if cached is not None and (finished or CALL in sampled):
                 self.steps.append(Step(list(generation.prompt), sampled, cached))
