@@ -53,13 +53,16 @@ class Tools:
     async def call(self, call: HostedCall) -> Outcome:
         self.calls.append(call)
         if self._during is not None:
-            self._during()
+            asyncio.get_running_loop().call_soon(self._during)
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
                 self.cancelled += 1
                 raise
         return self._outcomes.pop(0)
+
+    async def aclose(self) -> None:
+        """There is nothing to let go of."""
 
 
 def began(rules: Rules = RULES, said: str = "") -> tuple[Machine, list[Event]]:

@@ -3,7 +3,7 @@
 A response is one generation unless something is constrained: behind a header whose content must match a format the
 engine is asked anew, with that format alone, and behind a call of an undeclared tool the model gets feedback first. All
 that was sampled stands in the prompt of the next one, so an engine's prefix cache makes it cheap. Nothing here depends
-on how often the engine was asked: a worker that takes over asks what the one before would have. Pure: the sampler
+on how often the engine was asked: a worker that takes over asks what the one before would have. Pure: the driver
 carries out the steps.
 """
 

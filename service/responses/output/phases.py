@@ -57,7 +57,7 @@ MOVES: dict[Phase, dict[Move, Phase]] = {
     },
     # The model writes, or the engine has to be asked to go on.
     Phase.SAMPLING: {
-        Move.FEED: Phase.SAMPLING,  # the sampler, with each chunk
+        Move.FEED: Phase.SAMPLING,  # the run, with each chunk
         Move.CONSTRAIN: Phase.CONSTRAINED,  # behind a header whose content has to match a format
         Move.WAIT: Phase.FEEDBACK,  # an undeclared tool was called, or the conversation is compacted
         Move.CALL: Phase.CALLING,  # a tool was called that the service runs; or was before, and is approved now
@@ -74,13 +74,13 @@ MOVES: dict[Phase, dict[Move, Phase]] = {
     },
     # The model doesn't go on before it got feedback.
     Phase.FEEDBACK: {
-        Move.GIVE_FEEDBACK: Phase.SAMPLING,  # the sampler, before it asks the engine again; a replay, as that one did
+        Move.GIVE_FEEDBACK: Phase.SAMPLING,  # the run, before it asks the engine again; a replay, as that one did
         Move.DIVERGE: Phase.DIVERGED,
         Move.END: Phase.ENDED,
     },
     # The model doesn't go on before the tool that it called has answered, or failed.
     Phase.CALLING: {
-        Move.TAKE_OUTCOME: Phase.SAMPLING,  # the sampler, once it ran the call; a replay, as that one did
+        Move.TAKE_OUTCOME: Phase.SAMPLING,  # the driver, once it ran the call; a replay, as that one did
         Move.DIVERGE: Phase.DIVERGED,
         Move.END: Phase.ENDED,  # it is broken off
     },
