@@ -348,3 +348,73 @@ async def test_an_answer_ahead_of_the_whole_request_leaves_no_connection() -> No
         connection.leave()
         await until(lambda: pool.open == 0, 2)
         server.calls[0].ended.set()
+
+
+# --- an answer that is poured ---
+
+
+@asynccontextmanager
+async def pouring(*parts: bytes) -> AsyncIterator[tuple[Connection, asyncio.Event]]:
+    """A connection whose answer has begun with the first part; the others come once the event is set."""
+    more = asyncio.Event()
+
+    async def play(call: Call) -> None:
+        await call.asked()
+        call.writer.write(STREAM + parts[0])
+        for part in parts[1:]:
+            await more.wait()
+            call.writer.write(part)
+            await call.writer.drain()
+
+    async with playing(play) as server, pooled() as pool:
+        connection = await post(pool, server.target())
+        try:
+            yield connection, more
+        finally:
+            connection.leave()
+
+
+async def test_what_has_come_and_what_comes_is_poured_to_the_end() -> None:
+    taken: list[bytes] = []
+    async with pouring(b"3\r\nabc\r\n", b"3\r\ndef\r\n" + END) as (connection, more):
+        asyncio.get_running_loop().call_later(0.01, more.set)
+        assert await connection.pour(lambda data: taken.append(data) is None)
+        assert connection.at_eof
+    assert b"".join(taken) == b"abcdef"
+
+
+async def test_nothing_is_offered_to_a_tap_that_wants_no_more_and_the_end_does_not_hide_that() -> None:
+    taken = bytearray()
+
+    def once(data: bytes) -> bool:
+        taken.extend(data)
+        return False
+
+    async with pouring(b"3\r\nabc\r\n", b"3\r\ndef\r\n" + END) as (connection, more):
+        assert not await connection.pour(once)
+        more.set()
+        await until(lambda: connection.answer.whole)
+        assert taken == b"abc"
+        assert not await connection.pour(once)
+        assert await connection.pour(once)
+    assert taken == b"abcdef"
+
+
+async def test_an_error_of_a_tap_is_raised_where_it_is_poured_and_the_connection_stays() -> None:
+    def fail(data: bytes) -> bool:
+        raise ZeroDivisionError(data)
+
+    async with pouring(b"", b"3\r\nabc\r\n", END) as (connection, more):
+        more.set()
+        with pytest.raises(ZeroDivisionError, match="abc"):
+            await connection.pour(fail)
+        assert await connection.pour(lambda _: True)
+
+
+async def test_an_answer_that_breaks_is_broken_where_it_is_poured() -> None:
+    taken: list[bytes] = []
+    async with pouring(b"3\r\nabc\r\n", b"nonsense\r\n") as (connection, more):
+        more.set()
+        with pytest.raises(Broken):
+            await connection.pour(lambda data: taken.append(data) is None)
+    assert taken == [b"abc"]
