@@ -23,6 +23,7 @@ import zstandard
 from rich.progress import MofNCompleteColumn, TextColumn
 
 from service.commands.backup import bar_on
+from service.commands.client.options import flag, option
 from service.commands.doctor import server_url, with_archive
 from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
 from service.logs import event
@@ -86,13 +87,13 @@ archive = typer.Typer(
     "`serve`, and all of it may run while the service does.",
 )
 
-Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose it is.", show_default=False)]
+Tenant = Annotated[str, option("--tenant", "NAME", "Whose it is.")]
 Work = Callable[[Archive, ConversationHistoryStore], Awaitable[T]]
 
 
 @archive.command("status")
 def status(
-    quick: Annotated[bool, typer.Option("--quick", metavar="", help="Without counting what is in it.")] = False,
+    quick: Annotated[bool, flag("--quick", "Without counting what is in it.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Where the archive is, whether it can be used, what waits to be archived, and how much is in it.
@@ -152,12 +153,12 @@ def status(
 
 @archive.command("verify")
 def verify_archive(
-    whole: Annotated[bool, typer.Option("--all", metavar="", help="All trees, in the archive and in Redis.")] = False,
+    whole: Annotated[bool, flag("--all", "All trees, in the archive and in Redis.")] = False,
     sample: Annotated[
         int, typer.Option("--sample", min=1, max=1_000_000, metavar="N", help="About so many of each, at random.")
     ] = SAMPLE,
-    alone: Annotated[bool, typer.Option("--alone", metavar="", help="The archive alone, without Redis.")] = False,
-    repair: Annotated[bool, typer.Option("--repair", metavar="", help="Mend what can be mended.")] = False,
+    alone: Annotated[bool, flag("--alone", "The archive alone, without Redis.")] = False,
+    repair: Annotated[bool, flag("--repair", "Mend what can be mended.")] = False,
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -191,10 +192,7 @@ def export(
     file: Annotated[
         str, typer.Argument(metavar="[FILE]", help="A new file, compressed if it ends with .zst; - is stdout.")
     ] = "-",
-    tree: Annotated[
-        str | None,
-        typer.Option("--tree", metavar="ID", help="Only the tree with this response.", show_default=False),
-    ] = None,
+    tree: Annotated[str | None, option("--tree", "ID", "Only the tree with this response.")] = None,
 ) -> None:
     """Write what a tenant has in the archive as lines of JSON, one for each turn; deleted ones are left out.
 
@@ -232,9 +230,7 @@ def export(
 
 @archive.command("restore")
 def restore(
-    into_memory: Annotated[
-        bool, typer.Option("--into-memory", metavar="", help="Bring trees back into Redis now, the newest first.")
-    ] = False,
+    into_memory: Annotated[bool, flag("--into-memory", "Bring trees back into Redis now, the newest first.")] = False,
     tenant: TenantOption = None,
     since: Annotated[
         datetime | None,
@@ -283,9 +279,7 @@ def restore(
 @archive.command("erase")
 def erase(
     tenant: Tenant,
-    yes: Annotated[
-        bool, typer.Option("--yes", metavar="", help="Do it; without this it only says what it would.")
-    ] = False,
+    yes: Annotated[bool, flag("--yes", "Do it; without this it only says what it would.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Erase all that a tenant has, in the archive and in Redis, for good.
@@ -328,7 +322,7 @@ def erase(
 @archive.command("hold")
 def hold(
     tenant: Tenant,
-    release: Annotated[bool, typer.Option("--release", metavar="", help="End the hold.")] = False,
+    release: Annotated[bool, flag("--release", "End the hold.")] = False,
 ) -> None:
     """Hold what a tenant has in the archive: it is not deleted for its age, nor erased as a whole.
 

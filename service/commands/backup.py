@@ -26,6 +26,7 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from service.build import this_build
+from service.commands.client.options import argument, flag
 from service.commands.doctor import server_url
 from service.commands.options import (
     EXIT_FAILED,
@@ -63,9 +64,7 @@ E = TypeVar("E")
 @with_settings("redis_url", "data_dir")
 def backup(
     settings: Settings,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file to write; with --verify, to read.", show_default=False)
-    ],
+    file: Annotated[Path, argument("FILE", "The file to write; with --verify, to read.")],
     tenant: TenantOption = None,
     tree: TreeOption = None,
     secret: Annotated[
@@ -78,12 +77,8 @@ def backup(
             show_default=False,
         ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", metavar="", help="Go on with what an interrupted backup has left.")
-    ] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", metavar="", help="Check the file instead; needs no store.")
-    ] = False,
+    resume: Annotated[bool, flag("--resume", "Go on with what an interrupted backup has left.")] = False,
+    verify: Annotated[bool, flag("--verify", "Check the file instead; needs no store.")] = False,
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
 ) -> int:
@@ -134,9 +129,7 @@ def backup(
 @with_settings("redis_url", "data_dir")
 def restore(
     settings: Settings,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file that `harmonium backup` wrote.", show_default=False)
-    ],
+    file: Annotated[Path, argument("FILE", "A file that `harmonium backup` wrote.")],
     tenant: TenantOption = None,
     tree: TreeOption = None,
     turns_per_second: Pace = 0,

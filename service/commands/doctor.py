@@ -14,14 +14,13 @@ from importlib.util import find_spec
 from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from service.commands.client.bench import one_response
 from service.commands.client.errors import ClientError
-from service.commands.client.options import service_of
+from service.commands.client.options import option, service_of
 from service.commands.client.profile import Profile
 from service.commands.client.service import Bounds, Service
 from service.commands.options import EXIT_FAILED, AsJson, asking, fail, show, with_settings
@@ -62,11 +61,8 @@ def doctor(
     settings: Settings,
     url: Annotated[
         str | None,
-        typer.Option(
-            "--url",
-            metavar="URL",
-            help="A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY.",
-            show_default=False,
+        option(
+            "--url", "URL", "A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY."
         ),
     ] = None,
     as_json: AsJson = False,

@@ -12,13 +12,13 @@ from contextlib import aclosing
 from textwrap import fill, indent
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, TextColumn
 from rich.text import Text
 
 from service.commands.archive import SAMPLE, add_to_log, lines_of, object_of, outcome, verify
 from service.commands.backup import bar_on
+from service.commands.client.options import flag
 from service.commands.doctor import server_url, with_archive
 from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
 from service.settings.core import SQLITE
@@ -40,7 +40,7 @@ INDENT = "    "
 @with_settings("redis_url", "data_dir")
 def fsck(
     settings: Settings,
-    repair: Annotated[bool, typer.Option("--repair", metavar="", help="Mend what is wrong, and check again.")] = False,
+    repair: Annotated[bool, flag("--repair", "Mend what is wrong, and check again.")] = False,
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
 ) -> int:

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperCommand, TyperOption
 
+from service.commands.client.options import flag, option
 from service.commands.signals import be_interruptible
 from service.errors import ApiError
 from service.settings.core import ENGINE_URLS
@@ -43,16 +44,9 @@ Row = dict[str, Any]
 Pace = Annotated[
     float, typer.Option(min=0, metavar="N", help="Pace, to spare a busy server. 0 is as fast as it answers.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead.")]
-TenantOption = Annotated[
-    str | None, typer.Option("--tenant", metavar="NAME", help="Only what this tenant has.", show_default=False)
-]
-TreeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--tree", metavar="ID", help="Only the conversation with this response, with all forks.", show_default=False
-    ),
-]
+AsJson = Annotated[bool, flag("--json", "Print JSON instead.")]
+TenantOption = Annotated[str | None, option("--tenant", "NAME", "Only what this tenant has.")]
+TreeOption = Annotated[str | None, option("--tree", "ID", "Only the conversation with this response, with all forks.")]
 
 _PANELS = {name: heading for heading, names in groups().items() for name in names}
 _NO_DEFAULT = "none"
@@ -72,9 +66,9 @@ class Documented(TyperCommand):
         return super().shell_complete(ctx, incomplete)
 
     def _document(self) -> None:
-        for option in self.params:
-            if isinstance(option, TyperOption) and option.name in Settings.model_fields:
-                option.help, option.metavar = _help(option.name), _metavar(option.name)
+        for each in self.params:
+            if isinstance(each, TyperOption) and each.name in Settings.model_fields:
+                each.help, each.metavar = _help(each.name), _metavar(each.name)
 
 
 def _help(name: str) -> str:
@@ -119,10 +113,10 @@ def with_settings(*names: str) -> Callable[[Callable[..., int | None]], Callable
 
 def _option(name: str) -> inspect.Parameter:
     """The option that overrides the setting `name`, in the panel of its group."""
-    word, flag = name.replace("_", "-"), is_flag(name)
-    spelled = f"--{word}/--no-{word}" if flag else f"--{word}"
-    option = typer.Option(spelled, show_default=False, rich_help_panel=_PANELS[name])
-    annotation = Annotated[bool | None if flag else str | None, option]
+    word = name.replace("_", "-")
+    spelled = f"--{word}/--no-{word}" if is_flag(name) else f"--{word}"
+    made = typer.Option(spelled, show_default=False, rich_help_panel=_PANELS[name])
+    annotation = Annotated[bool | None if is_flag(name) else str | None, made]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 

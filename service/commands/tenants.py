@@ -13,6 +13,7 @@ import msgspec
 import typer
 from msgspec import UNSET
 
+from service.commands.client.options import AsLines, argument, flag, option
 from service.commands.doctor import server_url
 from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
 from service.process import open_directory, open_store
@@ -43,20 +44,18 @@ DAY_SECONDS = 86_400
 projects = typer.Typer(no_args_is_help=True, help="Tenants that are made while the service runs: list, create, end.")
 keys = typer.Typer(no_args_is_help=True, help="Keys of projects and of administrators: list, create, revoke.")
 
-ProjectId = Annotated[str, typer.Argument(metavar="PROJECT", help="The id of a project.", show_default=False)]
-KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The id of a key, as `list` shows it.", show_default=False)]
+ProjectId = Annotated[str, argument("PROJECT", "The id of a project.")]
+KeyId = Annotated[str, argument("KEY", "The id of a key, as `list` shows it.")]
 Days = Annotated[
-    float | None,
-    typer.Option("--days", metavar="N", min=0.0001, max=3_660, help="When it expires. Without it, never."),
+    float | None, typer.Option("--days", metavar="N", min=0.0001, max=3_660, help="When it expires. Without it, never.")
 ]
 
 Weight = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--weight",
-        metavar="N|none",
-        help="How much it is served beside others, which have 1: from 0.01 to 1,000. `none` is what the settings say.",
-        show_default=False,
+        "N|none",
+        "How much it is served beside others, which have 1: from 0.01 to 1,000. `none` is what the settings say.",
     ),
 ]
 
@@ -79,7 +78,7 @@ class Dimension(StrEnum):
 
 @projects.command("list")
 def list_projects(
-    archived: Annotated[bool, typer.Option("--archived", metavar="", help="With those that have ended.")] = False,
+    archived: Annotated[bool, flag("--archived", "With those that have ended.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """All projects: those of HARMONIUM_API_KEYS, which are static, and then those that were made here, in order."""
@@ -93,7 +92,7 @@ def list_projects(
 
 @projects.command("create")
 def create_project(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
+    name: Annotated[str, argument("NAME", "Its name.")],
     weight: Weight = None,
     as_json: AsJson = False,
 ) -> None:
@@ -105,9 +104,7 @@ def create_project(
 @projects.command("update")
 def update_project(
     project: ProjectId,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Its new name.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, option("--name", "NAME", "Its new name.")] = None,
     weight: Weight = None,
     as_json: AsJson = False,
 ) -> None:
@@ -141,7 +138,7 @@ def permit_models(
         list[str] | None,
         typer.Option("--deny", metavar="MODEL", help="All but this may be used; several times for several."),
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", metavar="", help="All may be used.")] = False,
+    clear: Annotated[bool, flag("--clear", "All may be used.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show which models a project may use, or change that. The others are not there for it."""
@@ -170,7 +167,7 @@ def limit_project(
             help="Change one, such as max_tokens_per_1_month=100000, or =none for no limit; several times for several.",
         ),
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", metavar="", help="Take away all of its limits.")] = False,
+    clear: Annotated[bool, flag("--clear", "Take away all of its limits.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what limits a project, or change that: requests and tokens in a minute and in a month, and how many
@@ -233,7 +230,7 @@ def list_admin_keys(as_json: AsJson = False) -> None:
 
 @keys.command("create-admin")
 def create_admin_key(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.", show_default=False)],
+    name: Annotated[str, argument("NAME", "Whose it is.")],
     days: Days = None,
     as_json: AsJson = False,
 ) -> None:
@@ -252,15 +249,11 @@ def revoke_admin_key(key: KeyId, as_json: AsJson = False) -> None:
 
 
 def audit(
-    project: Annotated[str | None, typer.Option(metavar="ID", help="Only in this project.", show_default=False)] = None,
-    type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Only this, such as api_key.deleted.", show_default=False)
-    ] = None,
+    project: Annotated[str | None, option("ID", "Only in this project.")] = None,
+    type: Annotated[str | None, option("TYPE", "Only this, such as api_key.deleted.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="How many at most.")] = 50,
-    follow: Annotated[
-        bool, typer.Option("--follow", metavar="", help="The oldest of them first, and then each new one until Ctrl-C.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
+    follow: Annotated[bool, flag("--follow", "The oldest of them first, and then each new one until Ctrl-C.")] = False,
+    as_json: AsLines = False,
 ) -> None:
     """Show who did what to which project, service account and key, the newest first."""
     wanted = Wanted(types=(type,) if type else (), projects=(project,) if project else ())
@@ -280,7 +273,7 @@ def audit(
 
 
 def usage(
-    project: Annotated[str | None, typer.Option(metavar="ID", help="Only this project.", show_default=False)] = None,
+    project: Annotated[str | None, option("ID", "Only this project.")] = None,
     by: Annotated[
         list[Dimension] | None,
         typer.Option("--by", help="A dimension to show it by; several times for several.", show_default="project"),

@@ -18,7 +18,7 @@ import typer
 
 from service.commands.client import printing
 from service.commands.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, ClientError, Refused, Unreachable
-from service.commands.client.options import AsJson, talking
+from service.commands.client.options import AsJson, flag, option, talking
 from service.commands.client.service import TERMINAL_EVENTS, Json, Service
 
 METADATA = {"harmonium": "bench"}
@@ -314,11 +314,8 @@ def bench(
             "--max-output-tokens", min=LEAST_TOKENS, metavar="N", help="The most of an answer.", show_default=False
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", metavar="NAME", help="The model; else the first one.", show_default=False),
-    ] = None,
-    keep: Annotated[bool, typer.Option("--keep", metavar="", help="Don't delete what was made.")] = False,
+    model: Annotated[str | None, option("--model", "-m", "NAME", "The model; else the first one.")] = None,
+    keep: Annotated[bool, flag("--keep", "Don't delete what was made.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Measure a service: many clients at once, each with one conversation, every answer streamed.
