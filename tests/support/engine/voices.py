@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.engine.llama.wire import COMPLETION
+from service.engine.llama.servers import COMPLETION
 from service.engine.port import Engine
 from service.engine.servers.experimental import COMPLETIONS, GENERATE
 from service.engine.vllm.wire import Endpoint
