@@ -12,6 +12,7 @@ from contextlib import aclosing
 from textwrap import fill, indent
 from typing import Annotated, Any
 
+import msgspec
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, TextColumn
 from rich.text import Text
@@ -98,17 +99,7 @@ def _told(report: Report, verified: Verified | None, failure: str) -> dict[str, 
         "turns": report.turns,
         "found": report.found,
         "left": report.left,
-        "complaints": [
-            {
-                "shard": each.shard,
-                "tenant": each.tenant,
-                "id": each.id,
-                "what": each.what,
-                "detail": each.detail,
-                "mended": repaired,
-            }
-            for each, repaired in report.faults.items()
-        ],
+        "complaints": [{**msgspec.structs.asdict(each), "mended": mended} for each, mended in report.faults.items()],
         "counters_judged": not report.unjudged,
         "shards_not_judged": report.unjudged,
         "turns_to_sweep": report.unneeded,

@@ -31,10 +31,9 @@ from uvicorn.supervisors import Multiprocess
 from service import logs
 from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts, watched
 from service.commands.terminal import TerminalFormatter, card
-from service.metrics.processes import shared_folder
 from service.metrics.scrape import read_shards
 from service.process import open_jobs, open_layout, open_store, open_store_archive
-from service.settings.core import SQLITE
+from service.settings.core import SQLITE, counting_together
 from service.settings.keys import Keys, warn_of_short
 from service.settings.settings import Settings, display, variable
 from service.settings.sources import env_file, service_links
@@ -98,7 +97,7 @@ def run(settings: Settings, create_app: CreateApp) -> None:
             if settings.workers == 1:
                 Server(config, ready).run(sockets=[listener])
             else:
-                with shared_folder():
+                with counting_together():
                     Supervisor(config, [listener], ready).run()
         finally:
             close_logs()

@@ -129,8 +129,8 @@ class Exposition:
         store_seconds: float = STORE_SECONDS,
     ) -> None:
         """`limits` are those of `limits_of`."""
-        self._counted = metrics.registry if metrics.slot is None else Together(metrics.slot.folder)
-        self._alone = metrics.slot is None
+        self._counted = metrics.registry if metrics.folder is None else Together(metrics.folder)
+        self._alone = metrics.folder is None
         (removed,) = metrics.turns_removed.describe()
         self._removed_name = removed.name
         self._read_shards = read_shards

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -463,10 +464,11 @@ def metrics_folder() -> Path | None:
 
 
 @contextmanager
-def count_in(folder: Path) -> Generator[None]:
-    """Have all processes that are started within the block count together in `folder`."""
-    os.environ[METRICS_FOLDER] = str(folder)
-    try:
-        yield
-    finally:
-        del os.environ[METRICS_FOLDER]
+def counting_together() -> Generator[None]:
+    """Have all processes that are started within the block count together, in a fresh folder."""
+    with TemporaryDirectory(prefix="harmonium-metrics-") as folder:
+        os.environ[METRICS_FOLDER] = folder
+        try:
+            yield
+        finally:
+            del os.environ[METRICS_FOLDER]
