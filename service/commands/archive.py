@@ -126,13 +126,13 @@ def status(
         return Status(why, here, await failed(server, keyspace, FAILED))
 
     with _asking():
-        warnings, unfit, kept = _on_archive(settings, look)
+        warnings, unfit, contents = _on_archive(settings, look)
         try:
             found = _on_both(settings, wait, own=False)
         except (StoreUnavailable, OSError) as error:
             found = Status(unfit, [], [], str(error))
     where = display(settled(settings))["archive_url"]
-    told = {
+    fields = {
         "archive": where,
         "usable": found.unfit is None,
         "unfit": found.unfit,
@@ -140,14 +140,14 @@ def status(
         "redis": found.unreached,
         "shards": [msgspec.structs.asdict(each) for each in found.waiting],
         "failed": [each._asdict() for each in found.failed],
-        "stored": None if kept is None else msgspec.structs.asdict(kept),
+        "stored": None if contents is None else msgspec.structs.asdict(contents),
     }
     lines = [f"archive: {where}", f"probe: {found.unfit or 'passed'}", *(f"warning: {each}" for each in warnings)]
     lines += _waiting(found)
     lines += [f"not archived: tenant {each.tenant}, {each.root}: {each.reason}" for each in found.failed]
-    if kept is not None:
-        lines.append(f"in the archive: {kept.trees:,} trees, {kept.values:,} values, {kept.bytes:,} bytes")
-    show(told, lines, as_json=as_json)
+    if contents is not None:
+        lines.append(f"in the archive: {contents.trees:,} trees, {contents.values:,} values, {contents.bytes:,} bytes")
+    show(fields, lines, as_json=as_json)
     raise typer.Exit(0 if found.unfit is None else EXIT_FAILED)
 
 
@@ -314,8 +314,8 @@ def erase(
     lines = [f"erased: {trees:,} trees in Redis, {gone.deleted:,} values in the archive"]
     if under_way:
         lines.append(f"{under_way:,} trees have a response under way: run it again when those have ended")
-    told = {"tenant": tenant, **msgspec.structs.asdict(gone), "trees_in_redis": trees, "under_way": under_way}
-    show(told, lines, as_json=as_json)
+    fields = {"tenant": tenant, **msgspec.structs.asdict(gone), "trees_in_redis": trees, "under_way": under_way}
+    show(fields, lines, as_json=as_json)
     raise typer.Exit(EXIT_FAILED if under_way else 0)
 
 

@@ -179,7 +179,7 @@ def restore(
             fail(f"{refusal}; nothing was restored. {wanted}", EXIT_UNABLE)
         except (StoreUnavailable, StoreFull) as error:
             fail(f"the restore is not complete: {error}. Run it again for the rest", EXIT_UNABLE)
-    told = {
+    fields = {
         "restored": done.restored,
         "kept": done.kept,
         "conflicts": done.conflict,
@@ -189,7 +189,7 @@ def restore(
         "seconds": round(done.seconds, 3),
         "backup": _about(file, done.checked),
     }
-    show(told, _outcome(done), as_json=as_json)
+    show(fields, _outcome(done), as_json=as_json)
     return 0 if done.whole else EXIT_FAILED
 
 

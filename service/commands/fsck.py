@@ -70,7 +70,7 @@ def fsck(
         report = asyncio.run(_checked(url, settings, repair, turns_per_second, hear))
     verified, failure = _checked_archive(settings, repair, turns_per_second)
     if as_json:
-        show(_told(report, verified, failure), (), as_json=True)
+        show(_fields_of(report, verified, failure), (), as_json=True)
     else:
         _print(report, verified, failure, Console(), repair=repair)
     if report.newer or failure or (verified and verified.newer):
@@ -91,7 +91,7 @@ def _checked_archive(settings: Settings, repair: bool, turns_per_second: float) 
         return None, str(error)
 
 
-def _told(report: Report, verified: Verified | None, failure: str) -> dict[str, Any]:
+def _fields_of(report: Report, verified: Verified | None, failure: str) -> dict[str, Any]:
     """All of a report as one object."""
     archived = {"failure": failure} if failure else None if verified is None else object_of(verified)
     return {
