@@ -24,8 +24,7 @@ from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
 from service.settings.core import environment
 from service.settings.keys import Keys
-from service.settings.protocol import servers_in
-from service.settings.sandbox import LOCAL
+from service.settings.protocol import LOCAL, servers_in
 from service.settings.settings import DAY_SECONDS, Settings, display, variable
 from service.spans import Tracer
 from service.ssrf import outside_of
