@@ -1,6 +1,5 @@
 """Opening, starting and closing all that a process needs which serves or works, from the settings."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -39,9 +38,7 @@ from service.tools.python import CodeInterpreter
 from service.tools.toolbox import Toolbox, no_server
 from store.archive.archive import Archive
 from store.archive.opening import open_archive as open_archive_at
-from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.upkeep.daily import expire_daily
 from store.backup.upkeep.reconciling import Reconciled, Reconciler
 from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.approvals import Approvals
@@ -51,7 +48,6 @@ from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import KeyedRequests
 from store.jobs.jobs import Jobs
-from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
 from store.layout import Layout, Terms, shared_secret
 from store.limits import Limits as TenantLimits
@@ -64,9 +60,6 @@ from store.registry.registry import Registry
 from store.registry.spending import Spending
 
 logger = logging.getLogger(__name__)
-
-CANCELS_AT_ONCE = 16
-"""How many cancelled responses a process ends at once; each replays its log, for milliseconds of CPU."""
 
 SANDBOX_AWAY = Backoff(1.0, 30.0)
 """The pauses in seconds between tries to use a sandbox that was away when this service began."""
@@ -106,7 +99,6 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
     listening = Listening(client, timeout_seconds=settings.store_timeout_seconds)
     keys = Keys(settings)
     directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
-    spending = Spending(store)
     store.removed = lambda reason, turns: metrics.turns_removed.labels(reason).inc(turns)
     archive = open_store_archive(settings, store)
     if archive is not None:
@@ -117,16 +109,19 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         store=store,
         layout=layout,
         loans=loans,
-        limiter=open_limiter(settings, store, loans),
+        limiter=Limiter(
+            TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS),
+            Limit(**settings.tenant_limits),
+            loans,
+            time,
+        ),
         directory=directory,
-        spending=spending,
-        tally=Tally(spending, away=lambda: store.server.health.away is not None),
+        tally=Tally(Spending(store), away=lambda: store.server.health.away is not None),
         key_ring=KeyRing(directory.registry, listening, time) if settings.has_projects else None,
         conversations=Conversations(store),
         approvals=Approvals(store),
-        keyed_requests=open_keyed_requests(settings, store),
+        keyed_requests=KeyedRequests(store, lease_seconds=KEYED_LEASES * settings.lease_seconds),
         jobs=open_jobs(settings, store),
-        log=EventLog(store),
         listening=listening,
         engine=open_engines(settings, engine),
         limits=Limits(
@@ -138,26 +133,10 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         templates=Templates(settings.prompts_dir),
         toolbox=open_toolbox(settings, containers),
         containers=containers,
-        cancel_slots=asyncio.Semaphore(CANCELS_AT_ONCE),
         pacing=Pacing(),
         tracer=tracer_of(settings),
         archive=archive,
     )
-
-
-async def without_archive(service: Service) -> None:
-    """Where there is no archive, have nothing noted for the one that there was. Raises StoreUnavailable."""
-    if service.archive is None and await end_archive(service.store.server, service.store.keyspace):
-        event(logger, logging.WARNING, "the store has no archive any more: what left memory is out of reach")
-
-
-async def expire_archive(service: Service) -> int | None:
-    """Delete what is older in the archive than the settings allow; how many conversations went, None where that was
-    done today. Raises StoreUnavailable, ArchiveUnavailable.
-    """
-    if service.archive is None or not service.settings.archive_days:
-        return None
-    return await expire_daily(service.archive, service.settings.archive_days, service.clock())
 
 
 def _count_archive(archive: StoreArchive, metrics: Metrics) -> None:
@@ -191,7 +170,17 @@ def _watch(health: Health, layout: Layout, metrics: Metrics, url: str) -> None:
     """Count what fails in the store, and log once that it goes away, with what to do, and once that it is back; once,
     too, that somebody has made it one that this process must not use. `url` is where it is, without its password.
     """
-    remedy = "harmonium doctor says what it finds"
+
+    def gone(failure: StoreUnavailable) -> None:
+        message = "the store lags behind" if isinstance(failure, StoreUnconfirmed) else "the store is away"
+        remedy = "harmonium doctor says what it finds"
+        event(logger, logging.ERROR, message, url=url, reason=str(failure), remedy=remedy)
+
+    def back(seconds: float, failure: StoreUnavailable) -> None:
+        event(logger, logging.WARNING, "the store is back", seconds=seconds)
+        if could_not_save(failure):
+            remedy = "Let it run BGREWRITEAOF before it is restarted: a write that was cut short can keep it from "
+            event(logger, logging.ERROR, "the store could not save", remedy=f"{remedy}starting.")
 
     def contradicted(mismatch: LayoutMismatch) -> None:
         message = "the store is not to be used with these settings"
@@ -200,23 +189,8 @@ def _watch(health: Health, layout: Layout, metrics: Metrics, url: str) -> None:
     layout.contradicted = contradicted
     health.failed = metrics.store_failed
     health.took = metrics.store_seconds.observe
-    health.gone = lambda failure: event(
-        logger, logging.ERROR, _gone(failure), url=url, reason=str(failure), remedy=remedy
-    )
-    health.back = _back
-
-
-def _back(seconds: float, failure: StoreUnavailable) -> None:
-    """Say that the store is back, and what is to be done before it is restarted, where its disk was full."""
-    event(logger, logging.WARNING, "the store is back", seconds=seconds)
-    if could_not_save(failure):
-        remedy = "Let it run BGREWRITEAOF before it is restarted: a write that was cut short can keep it from starting."
-        event(logger, logging.ERROR, "the store could not save", remedy=remedy)
-
-
-def _gone(failure: StoreUnavailable) -> str:
-    """The line that is logged once when the store can't be used."""
-    return "the store lags behind" if isinstance(failure, StoreUnconfirmed) else "the store is away"
+    health.gone = gone
+    health.back = back
 
 
 async def start_service(service: Service) -> None:
@@ -367,23 +341,9 @@ def open_directory(
     return Directory(Registry(store), time, tenants or (lambda: settings.static_tenants))
 
 
-def open_limiter(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Limiter:
-    """The limiter that keeps tenants within their limits."""
-    limits = TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS)
-    return Limiter(limits, Limit(**settings.tenant_limits), loans, time)
-
-
 def open_jobs(settings: Settings, store: ConversationHistoryStore) -> Jobs:
     """The background responses in a store."""
     return Jobs(store, job_limits(settings))
-
-
-def open_keyed_requests(settings: Settings, store: ConversationHistoryStore) -> KeyedRequests:
-    """The requests with an Idempotency-Key that are known in a store."""
-    return KeyedRequests(
-        store,
-        lease_seconds=KEYED_LEASES * settings.lease_seconds,
-    )
 
 
 def open_containers(

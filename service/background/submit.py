@@ -5,7 +5,7 @@ then, so followers of the response begin with them.
 """
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 import msgspec
@@ -24,8 +24,7 @@ from service.responses.traced import planned
 from service.spans import Headers, Kind
 from store.errors import QueueFull, StoreUnconfirmed
 from store.jobs.log import Entry
-from store.jobs.model import Priority
-from store.turn import Turn
+from store.jobs.model import Priority, Successor
 
 _PRIORITIES = {"priority": Priority.PRIORITY, "default": Priority.DEFAULT, "flex": Priority.FLEX}
 
@@ -37,46 +36,36 @@ class Submitted(NamedTuple):
     events: list[Event]
 
 
-class Accepted(NamedTuple):
-    """The stored parts of a response from its acceptance on: its turn, its spec and the first entry of its log, which
-    has the events.
+async def accepted(plan: Plan, trace: Headers = ()) -> tuple[Successor, list[Event]]:
+    """The stored parts of a planned response as it is queued, and the events of its log; attempts at it are linked to
+    its `trace`, where it has one.
     """
-
-    turn: Turn
-    spec: bytes
-    entry: Entry
-    events: list[Event]
-
-
-async def accepted(plan: Plan, trace: Headers = ()) -> Accepted:
-    """A planned response as it is queued; attempts at it are linked to its `trace`, where it has one."""
     if trace:
         plan = msgspec.structs.replace(plan, generation=msgspec.structs.replace(plan.generation, trace=trace))
     machine = machine_of(plan)
     events = machine.queued()
     turn = turn_of(plan, machine, msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED))
-    return Accepted(turn, await encode(plan), Entry(events[-1].sequence_number, encode_batch(Batch(events))), events)
+    entry = Entry(events[-1].sequence_number, encode_batch(Batch(events)))
+    return Successor(turn, await encode(plan), entry), events
 
 
 async def submit(maker: Maker, queued: Queued) -> Submitted:
     """Queue a response; its parent's pin goes with it, and what is reserved for it of limits. Raises StoreError."""
-    span = spans.current.get()
-    facts = planned(queued.prepared.plan) if span.kept else None
-    with queued.handed_over(maker), span.child("submit", Kind.PRODUCER, facts) as producer:
-        return await _submit(maker.service, maker.caller.tenant, queued.prepared, producer.headers)
-
-
-async def _submit(service: Service, tenant: str, prepared: Prepared, trace: Headers) -> Submitted:
+    service, prepared, span = maker.service, queued.prepared, spans.current.get()
     plan = prepared.plan
-    turn, spec, entry, events = await accepted(plan, trace)
     response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
-    async with _held(service, prepared) as pin:
+    async with AsyncExitStack() as stack:
+        stack.enter_context(queued.handed_over(maker))
+        facts = planned(plan) if span.kept else None
+        producer = stack.enter_context(span.child("submit", Kind.PRODUCER, facts))
+        made, events = await accepted(plan, producer.headers)
+        pin = await stack.enter_async_context(_held(service, prepared))
         try:
             await service.jobs.submit(
-                tenant,
-                turn,
-                spec,
-                entry,
+                maker.caller.tenant,
+                made.turn,
+                made.spec,
+                made.entry,
                 priority=_PRIORITIES[response.service_tier],
                 streams=prepared.stream,
                 fleeting=not plan.stored,
@@ -89,8 +78,8 @@ async def _submit(service: Service, tenant: str, prepared: Prepared, trace: Head
         except QueueFull:
             service.metrics.refused.labels("queue").inc()
             raise
-    prepared.parent.released()
-    service.metrics.jobs_submitted.inc()
+        prepared.parent.released()
+        service.metrics.jobs_submitted.inc()
     return Submitted(response, events)
 
 

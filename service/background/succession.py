@@ -31,7 +31,6 @@ from service.store_away import retry
 from service.tenants.limits import Allowance, Reservation
 from store.errors import StoreError, StoreUnavailable
 from store.jobs.model import Steer, Successor
-from store.turn import Chain
 
 Succeed = Callable[[Plan, Machine, Response, Sequence[Steer], float], AbstractAsyncContextManager[Successor]]
 """Makes the response that goes on from one with its steers. It is stored in the block, or nothing is reserved
@@ -54,11 +53,12 @@ async def succeed(
     async with AsyncExitStack() as resources:
         try:
             above = await retry(partial(service.store.chain_above, tenant, plan.id), patience)
-            parent = Parent(_with_end(service, above, plan, machine))
+            chain = remembered(above, plan.id, messages_of(plan, machine), stored=True).chain
+            service.store.refuse_long(chain)
             project = None if service.key_ring is None else await service.key_ring.project(tenant)
             asked = plan.generation
             caller = Caller(tenant, asked.trace, session=asked.affinity, key=plan.key, project=project)
-            maker = Maker(service, caller, partial(_reserved, service, caller), parent=parent)
+            maker = Maker(service, caller, partial(_reserved, service, caller), parent=Parent(chain))
             made = await make(maker, partial(settled, plan.settings, plan.id, said), resources)
         except msgspec.DecodeError as error:
             why = "Its settings were kept by another release, and this one can't read them."
@@ -68,9 +68,9 @@ async def succeed(
         except (ApiError, EngineError, StoreError) as error:
             raise NotSteered("successor_creation_failed", refusal_of(error).message) from error
         assert isinstance(made, Queued)  # the settings of a background response are kept alone
-        turn, spec, entry, _ = await accepted(made.prepared.plan, spans.current.get().headers)
+        successor, _ = await accepted(made.prepared.plan, spans.current.get().headers)
         with made.handed_over(maker):
-            yield Successor(turn, spec, entry)
+            yield successor
 
 
 @asynccontextmanager
@@ -98,19 +98,6 @@ def _refuse(plan: Plan, response: Response) -> None:
         raise NotSteered("successor_creation_failed", "It called a tool. Say it with the outputs of its calls.")
     if not plan.settings:
         raise NotSteered("steering_not_supported", "The response can't be continued by itself.")
-
-
-def _with_end(service: Service, above: Chain, plan: Plan, machine: Machine) -> Chain:
-    """The chain that a response ends, with the turn that it will add. Raises ChainTooLong."""
-    messages = messages_of(plan, machine)
-    chain = remembered(above, plan.id, messages, stored=True).chain
-    service.store.refuse_long(chain)
-    return chain
-
-
-def succeeded(response: Response, successor: Successor) -> Response:
-    """The response, with its successor in it."""
-    return msgspec.structs.replace(response, harmonium=Extensions(succeeded_by=successor.turn.id))
 
 
 def given_back(response: Response, steers: Sequence[Steer], why: NotSteered) -> tuple[list[Event], Response]:

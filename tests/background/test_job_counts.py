@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.exposition import generate_latest
 
 from service.background.attempt import Attempt, Outcome
-from service.background.cancel import cancel
+from service.background.control import cancel
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.process import close_service, open_service

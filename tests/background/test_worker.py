@@ -15,7 +15,7 @@ import pytest
 
 from service.api.request import read_create
 from service.api.response import decode_response
-from service.background import attempt, cancel
+from service.background import attempt, control
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
@@ -340,11 +340,11 @@ async def test_a_canceller_holds_the_job_for_as_long_as_it_takes_to_end_it(
             await slow.wait()
             return await super().make()
 
-    monkeypatch.setattr(cancel, "Attempt", SlowAttempt)
+    monkeypatch.setattr(control, "Attempt", SlowAttempt)
     async with opened_service(redis_url, scripted([opened("I"), Stall()])) as service, working(service):
         id = await queued(service)
         await found(service, id, lambda response: response.status is Status.IN_PROGRESS)
-        ending = asyncio.create_task(cancel.cancel(service, TENANT, id))
+        ending = asyncio.create_task(control.cancel(service, TENANT, id))
         await found(service, id, lambda response: response.status is Status.CANCELLED)
         await asyncio.sleep(3 * LEASE_SECONDS)
         assert (await service.store.find(TENANT, id)).under_way, "a worker ended it, whose lease it wasn't"

@@ -15,7 +15,6 @@ from service.background.timing import Timing
 from service.background.worker import Worker
 from service.metrics.counters import make_metrics
 from service.process import job_limits
-from service.responses.output.journal import Batch
 from service.responses.sampler import Step
 from service.responses.service import Service
 from service.settings.core import DEFAULT_TENANT
@@ -184,7 +183,6 @@ async def test_a_log_that_can_t_be_written_by_our_mistake_holds_nobody_up() -> N
         Lease("acme", "resp_" + "0" * 48, "token"),
         make_metrics(),
         nothing_succeeds,
-        first=Batch([]),
         on_tokens=lambda: pytest.fail("nothing was written"),
         patience=lambda: SECONDS,
     )
