@@ -281,7 +281,7 @@ class Worker:
         if job.epoch == 1:
             metrics.queue_seconds.observe(job.age_seconds)
         attempt = Attempt(self._service, job, on_progress=self._awake.set, timing=self._timing)
-        name = _name(job)
+        name = f"{job.lease.tenant}/{job.lease.id[5:]}"
         self._attempts[name] = attempt
         if self._suspected(job):
             self._suspect = attempt
@@ -387,7 +387,3 @@ class Worker:
                 attempt.steer()
         self._waits[shard] = 0
         self._awake.set()
-
-
-def _name(job: Job) -> str:
-    return f"{job.lease.tenant}/{job.lease.id[5:]}"

@@ -20,7 +20,6 @@ from service.tenants.keyring import KeyRing
 from service.tenants.limits import Limiter
 from service.tenants.records import Project
 from service.tenants.usage import Tally
-from service.tools.containers import Containers
 from service.tools.toolbox import Toolbox
 from store.backup.archiving.store_archive import StoreArchive
 from store.history.approvals import Approvals
@@ -60,8 +59,6 @@ class Service(msgspec.Struct, frozen=True):
     seals: Seals
     templates: Templates
     toolbox: Toolbox
-    containers: Containers | None
-    """The sessions in which code runs; None where the settings have no sandbox."""
     pacing: Pacing
     """When a tenant's requests and jobs begin in this process."""
     tracer: Tracer

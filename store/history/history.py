@@ -43,6 +43,7 @@ from store.redis.conditions import refuses_writes
 from store.redis.confirm import ENDED, TRIES, Confirmer, Safety
 from store.redis.connection import Client, Operation, Server
 from store.turn import TERMINAL, Chain, Found, Messages, Status, Turn
+from store.watcher import UNWATCHED, Watcher
 
 MAX_DEPTH = 10_000
 """The most turns of a chain; reading so many takes tens of milliseconds, and no context has room for them."""
@@ -92,6 +93,7 @@ class ConversationHistoryStore:
         entropy: Callable[[int], bytes] = secrets.token_bytes,
         clock: Callable[[], float] = time.time,
         safety: Safety = UNSAFE,
+        watcher: Watcher = UNWATCHED,
     ) -> None:
         """A store over `redis` (see connection.connect), which it closes.
 
@@ -109,7 +111,7 @@ class ConversationHistoryStore:
             )
         self.keyspace = Keyspace(prefix, shards)
         self.ids = Ids(self.keyspace, entropy)
-        self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts, watcher=watcher)
         self.confirmer = Confirmer(self.server, safety)
         self.pin_ms = max(1, round(pin_seconds * 1000))
         self.max_depth = min(max_depth, self.caps.responses or max_depth)
@@ -120,9 +122,6 @@ class ConversationHistoryStore:
         """The archive that is asked for turns that left the store."""
         self.full = False
         """Whether the last turn was refused because the server's disk is nearly full: the next may be, too."""
-        self.removed: Callable[[str, int], None] = lambda reason, turns: None
-        """Called with the reason and the number of turns that went without a deletion. The reason is the passed bound
-        (`responses`, `trees`, `bytes`, or the `memory` of the server), or `idle`."""
 
     def new_id(self, parent: str | None = None) -> str:
         """A new id, in the parent's tree, or for a root in any shard. Raises ParentNotFound."""
@@ -283,10 +282,10 @@ class ConversationHistoryStore:
         raise StoreUnavailable(f"what was stored was gone again {TRIES} times: the servers fail over again and again")
 
     def note_removed(self, turns: Mapping[str, int]) -> None:
-        """Report turns to `removed` that were evicted, or removed as unused."""
+        """Tell the watcher of turns that were evicted, or removed as unused."""
         for reason, count in turns.items():
             if count:
-                self.removed(reason, count)
+                self.server.watcher.removed(reason, count)
 
     def note_written(self, tenant: str, turn: Turn) -> None:
         """Cache the messages of a turn that this process has stored."""

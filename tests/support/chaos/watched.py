@@ -267,8 +267,8 @@ def _tell_of_containers(containers: Containers, at: At) -> None:
 
 def watched(service: Service, at: At) -> Service:
     """The service, whose jobs, conversations, turns, keyed requests, tools and containers tell."""
-    if service.containers is not None:
-        _tell_of_containers(service.containers, at)
+    if service.toolbox.containers is not None:
+        _tell_of_containers(service.toolbox.containers, at)
     _tell_of_turns(service.store, at)
     _tell_of_tally(service.tally, at)
     _tell_of_limits(service.limiter.limits, at)
