@@ -22,7 +22,7 @@ from service import logs, spans
 from service.api.outcome import Outcome as ToolOutcome
 from service.api.response import Response, ResponseError, decode_response
 from service.background.log_sink import LogSink
-from service.background.succession import succeed
+from service.background.submit import succeed
 from service.background.timing import TIMING, Timing
 from service.engine.port import (
     EngineBroke,

@@ -3,7 +3,7 @@
 One script notes it at the job; that alone is the promise. The script that cancels takes the job away from its worker.
 The closing events and the turn are then written at once, so that the answer can be continued; if this process dies
 first, a worker does it when the lease has run out. A steer is found by the process that ends the response. It makes the
-steer the input of another response, or gives it back (succession.py). The worker is told, and ends the response at the
+steer the input of another response, or gives it back (submit.py). The worker is told, and ends the response at the
 next boundary.
 """
 

@@ -20,7 +20,7 @@ from service import spans
 from service.api.events import Event
 from service.api.response import Extensions, Response, ResponseStatus
 from service.api.steer import NotSteered
-from service.background.succession import Succeed, given_back
+from service.background.submit import Succeed, given_back
 from service.background.timing import TIMING, Timing
 from service.logs import event
 from service.metrics.counters import Metrics

@@ -34,7 +34,7 @@ from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
 from service.api.tools.callee import Callee
 from service.api.tools.mcp import declarations, declared_types
-from service.browser.displays import DISPLAY, displays_of
+from service.browser.browser import DISPLAY, displays_of
 from service.engine.engines import salt_of
 from service.engine.port import EngineRefused, Generation, ModelCard, Sampling
 from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, unsupported

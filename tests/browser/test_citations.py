@@ -6,9 +6,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.browser.browser import Search, view_of
+from service.browser.browser import Search, found, view_of
 from service.browser.citations import Citations, Cited, Source, source_of
-from service.browser.displays import found
 from service.browser.page import Display, Page, Result, page_of, results_page
 
 BREST = Source("https://tides.example/brest", "Tides in Brest")
