@@ -397,7 +397,8 @@ async def _stop(process: Process, work: list[asyncio.Task[None]]) -> None:
     assert process.stdin is not None
     process.stdin.close()
     try:
-        await _gone(process)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), STOP_SECONDS)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -405,13 +406,7 @@ async def _stop(process: Process, work: list[asyncio.Task[None]]) -> None:
             each.cancel()
         try:
             await asyncio.gather(*work, return_exceptions=True)
-            await _gone(process)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
         finally:  # a process that left the group may hold the pipes, and nothing else closes them
             cast(Any, process)._transport.close()
-
-
-async def _gone(process: Process) -> None:
-    """Wait until a program has ended and let go of its pipes, or the time is up."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(STOP_SECONDS):
-            await process.wait()
