@@ -52,7 +52,6 @@ from store.jobs.model import JobLimits
 from store.layout import Layout, Terms, shared_secret
 from store.limits import Limits as TenantLimits
 from store.listening import Listening
-from store.redis.client import Client
 from store.redis.conditions import could_not_save
 from store.redis.confirm import Safety
 from store.redis.connection import Server, connect
@@ -91,11 +90,10 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
 
     Nothing is connected yet. Close its parts with `close_service`.
     """
-    client, metrics = open_client(settings), make_metrics(settings.workers)
-    watcher = _Watching(metrics, str(display(settings)["redis_url"]))
-    store = open_store(settings, client, watcher)
+    metrics = make_metrics(settings.workers)
+    store = open_store(settings, _Watching(metrics, str(display(settings)["redis_url"])))
     loans = Loans(settings.store_timeout_seconds)
-    listening = Listening(client, timeout_seconds=settings.store_timeout_seconds)
+    listening = Listening(store.server.redis, timeout_seconds=settings.store_timeout_seconds)
     keys = Keys(settings)
     directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
     archive = open_store_archive(settings, store)
@@ -242,15 +240,6 @@ async def close_service(service: Service) -> None:
     await service.tracer.close()
 
 
-def open_client(settings: Settings) -> Client:
-    """A client of the Redis behind REDIS_URL."""
-    return connect(
-        settings.redis_url,
-        max_connections=STORE_CONNECTIONS,
-        timeout_seconds=settings.store_timeout_seconds,
-    )
-
-
 def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> Layout:
     """The layout record of the store behind REDIS_URL. `alone` is whether nobody else uses it."""
     build = this_build()
@@ -266,26 +255,14 @@ def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> L
     )
 
 
-def job_limits(settings: Settings) -> JobLimits:
-    """The limits of jobs, from the settings."""
-    return JobLimits(
-        lease_seconds=settings.lease_seconds,
-        first_seconds=FIRST_TIMEOUTS * settings.store_timeout_seconds,
-        waiting=settings.max_queued,
-        log_bytes=settings.max_log_bytes,
-        log_seconds=settings.stream_retention_seconds,
-    )
-
-
-def open_store(
-    settings: Settings, client: Client | None = None, watcher: Watcher = UNWATCHED
-) -> ConversationHistoryStore:
+def open_store(settings: Settings, watcher: Watcher = UNWATCHED) -> ConversationHistoryStore:
     """The store behind REDIS_URL."""
+    seconds = settings.store_timeout_seconds
     return ConversationHistoryStore(
-        client or open_client(settings),
+        connect(settings.redis_url, max_connections=STORE_CONNECTIONS, timeout_seconds=seconds),
         prefix=settings.key_prefix,
         shards=settings.shards,
-        timeout_seconds=settings.store_timeout_seconds,
+        timeout_seconds=seconds,
         max_chain_bytes=settings.max_chain_bytes,
         caps=Caps(
             responses=settings.max_responses,
@@ -351,7 +328,14 @@ def open_directory(
 
 def open_jobs(settings: Settings, store: ConversationHistoryStore) -> Jobs:
     """The background responses in a store."""
-    return Jobs(store, job_limits(settings))
+    limits = JobLimits(
+        lease_seconds=settings.lease_seconds,
+        first_seconds=FIRST_TIMEOUTS * settings.store_timeout_seconds,
+        waiting=settings.max_queued,
+        log_bytes=settings.max_log_bytes,
+        log_seconds=settings.stream_retention_seconds,
+    )
+    return Jobs(store, limits)
 
 
 def open_toolbox(settings: Settings, store: ConversationHistoryStore, sandbox: Sandbox | None) -> Toolbox:

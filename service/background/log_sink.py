@@ -192,7 +192,10 @@ class LogSink(Sink):
         else:
             self._metrics.log_entries.inc()
             self._metrics.log_bytes.inc(len(entry.blob))
-            self._keep(_Written(asyncio.get_running_loop().time(), after, entry, progress))
+            now = asyncio.get_running_loop().time()
+            self._kept.append(_Written(now, after, entry, progress))
+            while self._kept[0].at < now - self._timing.kept_seconds:
+                self._kept.popleft()
             if progress:
                 self._on_tokens()
         finally:
@@ -289,11 +292,6 @@ class LogSink(Sink):
                 self._patience(),
             )
         return await retry(work, self._patience())
-
-    def _keep(self, written: _Written) -> None:
-        self._kept.append(written)
-        while self._kept[0].at < written.at - self._timing.kept_seconds:
-            self._kept.popleft()
 
     def _take(self) -> Batch:
         """The batch that waits, to be written by the caller."""
