@@ -20,7 +20,7 @@ from service import spans
 from service.api.events import Event
 from service.api.response import Extensions, Response, ResponseStatus
 from service.api.steer import NotSteered
-from service.background.submit import Succeed, given_back
+from service.background.submit import Succeed, give_back
 from service.background.timing import TIMING, Timing
 from service.logs import event
 from service.metrics.counters import Metrics
@@ -228,10 +228,10 @@ class LogSink(Sink):
                     succeeded = msgspec.structs.replace(response, harmonium=Extensions(succeeded_by=successor.turn.id))
                     return await self._store(rest, plan, machine, succeeded, (), steers, successor)
             except NotSteered as why:
-                before, response = given_back(response, steers, why)
+                before, response = give_back(response, steers, why)
             except (QueueFull, StoreFull, TurnTooLarge, NotContinuable) as refusal:
                 why = NotSteered("successor_creation_failed", refusal_of(refusal).message)
-                before, response = given_back(response, steers, why)
+                before, response = give_back(response, steers, why)
         return await self._store(rest, plan, machine, response, before, steers)
 
     async def _store(

@@ -53,7 +53,7 @@ class Submitted(NamedTuple):
     events: list[Event]
 
 
-async def accepted(plan: Plan, trace: Headers = ()) -> tuple[Successor, list[Event]]:
+async def queued_parts(plan: Plan, trace: Headers = ()) -> tuple[Successor, list[Event]]:
     """The stored parts of a planned response as it is queued, and the events of its log; attempts at it are linked to
     its `trace`, where it has one.
     """
@@ -75,7 +75,7 @@ async def submit(maker: Maker, queued: Queued) -> Submitted:
         stack.enter_context(queued.handed_over(maker))
         facts = planned(plan) if span.kept else None
         producer = stack.enter_context(span.child("submit", Kind.PRODUCER, facts))
-        made, events = await accepted(plan, producer.headers)
+        made, events = await queued_parts(plan, producer.headers)
         pin = await stack.enter_async_context(_held(service, prepared))
         try:
             await service.jobs.submit(
@@ -148,7 +148,7 @@ async def succeed(
         except (ApiError, EngineError, StoreError) as error:
             raise NotSteered("successor_creation_failed", refusal_of(error).message) from error
         assert isinstance(made, Queued)  # the settings of a background response are kept alone
-        successor, _ = await accepted(made.prepared.plan, spans.current.get().headers)
+        successor, _ = await queued_parts(made.prepared.plan, spans.current.get().headers)
         with made.handed_over(maker):
             yield successor
 
@@ -180,7 +180,7 @@ def _refuse(plan: Plan, response: Response) -> None:
         raise NotSteered("steering_not_supported", "The response can't be continued by itself.")
 
 
-def given_back(response: Response, steers: Sequence[Steer], why: NotSteered) -> tuple[list[Event], Response]:
+def give_back(response: Response, steers: Sequence[Steer], why: NotSteered) -> tuple[list[Event], Response]:
     """The events that give steers back, and the response, which does so too, for callers that don't follow it."""
     error = SteerError(why.code, why.message)
     all_of_them = [GivenBack(SteerShown(response.id, each.id, msgspec.Raw(each.said)), error) for each in steers]

@@ -209,7 +209,7 @@ def view_of(displays: Sequence[Display], page: Page, wanted: Asked, view_tokens:
     """
     line, lines = (wanted.line, wanted.lines) if isinstance(wanted, Fetch | Scroll) else (0, -1)
     if isinstance(wanted, Find):
-        page = found(page, wanted.pattern)
+        page = matches(page, wanted.pattern)
     text = shown(len(displays), page, line=line, lines=lines, view_tokens=view_tokens)
     if page.kind == "page":
         for cursor in range(len(displays) - 1, -1, -1):
@@ -273,7 +273,7 @@ def _lines_of_view(numbered: Sequence[str], view_tokens: int) -> int:
     return len(numbered)
 
 
-def found(page: Page, pattern: str) -> Page:
+def matches(page: Page, pattern: str) -> Page:
     """The matches of a pattern in a page, in capitals or small letters."""
     pattern = pattern.lower()
     lines = without_links("\n".join(lines_of(page.text))).split("\n")
@@ -282,7 +282,7 @@ def found(page: Page, pattern: str) -> Page:
         apart = not places or number >= places[-1] + FOUND_LINES
         if apart and len(places) < MAX_FOUND and pattern in line.lower():
             places.append(number)
-    matches = [
+    texts = [
         "\n".join((f"# 【{match}†match at L{place}】", *lines[place : place + FOUND_LINES]))
         for match, place in enumerate(places)
     ]
@@ -290,7 +290,7 @@ def found(page: Page, pattern: str) -> Page:
         "find",
         f"{page.url}/find?pattern={quote(pattern)}",
         f"Find results for text: `{pattern}` in `{page.title}`",
-        "\n\n".join(matches) or f"No `find` results for pattern: `{pattern}`",
+        "\n\n".join(texts) or f"No `find` results for pattern: `{pattern}`",
         places=tuple(places),
         about=(page.url, page.title),
     )

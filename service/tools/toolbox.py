@@ -299,7 +299,7 @@ class ToolRun:
             session = self._sessions.get((kind, label)) or self._open(connection)
             self._sessions[kind, label] = session
             if kind == FILE_SEARCH:
-                return await file_search.searched(call, session)
+                return await file_search.search(call, session)
             result = await session.call(call.tool.tool, arguments, repeatable=call.tool.repeatable)
         except ToolFailure as failure:
             return Outcome("failed", f"Error: {failure}", error=failure.error)

@@ -261,25 +261,22 @@ PROCESSES = 32
 """The most programs that run at once, one for each response that uses such a server: each may take tens of MiB."""
 
 
-class Processes:
+class Processes(Share):
     """The places for programs in this process of the service, which tenants share."""
-
-    def __init__(self, most: int, *, several: Callable[[], bool]) -> None:
-        self._share = Share(most, several=several)
 
     @contextmanager
     def place(self, tenant: str) -> Generator[None]:
         """A place for one more program. Raises Unreachable."""
-        if not self._share.fits(tenant, 1):
+        if not self.fits(tenant, 1):
             raise Unreachable(
-                f"No place is free for another program: this process of the service has {self._share.limit}. Try again "
+                f"No place is free for another program: this process of the service has {self.limit}. Try again "
                 "in a moment."
             )
-        self._share.take(tenant, 1)
+        self.take(tenant, 1)
         try:
             yield
         finally:
-            self._share.give_back(tenant, 1)
+            self.give_back(tenant, 1)
 
 
 class Pipes(Heard):
