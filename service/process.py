@@ -51,7 +51,6 @@ from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
 from store.layout import Layout, Terms, shared_secret
 from store.limits import Limits as TenantLimits
-from store.listening import Listening
 from store.redis.conditions import could_not_save
 from store.redis.confirm import Safety
 from store.redis.connection import Server, connect
@@ -93,7 +92,6 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
     metrics = make_metrics(settings.workers)
     store = open_store(settings, _Watching(metrics, str(display(settings)["redis_url"])))
     loans = Loans(settings.store_timeout_seconds)
-    listening = Listening(store.server.redis, timeout_seconds=settings.store_timeout_seconds)
     keys = Keys(settings)
     directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
     archive = open_store_archive(settings, store)
@@ -111,12 +109,11 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         ),
         directory=directory,
         tally=Tally(Spending(store), away=lambda: store.server.health.away is not None),
-        key_ring=KeyRing(directory.registry, listening, time) if settings.has_projects else None,
+        key_ring=KeyRing(directory.registry, store.listening, time) if settings.has_projects else None,
         conversations=Conversations(store),
         approvals=Approvals(store),
         keyed_requests=KeyedRequests(store, lease_seconds=KEYED_LEASES * settings.lease_seconds),
         jobs=open_jobs(settings, store),
-        listening=listening,
         engine=open_engines(settings, engine),
         limits=Limits(
             images="refuse" if settings.unsupported == "refuse" else "placeholder",
@@ -232,7 +229,6 @@ async def close_service(service: Service) -> None:
     await service.loans.close()
     if service.toolbox.containers is not None:
         await service.toolbox.containers.aclose()
-    await service.listening.close()
     await service.tally.settle()
     if service.archive is not None:
         await service.archive.close()

@@ -298,7 +298,7 @@ class Attempt:
             mode="background",
             since=self.began,
             seconds=self._seconds,
-            clock=service.clock,
+            clock=service.store.clock,
             tools=tools,
             use_up=use_up_for(service, job.lease.tenant, plan, job.lease.token),
         )

@@ -229,7 +229,7 @@ async def expire_for_ever(service: Service, archive: StoreArchive) -> None:
     days = service.settings.archive_days
     while True:
         with _tried(service, "what is too old stays in the archive"):
-            gone = await expire_daily(archive, days, service.clock())
+            gone = await expire_daily(archive, days, service.store.clock())
             if gone is not None:
                 logs.event(logger, logging.INFO, "the archive was looked through for what is too old", deleted=gone)
         await asyncio.sleep(min(EXPIRE_SECONDS, days * DAY_SECONDS) * random.uniform(0.5, 1.5))

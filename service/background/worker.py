@@ -352,7 +352,7 @@ class Worker:
         """Listen for jobs and cancels in a shard; without the channel, polling and refused writes have to do."""
         while True:
             with suppress(StoreError):
-                async with self._service.listening.channel(self._service.jobs.control(shard)) as control:
+                async with self._service.store.listening.channel(self._service.jobs.control(shard)) as control:
                     while True:
                         messages = await control.messages(self._timing.poll_seconds)
                         if messages != []:

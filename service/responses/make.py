@@ -123,7 +123,7 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
         mode="stream" if planned.stream else "plain",
         since=maker.since,
         seconds=service.settings.request_seconds,
-        clock=service.clock,
+        clock=service.store.clock,
         tools=await tools_of(service, tenant, plan),
         use_up=use_up_for(service, tenant, plan, service.store.token()),
         begin_call=claim.begin_call,

@@ -242,7 +242,7 @@ class _Preparation:
     async def plan(self) -> Prepared:
         """Its plan. Raises ApiError, StoreError, and EngineUnavailable where a template is to make the prompt."""
         request, model, parent = self.request, self.model, self.parent
-        id, created_at = self.caller.response_id or self.service.store.new_id(parent.id), self.service.clock()
+        id, created_at = self.caller.response_id or self.service.store.new_id(parent.id), self.service.store.clock()
         opener = await self.service.seals.of(self.caller.tenant)
         looked = await self._looked()
         read, notes = await self._read(opener, looked)

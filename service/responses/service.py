@@ -1,7 +1,6 @@
 """The service as a request gets it: its parts, and on whose behalf the request is made."""
 
-from collections.abc import Callable, Sequence
-from time import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -28,7 +27,6 @@ from store.history.history import ConversationHistoryStore
 from store.history.idempotency import KeyedRequests
 from store.jobs.jobs import Jobs
 from store.layout import Layout
-from store.listening import Listening
 
 
 class Service(msgspec.Struct, frozen=True):
@@ -52,7 +50,6 @@ class Service(msgspec.Struct, frozen=True):
     approvals: Approvals
     keyed_requests: KeyedRequests
     jobs: Jobs
-    listening: Listening
     engine: Engines
     limits: Limits
     metrics: Metrics
@@ -65,7 +62,6 @@ class Service(msgspec.Struct, frozen=True):
     """Traces requests and jobs; off by default."""
     archive: StoreArchive | None = None
     """Keeps the turns that leave memory; None where they are gone then."""
-    clock: Callable[[], float] = time
 
 
 class Caller(msgspec.Struct, frozen=True):

@@ -97,12 +97,7 @@ class Toolbox:
         self._allow = tuple(allow)
         self._open = open_server
         self._allowing = allowing
-
-        @lru_cache(LISTS_CACHED)
-        def kept(tenant: str, mark: str) -> _Kept:
-            return _Kept()
-
-        self._kept = kept
+        self._kept = lru_cache(LISTS_CACHED)(lambda *_: _Kept())
         """The cached list for a tenant of the connection with this mark, to be filled in."""
 
     @property

@@ -38,6 +38,7 @@ from store.keys import (
     shard_of,
     split_path,
 )
+from store.listening import Listening
 from store.redis import scripts
 from store.redis.conditions import refuses_writes
 from store.redis.confirm import ENDED, TRIES, Confirmer, Safety
@@ -113,11 +114,12 @@ class ConversationHistoryStore:
         self.ids = Ids(self.keyspace, entropy)
         self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts, watcher=watcher)
         self.confirmer = Confirmer(self.server, safety)
+        self.listening = Listening(redis, timeout_seconds=timeout_seconds)
         self.pin_ms = max(1, round(pin_seconds * 1000))
         self.max_depth = min(max_depth, self.caps.responses or max_depth)
         self.max_chain_bytes = max_chain_bytes
         self._cache = TurnCache(cache_bytes)
-        self._entropy, self._clock = entropy, clock
+        self._entropy, self.clock = entropy, clock
         self.elsewhere: ArchiveReader = NO_ARCHIVE
         """The archive that is asked for turns that left the store."""
         self.full = False
@@ -513,7 +515,7 @@ class ConversationHistoryStore:
                 idle_us=caps.idle_us,
                 named_us=caps.named_us,
                 grace_us=caps.idle_grace_us,
-                clock_us=round(self._clock() * 1_000_000),
+                clock_us=round(self.clock() * 1_000_000),
                 budget=EVICT_BATCH,
             )
             self.note_removed({"idle": int(expired)})
@@ -549,6 +551,7 @@ class ConversationHistoryStore:
 
     async def close(self) -> None:
         """Close the connections."""
+        await self.listening.close()
         await self.confirmer.close()
         await self.server.close()
 

@@ -80,7 +80,7 @@ class Server:
         """Raises ValueError for limits that leave no attempt or no time."""
         if timeout_seconds <= 0 or attempts < 1:
             raise ValueError(f"timeout_seconds={timeout_seconds} and attempts={attempts} must be positive")
-        self.redis = redis
+        self._redis = redis
         self.new_link, self.connections = links_of(redis)
         """A function that makes a link for an operation, and the most connections, to each node of a cluster."""
         self.room = Room(self.connections)
@@ -130,7 +130,7 @@ class Server:
     async def close(self) -> None:
         """Close all connections."""
         self.room.close()
-        await self.redis.aclose()
+        await self._redis.aclose()
 
 
 class Operation:

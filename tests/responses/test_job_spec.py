@@ -95,7 +95,7 @@ def run_of(service: Service, made: Prepared) -> Run:
         mode="plain",
         since=0.0,
         seconds=60.0,
-        clock=service.clock,
+        clock=service.store.clock,
     )
 
 

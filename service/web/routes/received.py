@@ -118,7 +118,7 @@ def follow(request: Request, id: str, after: int = -1, *, begun: Sequence[Event]
     service, background, exchange = service_of(request), background_of(request), exchange_of(request)
     following = Following(
         service.jobs.log,
-        service.listening,
+        service.store.listening,
         exchange.tenant,
         id,
         after,
