@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AGREE_SECONDS = 0.5
-"""How often a store that is away at the start is asked for its layout record."""
+"""How often a store that is away at the start, or contradicts this process, is asked for its layout record."""
 
 SWEEP_SECONDS = 60.0
 """How often what is deleted, or was not used for too long, is swept: it is counted in days."""
@@ -168,10 +168,11 @@ async def sweep_for_ever(service: Service) -> None:
 
     Where the store's layout record contradicts this process, it deletes nothing.
     """
-    store, answered = service.store, False
+    store, agreed = service.store, False
     while True:
         with _tried(service, "not swept"):
             await service.layout.agree()
+            agreed = True
             if service.archive is None and await end_archive(store.server, store.keyspace):
                 message = "the store has no archive any more: what left memory is out of reach"
                 logs.event(logger, logging.WARNING, message)
@@ -183,8 +184,7 @@ async def sweep_for_ever(service: Service) -> None:
             await service.jobs.expire_logs()
             await service.tally.settle()
             await know_ids(service)
-        answered = answered or store.server.health.away is None
-        seconds = SWEEP_SECONDS if answered else min(SWEEP_SECONDS, AGREE_SECONDS)
+        seconds = SWEEP_SECONDS if agreed else min(SWEEP_SECONDS, AGREE_SECONDS)
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
 
 
