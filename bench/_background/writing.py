@@ -11,10 +11,9 @@ from typing import Self
 from bench._background.processes import submit
 from bench._prepared import HEADER, PROSE_WORDS
 from service.background.log_sink import SNAPSHOT_EVENTS, LogSink
-from service.background.succession import succeed
+from service.background.submit import succeed
 from service.engine.demo.prose import story
 from service.harmony import tokens
-from service.responses.output.journal import Batch
 from service.responses.output.machine import Machine
 from service.responses.plan import decode
 from service.responses.run import machine_of
@@ -54,10 +53,10 @@ class Growing:
             job.lease,
             service.metrics,
             partial(succeed, service, job.lease.tenant),
-            first=Batch(machine.start(), b"", 0),
             on_tokens=lambda: None,
             patience=lambda: STORE_SECONDS,
         )
+        await sink.write(Step([], machine.start()), 0)
         sink.begin(snapshot=machine.snapshot, stop=lambda: None)
         return cls(job, machine, sink, size)
 

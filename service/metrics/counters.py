@@ -337,15 +337,6 @@ class Metrics:
         """Count a failure of the engine by its kind."""
         self.engine_errors.labels(next(word for kind, word in _FAILURES if isinstance(failure, kind))).inc()
 
-    def store_failed(self, why: str) -> None:
-        """Count a failed operation of the store: `timeout`, `error` or `unconfirmed`."""
-        self.store_errors.labels(why).inc()
-
-    def store_waited(self, confirmed: bool, seconds: float) -> None:
-        """Count a wait for replicas or the disk, and whether it was in time."""
-        self.store_confirms.labels("met" if confirmed else "unmet").inc()
-        self.store_confirm_seconds.observe(seconds)
-
 
 def declared() -> Iterator[tuple[str, type[Kind], Description]]:
     """Every metric: its attribute, its kind and what is declared of it."""

@@ -159,7 +159,7 @@ class _Wait:
     async def over(self, requests: KeyedRequests, request: Keyed, owner: str) -> Taken:
         """The request's state, once nobody else makes it. Raises ApiError, StoreUnavailable, ClientGone."""
         self.waited = True
-        async with self._service.listening.channel(requests.channel(request)) as listener:
+        async with self._service.store.listening.channel(requests.channel(request)) as listener:
             watcher = asyncio.create_task(watch(self._receive, lambda: self._leave(listener)))
             try:
                 async with asyncio.timeout(self._service.settings.request_seconds):

@@ -38,11 +38,13 @@ from store.keys import (
     shard_of,
     split_path,
 )
+from store.listening import Listening
 from store.redis import scripts
 from store.redis.conditions import refuses_writes
 from store.redis.confirm import ENDED, TRIES, Confirmer, Safety
 from store.redis.connection import Client, Operation, Server
 from store.turn import TERMINAL, Chain, Found, Messages, Status, Turn
+from store.watcher import UNWATCHED, Watcher
 
 MAX_DEPTH = 10_000
 """The most turns of a chain; reading so many takes tens of milliseconds, and no context has room for them."""
@@ -92,6 +94,7 @@ class ConversationHistoryStore:
         entropy: Callable[[int], bytes] = secrets.token_bytes,
         clock: Callable[[], float] = time.time,
         safety: Safety = UNSAFE,
+        watcher: Watcher = UNWATCHED,
     ) -> None:
         """A store over `redis` (see connection.connect), which it closes.
 
@@ -109,20 +112,18 @@ class ConversationHistoryStore:
             )
         self.keyspace = Keyspace(prefix, shards)
         self.ids = Ids(self.keyspace, entropy)
-        self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        self.server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts, watcher=watcher)
         self.confirmer = Confirmer(self.server, safety)
+        self.listening = Listening(redis, timeout_seconds=timeout_seconds)
         self.pin_ms = max(1, round(pin_seconds * 1000))
         self.max_depth = min(max_depth, self.caps.responses or max_depth)
         self.max_chain_bytes = max_chain_bytes
         self._cache = TurnCache(cache_bytes)
-        self._entropy, self._clock = entropy, clock
+        self._entropy, self.clock = entropy, clock
         self.elsewhere: ArchiveReader = NO_ARCHIVE
         """The archive that is asked for turns that left the store."""
         self.full = False
         """Whether the last turn was refused because the server's disk is nearly full: the next may be, too."""
-        self.removed: Callable[[str, int], None] = lambda reason, turns: None
-        """Called with the reason and the number of turns that went without a deletion. The reason is the passed bound
-        (`responses`, `trees`, `bytes`, or the `memory` of the server), or `idle`."""
 
     def new_id(self, parent: str | None = None) -> str:
         """A new id, in the parent's tree, or for a root in any shard. Raises ParentNotFound."""
@@ -283,10 +284,10 @@ class ConversationHistoryStore:
         raise StoreUnavailable(f"what was stored was gone again {TRIES} times: the servers fail over again and again")
 
     def note_removed(self, turns: Mapping[str, int]) -> None:
-        """Report turns to `removed` that were evicted, or removed as unused."""
+        """Tell the watcher of turns that were evicted, or removed as unused."""
         for reason, count in turns.items():
             if count:
-                self.removed(reason, count)
+                self.server.watcher.removed(reason, count)
 
     def note_written(self, tenant: str, turn: Turn) -> None:
         """Cache the messages of a turn that this process has stored."""
@@ -514,7 +515,7 @@ class ConversationHistoryStore:
                 idle_us=caps.idle_us,
                 named_us=caps.named_us,
                 grace_us=caps.idle_grace_us,
-                clock_us=round(self._clock() * 1_000_000),
+                clock_us=round(self.clock() * 1_000_000),
                 budget=EVICT_BATCH,
             )
             self.note_removed({"idle": int(expired)})
@@ -550,6 +551,7 @@ class ConversationHistoryStore:
 
     async def close(self) -> None:
         """Close the connections."""
+        await self.listening.close()
         await self.confirmer.close()
         await self.server.close()
 

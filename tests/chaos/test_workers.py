@@ -14,8 +14,6 @@ from service.background.log_sink import MAX_WAITING_EVENTS, LogSink
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.metrics.counters import make_metrics
-from service.process import job_limits
-from service.responses.output.journal import Batch
 from service.responses.sampler import Step
 from service.responses.service import Service
 from service.settings.core import DEFAULT_TENANT
@@ -69,7 +67,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     with EmbeddedServer(tmp_path / "store") as server:
         settings: Settings = load_settings(redis_url=server.url, shards=2, shutdown_seconds=5, **QUICK)
         async with opened(settings, WatchedEngine(tokens_per_second=20)) as service:
-            yield msgspec.structs.replace(service, jobs=Troubled(service.store, job_limits(settings)))
+            yield msgspec.structs.replace(service, jobs=Troubled(service.store, service.jobs.limits))
 
 
 @asynccontextmanager
@@ -184,7 +182,6 @@ async def test_a_log_that_can_t_be_written_by_our_mistake_holds_nobody_up() -> N
         Lease("acme", "resp_" + "0" * 48, "token"),
         make_metrics(),
         nothing_succeeds,
-        first=Batch([]),
         on_tokens=lambda: pytest.fail("nothing was written"),
         patience=lambda: SECONDS,
     )

@@ -26,7 +26,7 @@ from service.api.response import (
     ResponseStatus,
 )
 from service.api.tools.callee import Callee
-from service.browser.displays import note_of
+from service.browser.browser import note_of
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.harmony.header import Header

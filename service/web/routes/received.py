@@ -117,8 +117,8 @@ def follow(request: Request, id: str, after: int = -1, *, begun: Sequence[Event]
     """
     service, background, exchange = service_of(request), background_of(request), exchange_of(request)
     following = Following(
-        service.log,
-        service.listening,
+        service.jobs.log,
+        service.store.listening,
         exchange.tenant,
         id,
         after,
