@@ -28,6 +28,7 @@ from service.pacing import Pacing, Work
 from service.responses.plan import Plan
 from service.responses.prepare import Prepared
 from service.responses.refusals import refusal_of
+from service.responses.service import Caller
 from service.spans import UNTRACED, Fact, Span, Tracer
 from service.tenants.audit import FailedLogins
 from service.tenants.limits import Limiter, Reservation
@@ -45,7 +46,7 @@ from service.web.body import watch
 from service.web.dialect import DIALECTS, dialect_of
 from service.web.errors import envelope
 from service.web.http_protocol import BREAK_OFF, WHEN_GONE
-from service.web.trace import trace_headers
+from service.web.trace import session_of, trace_headers, trace_within
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -123,6 +124,12 @@ class Exchange:
     def key(self) -> str:
         """The id of its key; empty where that is none of the registry's."""
         return "" if self.entry.key is None else self.entry.key.id
+
+    @property
+    def caller(self) -> Caller:
+        """The caller of a response that it asks for."""
+        trace, session = trace_within(self.span, self.headers), session_of(self.headers)
+        return Caller(self.tenant, trace, session, self.key, self.entry.project, self.entry.scopes)
 
     def reserved(self, limiter: Limiter, plan: Plan) -> AbstractAsyncContextManager[Reservation | None]:
         """A reservation as by `reserved_tokens`, for a planned response."""
@@ -278,17 +285,15 @@ class Gate:
             if self._keys.open:
                 refuse_foreign_page(exchange.headers)
             await self._identify(exchange, scope, "POST")
-            exchange.tenant = exchange.entry.tenant
             with self._metrics.sockets.track_inprogress(), self._admission.socket(exchange.tenant) as slot:
                 scope["visit"] = Visit(slot, partial(self._identify, exchange, scope, "POST"))
                 await self._sockets(scope, receive, answer)
         else:
             await self._identify(exchange, scope, exchange.method)
-            exchange.tenant = exchange.entry.tenant
             exchange.trace(self._tracer)
             if exchange.method == "POST" and scope["path"] in ASKING:
-                told = scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", _untold)
-                async with admitted(exchange, self._admission, self._pacing, told) as scope["admitted"]:
+                when_gone = scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", _nobody_says)
+                async with admitted(exchange, self._admission, self._pacing, when_gone) as scope["admitted"]:
                     await self._app(scope, receive, answer)
                 return
             work = await self._pacing.begin(exchange.tenant)
@@ -301,6 +306,7 @@ class Gate:
         """Identify the caller, also later on, where its connection stays open. Raises ApiError."""
         try:
             exchange.entry = await self._entrance.entry(exchange.headers, method, scope["path"])
+            exchange.tenant = exchange.entry.tenant
         except StoreError as error:
             raise refusal_of(error) from error
         except WrongKey:
@@ -327,13 +333,13 @@ def is_open(path: str) -> bool:
     return path in OPEN_PATHS or path.startswith(OPEN_FILES)
 
 
-def _untold(call: Callable[[], None] | None) -> None:
+def _nobody_says(call: Callable[[], None] | None) -> None:
     """Nobody says when a client disconnects."""
 
 
 @asynccontextmanager
 async def admitted(
-    exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = _untold
+    exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = _nobody_says
 ) -> AsyncGenerator[Admitted]:
     """A request for a response while it is served, which begins once it is its turn. Raises ApiError, ClientGone, as
     the admission does.

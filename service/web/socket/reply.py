@@ -7,7 +7,6 @@ import logging
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 from starlette.types import Scope
 from uvicorn.protocols.utils import ClientDisconnected
@@ -22,7 +21,7 @@ from service.errors import ApiError
 from service.responses.make import Maker, Ran, make
 from service.responses.prepare import Prepared, Recall, standing_in
 from service.responses.run import Run
-from service.responses.service import Caller, Service
+from service.responses.service import Service
 from service.web.admission.slots import Admission
 from service.web.event_stream import RunSource
 from service.web.middleware import CREATE, Admitted, Exchange, Visit, admitted, new_request_id, note_create
@@ -30,7 +29,6 @@ from service.web.socket.frames import error_frame, event_frames, shown_in_frames
 from service.web.socket.lane import Lane, LaneRequest, Succession
 from service.web.socket.protocol import SocketProtocol
 from service.web.socket.steering import Steering
-from service.web.trace import session_of, trace_within
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -44,16 +42,10 @@ class Opened:
     admission: Admission
     scope: Scope
     wire: SocketProtocol
-
-    @property
-    def exchange(self) -> Exchange:
-        """The request that opened it."""
-        return cast(Exchange, self.scope["exchange"])
-
-    @property
-    def visit(self) -> Visit:
-        """Its place among the WebSockets."""
-        return cast(Visit, self.scope["visit"])
+    exchange: Exchange
+    """The request that opened it."""
+    visit: Visit
+    """Its place among the WebSockets."""
 
 
 class Reply:
@@ -107,11 +99,9 @@ class Reply:
         """
         exchange, service, lane = self._exchange, self._opened.service, self._lane
         async with AsyncExitStack() as resources:
-            trace, entry = trace_within(exchange.span, exchange.headers), exchange.entry
-            session = session_of(exchange.headers)
             maker = Maker(
                 service,
-                Caller(exchange.tenant, trace, session, exchange.key, entry.project, entry.scopes),
+                exchange.caller,
                 partial(exchange.reserved, service.limiter),
                 preparing=self._opened.admission.preparing(exchange.tenant, len(asked.frame)),
                 note=exchange.planned,
