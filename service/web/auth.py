@@ -188,7 +188,8 @@ def refuse_foreign(method: str, headers: Headers, *, uploads: bool = False) -> N
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind == b"multipart/form-data" and uploads and b"origin" not in headers:
             return
-        if kind != b"application/json" and (kind or b"origin" in headers or _has_body(headers)):
+        has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+        if kind != b"application/json" and (kind or b"origin" in headers or has_body):
             wanted = "multipart/form-data; send a form" if uploads else "application/json; send JSON"
             raise ApiError(
                 415,
@@ -207,10 +208,6 @@ def refuse_foreign_page(headers: Headers) -> None:
             "other page may open a WebSocket; set HARMONIUM_API_KEYS, and have a program open it.",
             code="origin_not_allowed",
         )
-
-
-def _has_body(headers: Headers) -> bool:
-    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
 
 def _unauthorized(message: str) -> ApiError:

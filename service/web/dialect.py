@@ -6,7 +6,6 @@ stored, queued, logged and counted knows no dialect.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -20,12 +19,6 @@ from service.web.errors import JsonResponse
 from service.web.sse import Encoder
 
 
-class EventEncoder(Protocol):
-    """Writes events at a buffer's end, each in one piece."""
-
-    def append(self, batch: Sequence[Event], buffer: bytearray) -> None: ...
-
-
 class Dialect:
     """OpenAI's, and what the other one differs in."""
 
@@ -37,7 +30,7 @@ class Dialect:
         """The JSON answer of a Response or anything else, whether still to be encoded or as bytes."""
         return JsonResponse(content)
 
-    def encoder(self, *, obfuscate: bool) -> EventEncoder:
+    def encoder(self, *, obfuscate: bool) -> Encoder:
         """The encoder of one stream of events."""
         return Encoder(obfuscate=obfuscate)
 
@@ -58,16 +51,16 @@ class OpenResponses(Dialect):
             content = open_compaction(msgspec.json.decode(msgspec.json.encode(content)))
         return JsonResponse(content)
 
-    def encoder(self, *, obfuscate: bool) -> EventEncoder:
+    def encoder(self, *, obfuscate: bool) -> Encoder:
         """See Dialect."""
         return OpenEncoder(obfuscate=obfuscate)
 
 
-class OpenEncoder:
+class OpenEncoder(Encoder):
     """The encoder of Open Responses: mostly sse.Encoder's work, as most events are the same in both dialects."""
 
     def __init__(self, *, obfuscate: bool) -> None:
-        self._inner = Encoder(obfuscate=obfuscate)
+        super().__init__(obfuscate=obfuscate)
         self._translation = Translation()
 
     def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
@@ -75,7 +68,7 @@ class OpenEncoder:
         for place, event in enumerate(batch):
             if type(event) in _RENAMED:
                 piece = bytearray()
-                self._inner.append((event,), piece)
+                super().append((event,), piece)
                 buffer += piece.replace(*_RENAMED[type(event)], 2)
                 continue
             translated = self._translation.event(event)
@@ -84,13 +77,13 @@ class OpenEncoder:
                 if isinstance(following, events.ContentPartDone) and isinstance(following.part, OutputText):
                     # its own log probabilities have no bytes; those of the part that follows have
                     known = tuple(following.part.logprobs)
-                    self._inner.append((msgspec.structs.replace(translated, logprobs=known),), buffer)
+                    super().append((msgspec.structs.replace(translated, logprobs=known),), buffer)
                     continue
             if isinstance(translated, _NARROWED) or (isinstance(translated, _WITH_LOGPROBS) and translated.logprobs):
                 body = open_event(_plain(translated))
                 buffer += b"event: %b\ndata: %b\n\n" % (body["type"].encode(), msgspec.json.encode(body))
             else:
-                self._inner.append((translated,), buffer)
+                super().append((translated,), buffer)
 
 
 class _Kind(msgspec.Struct):

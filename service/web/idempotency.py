@@ -19,7 +19,7 @@ from functools import partial
 
 from starlette.types import Receive
 
-from service.errors import ApiError, ClientGone, InvalidRequest, unavailable
+from service.errors import ApiError, ClientGone, InvalidRequest, stopping, unavailable
 from service.responses.make import Claim
 from service.responses.run import Run
 from service.responses.service import Service
@@ -120,7 +120,7 @@ class IdempotentCreate(Claim):
                         if watcher.done():
                             raise ClientGone
                         if leaving():
-                            raise unavailable("The service is stopping. Try again in a moment.")
+                            raise stopping()
                         await listener.messages(QUIET_SECONDS)
             except TimeoutError:
                 raise unavailable(

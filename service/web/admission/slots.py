@@ -21,12 +21,12 @@ from time import monotonic
 from prometheus_client import Counter
 
 from service import spans
-from service.errors import ApiError, ClientGone, unavailable
+from service.errors import ApiError, ClientGone, stopping, unavailable
 from service.metrics.counters import Metrics
 from service.settings.settings import variable
 from service.shares import Rate, Share
 from service.steps import BRIEFLY, pause_after
-from service.web.admission.queue import Bill, Queue, QueueTicket, Served, evenly
+from service.web.admission.queue import Bill, Queue, QueueTicket, Served
 
 ASIDE = 8
 """Requests that ask no model have such a part of the slots more, and at least as many slots."""
@@ -44,7 +44,7 @@ SMALL_BODY_BYTES = 64 * 1024
 """A body of this size is prepared at once."""
 
 
-_Place = QueueTicket[asyncio.Future["Slot"]]
+_Ticket = QueueTicket[asyncio.Future["Slot"]]
 
 DisconnectHook = Callable[[Callable[[], None] | None], None]
 """Takes what is to be called when a client disconnects; None takes that back."""
@@ -64,7 +64,7 @@ class Admission:
         queued: int = 0,
         queue_seconds: float = 0.0,
         several: Callable[[], bool] = lambda: False,
-        weight: Callable[[str], float] = evenly,
+        weight: Callable[[str], float] = lambda _: 1.0,
     ) -> None:
         """So many slots of each kind, and so many bytes of bodies, for one tenant or `several`. So many requests wait
         for a slot, each for `queue_seconds` at most. `weight` is that of a tenant, above 0.
@@ -82,7 +82,7 @@ class Admission:
         self.bodies = slots(bodies, "bodies", "bytes of bodies", "max_body_bytes")
         self._served = Served(weight)
         self._queue = Queue[asyncio.Future[Slot]](self._served)
-        self._places = Share(queued, several=several)
+        self._queued = Share(queued, several=several)
         self._queue_seconds = queue_seconds
         self._stopping = False
         self._preparing = Share(PREPARED_BYTES, several=several)
@@ -90,7 +90,7 @@ class Admission:
         """The tenants and sizes of the large bodies that wait to be prepared."""
         self._large = 0
         """How many requests have a large body that is prepared, or waits for that."""
-        self.taken: set[Slot] = set()
+        self.open_slots: set[Slot] = set()
         """The slots of requests."""
 
     def slot(self, tenant: str) -> "Slot":
@@ -103,7 +103,7 @@ class Admission:
 
     def _slot(self, tenant: str, place: "_Slots", bill: Bill | None = None) -> "Slot":
         slot = Slot(self, tenant, place, bill)
-        self.taken.add(slot)
+        self.open_slots.add(slot)
         return slot
 
     @asynccontextmanager
@@ -115,58 +115,58 @@ class Admission:
         `waited` is told how many seconds that took, if it had to wait; `when_gone` when its client disconnects. Raises
         ApiError 503 where it is not its turn in time, or too many wait. Raises ClientGone.
         """
-        place = self._queue.join(tenant, asyncio.get_running_loop().create_future())
+        ticket = self._queue.join(tenant, asyncio.get_running_loop().create_future())
         self.let_begin()
-        if not place.answer.done():
-            await self._wait(place, waited, when_gone)
-        with place.answer.result() as slot:
+        if not ticket.answer.done():
+            await self._wait(ticket, waited, when_gone)
+        with ticket.answer.result() as slot:
             yield slot
 
     def stop(self) -> None:
         """The service stops: nobody waits for a slot any more."""
         self._stopping = True
-        for place in self._queue.places():
-            _end(place, _stopping())
+        for ticket in self._queue.tickets():
+            _end(ticket, stopping())
 
     def let_begin(self) -> None:
         """A slot may have come free: let those begin whose turn it is."""
-        while (place := self._queue.take(self._requests.fits)) is not None:
-            if not place.answer.done():
-                place.answer.set_result(self._slot(place.tenant, self._requests, self._served.begin(place.tenant)))
+        while (ticket := self._queue.take(self._requests.fits)) is not None:
+            if not ticket.answer.done():
+                ticket.answer.set_result(self._slot(ticket.tenant, self._requests, self._served.begin(ticket.tenant)))
 
-    async def _wait(self, place: "_Place", waited: Callable[[float], None], when_gone: DisconnectHook) -> None:
-        """Wait until a place is answered. Raises ApiError 503 where it may not wait, or did in vain."""
-        tenant, began = place.tenant, monotonic()
+    async def _wait(self, ticket: "_Ticket", waited: Callable[[float], None], when_gone: DisconnectHook) -> None:
+        """Wait until a ticket is answered. Raises ApiError 503 where it may not wait, or did in vain."""
+        tenant, began = ticket.tenant, monotonic()
         if (refusal := self._not_waiting(tenant)) is not None:
-            self._queue.leave(place)
+            self._queue.leave(ticket)
             raise refusal
-        self._places.take(tenant, 1)
-        when_gone(partial(_end, place, ClientGone()))
+        self._queued.take(tenant, 1)
+        when_gone(partial(_end, ticket, ClientGone()))
         try:
             with self._metrics.requests_waiting.track_inprogress(), spans.current.get().child("admission"):
-                await asyncio.wait([place.answer], timeout=self._queue_seconds)
+                await asyncio.wait([ticket.answer], timeout=self._queue_seconds)
         except asyncio.CancelledError:
-            if place.answer.done() and place.answer.exception() is None:
-                place.answer.result().leave()
+            if ticket.answer.done() and ticket.answer.exception() is None:
+                ticket.answer.result().leave()
             raise
         finally:
             when_gone(None)
-            self._queue.leave(place)
-            self._places.give_back(tenant, 1)
+            self._queue.leave(ticket)
+            self._queued.give_back(tenant, 1)
             self.let_begin()  # whoever it was before, where only that one had to go first
             self._metrics.wait_seconds.observe(monotonic() - began)
             waited(monotonic() - began)
-        if not place.answer.done():
+        if not ticket.answer.done():
             also = f" None came free for this one in {self._queue_seconds:g} s."
             raise self._requests.refusal(1 + len(self._queue), also)
 
     def _not_waiting(self, tenant: str) -> ApiError | None:
         """Why a request may not wait, if so."""
         if self._stopping:
-            return _stopping()
+            return stopping()
         if not self._queue_seconds:
             return self._requests.refusal(1)
-        if not self._places.fits(tenant):
+        if not self._queued.fits(tenant):
             also = f" {len(self._queue) - 1} wait already."
             return self._requests.refusal(len(self._queue), also)
         return None
@@ -206,7 +206,7 @@ class Admission:
         """The seconds for which a large body lets others run after a step: an answer takes many turns of the loop, and
         would wait for a step in each of them.
         """
-        return PAUSE * seconds if len(self.taken) > self._large else BRIEFLY
+        return PAUSE * seconds if len(self.open_slots) > self._large else BRIEFLY
 
     def _let_in(self) -> None:
         """Let the bodies that fit be prepared: first those of the tenant with the least at work, then the oldest. None
@@ -225,19 +225,15 @@ class Admission:
         """Wait until no slot is taken, for so many seconds at most; whether that came true."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self.taken:
-                    await next(iter(self.taken)).left.wait()
-        return not self.taken
+                while self.open_slots:
+                    await next(iter(self.open_slots)).end.wait()
+        return not self.open_slots
 
 
-def _end(place: "_Place", why: Exception) -> None:
+def _end(ticket: "_Ticket", why: Exception) -> None:
     """Have one wait no more."""
-    if not place.answer.done():
-        place.answer.set_exception(why)
-
-
-def _stopping() -> ApiError:
-    return unavailable("The service is stopping. Try again in a moment.")
+    if not ticket.answer.done():
+        ticket.answer.set_exception(why)
 
 
 class _Slots(Share):
@@ -277,7 +273,7 @@ class Slot(AbstractContextManager["Slot"]):
         self._admission, self._tenant, self._place, self._bill = admission, tenant, place, bill
         self._began = monotonic()
         self._taken: dict[_Slots, int] = {}
-        self.left = asyncio.Event()
+        self.end = asyncio.Event()
         self._take(place, 1)
 
     def take_follower(self) -> None:
@@ -310,8 +306,8 @@ class Slot(AbstractContextManager["Slot"]):
         """Give back what is left."""
         for slots, amount in list(self._taken.items()):
             self._give_back(slots, amount)
-        self._admission.taken.discard(self)
-        self.left.set()
+        self._admission.open_slots.discard(self)
+        self.end.set()
 
     def __exit__(self, *_: object) -> None:
         self.leave()

@@ -21,7 +21,7 @@ from websockets.frames import CloseCode
 
 from service.api.items import Images
 from service.api.steer import NotSteered, read_in_steps, read_sent, read_steer
-from service.errors import ApiError, InvalidRequest, unavailable
+from service.errors import ApiError, InvalidRequest, stopping, unavailable
 from service.responses.remembered import Memory, Remembered
 from service.responses.service import Service
 from service.steps import in_steps
@@ -31,7 +31,7 @@ from service.web.socket.frames import CANCEL, CREATE, STEER, ClientFrame, error_
 from service.web.socket.lane import Lane, LaneRequest
 from service.web.socket.protocol import WIRE, SocketProtocol
 from service.web.socket.reply import Opened, Reply
-from service.web.socket.steering import Steer, Steering, failed
+from service.web.socket.steering import Steer, Steering, count_steers, failed
 
 MEMORY_BYTES = 128 * 1024 * 1024
 """The memory in which a process keeps what its WebSockets may continue. Beyond it, what was used least by the tenant
@@ -222,20 +222,16 @@ class Connection:
                 raise NotSteered("response_not_found", f"No response '{named}' was made on this WebSocket of late.")
             accepted = await self._accepted(steer, known, frame)
         except NotSteered as why:
-            self._count("refused")
+            count_steers(self._exchange.metrics, "refused")
             event = failed(sent, why) if known is None else known.failed(steer, why)
             await self._wire.send_texts([event])
             return
         finally:
             if steer.id is None:
                 steer.let_go()
-        self._count("accepted")
+        count_steers(self._exchange.metrics, "accepted")
         await self._wire.send_texts([accepted])
         known.hasten()
-
-    def _count(self, outcome: str, steers: int = 1) -> None:
-        """Count what became of steers."""
-        self._exchange.metrics.steers.labels("socket", outcome).inc(steers)
 
     async def _accepted(self, steer: Steer, steering: Steering, frame: bytes) -> bytes:
         """The event that says that a response takes what a frame says to it. Raises NotSteered."""
@@ -267,7 +263,7 @@ class Connection:
 
     def _stop(self) -> None:
         """The server stops."""
-        self._leave(CloseCode.SERVICE_RESTART, unavailable("The service is stopping. Try again in a moment."))
+        self._leave(CloseCode.SERVICE_RESTART, stopping())
 
     def _time_is_up(self) -> None:
         limit = f"{OPEN_SECONDS / 60:g} minutes"
@@ -326,9 +322,7 @@ class Connection:
         steered = [asked.after.steering for asked in waiting if asked.after is not None]
         pending, lane.pending = lane.pending, None
         for steering in (*steered, *([pending] if pending else [])):
-            self._count("failed", len(steering.steers))
-            given_back += steering.all_failed(over)
-            steering.let_go()
+            given_back += steering.give_back(over)
         for asked in waiting:
             self._room.give_back(len(asked.frame))
         if given_back:
