@@ -150,15 +150,13 @@ class TemplatedReading(Stretches):
         """The input from which the template makes the present stretch's prompt."""
         return self.chat.transcript([each for each in self._prompting if each.tokens], anew=self._anew)
 
-    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
+    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterable[Read]:
         """Take ids, and what they say; the segments that they make, with the log probabilities of their tokens."""
         self.tail.extend(ids)
         self.add(len(ids))
         if logprobs is None:
-            yield self.parser.feed(ids, text), ()
-            return
-        for piece, said, known in pieces_of(ids, text, logprobs):
-            yield self.parser.feed(piece, said), known
+            return ((self.parser.feed(ids, text), ()),)
+        return ((self.parser.feed(piece, said), known) for piece, said, known in pieces_of(ids, text, logprobs))
 
     def give_feedback(self, messages: Sequence[StoredMessage], *, counts: bool = True) -> None:
         """Another stretch begins, behind these messages; see HarmonyReading."""
