@@ -33,7 +33,6 @@ from service.harmony.header import Header
 from service.harmony.segments import Closed, Opened, Segment
 from service.markup.chat import Piece
 from service.responses.output.emitter import Seal
-from service.responses.output.emitters import Making, emitter_for
 from service.responses.output.endings import STATUS, Ending, finished, terminal
 from service.responses.output.hosted import (
     ApprovalRequestEmitter,
@@ -41,7 +40,7 @@ from service.responses.output.hosted import (
     ServerCallEmitter,
     listing_events,
 )
-from service.responses.output.open_message import OpenItem, feedback_on, told
+from service.responses.output.open_message import Making, OpenItem, feedback_on, is_answer, told
 from service.responses.output.phases import Move, Phase, after
 from service.responses.output.reading import ServedReading, TemplatedReading, reading_of
 from service.responses.output.rules import AfterCompaction, Rules
@@ -87,7 +86,7 @@ class Machine:
     def __init__(self, base: Response, rules: Rules, input_tokens: int, seal: Seal | None = None) -> None:
         self._base = base
         self._all_rules = rules
-        self._making = Making(base.id, rules.first, seal, rules.kept_messages, displays=rules.displays)
+        self._making = Making(base.id, rules.first, seal, displays=rules.displays)
         self.stretches = reading_of(rules.chat, input_tokens)
         self._unclaimed: list[Logprob] = []
         """The log probabilities of tokens of which no text has come yet."""
@@ -457,15 +456,11 @@ class Machine:
             return
         if len(self.output) >= MAX_OUTPUT_ITEMS or header.role == "tool":
             return  # beyond what ids can name, or an output that no tool has given; the tokens still count
-        answers = target is None and header.channel in (None, "final")
-        if rules.compacting and not answers:
+        if rules.compacting and not is_answer(header, target):
             return
-        emitter = emitter_for(self._making, header, len(self.output))
-        constraint = target.content if isinstance(target, Callee) else rules.answer if answers else None
-        stops = rules.stop if answers else ()
-        shown, enforced = rules.top_logprobs is not None, self.stretches.asks_anew
-        self._open_item = OpenItem(header, target, emitter, constraint, stops, logprobs=shown, enforced=enforced)
-        out += emitter.open()
+        enforced = self.stretches.asks_anew
+        self._open_item = item = OpenItem(self._making, header, target, len(self.output), enforced=enforced)
+        out += item.emitter.open()
 
     def _close(self, item: OpenItem, closed: Closed, complete: bool, out: list[Event]) -> None:
         out += item.rest()
