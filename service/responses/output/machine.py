@@ -17,6 +17,7 @@ from service.api.ids import MAX_OUTPUT_ITEMS
 from service.api.outcome import HostedCall, Outcome, broken_off
 from service.api.response import (
     Compaction,
+    IncompleteDetails,
     Item,
     ItemStatus,
     Logprob,
@@ -30,10 +31,11 @@ from service.browser.displays import note_of
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.harmony.header import Header
+from service.harmony.messages import harmony_message
 from service.harmony.segments import Closed, Opened, Segment
 from service.markup.chat import Piece
 from service.responses.output.emitter import Seal
-from service.responses.output.endings import STATUS, Ending, finished, terminal
+from service.responses.output.endings import STATUS, Ending, terminal
 from service.responses.output.hosted import (
     ApprovalRequestEmitter,
     HostedCallEmitter,
@@ -166,14 +168,10 @@ class Machine:
                 self.messages.append(answer.told)
         if self._behind is not None:
             answers = len(self.messages)
-            self._hear_the_rest()
+            self.messages += self._behind
+            self._behind = None
             self.stretches.begin_behind(self.messages, answers)
         return []
-
-    def _hear_the_rest(self) -> None:
-        """Append the input that the caller sent besides its answers behind these, however far they came."""
-        self.messages += self._behind or ()
-        self._behind = None
 
     # --- what is sampled ---
 
@@ -359,10 +357,10 @@ class Machine:
             out += self._end_call(self._calling, broken_off(self._calling.call))
         elif self.phase is not _FULL:
             self._take(self.stretches.parser.end(), out, complete=ending is Ending.STOP)
-        self._hear_the_rest()
+        self.messages += self._behind or ()
         if isinstance(self.feedback, StoredMessage):
             self._keep([self.feedback])  # later requests of the conversation find the call answered
-        self.feedback = None
+        self._behind = self.feedback = None
         if ending is Ending.STOP and not self.calls and self.rules.choice == "required" and self.fault is None:
             self.fault = "The model called no tool, although it had to."
         return out
@@ -372,20 +370,25 @@ class Machine:
         self._move(Move.RESULT)
         if self.fault is not None:
             ending, error = Ending.ERROR, ResponseError("server_error", self.fault)
-        messages = None
+        status, incomplete, messages = STATUS[ending], None, msgspec.UNSET
+        if ending is Ending.STOP and len(self.output) <= bool(self.after_compaction) + len(self._all_rules.listed):
+            status, incomplete = ResponseStatus.INCOMPLETE, IncompleteDetails("no_output")
+        elif status is ResponseStatus.INCOMPLETE:
+            incomplete = IncompleteDetails("steered" if ending is Ending.STEERED else "max_output_tokens")
         if self.rules.harmony:  # without notes, and those that the caller sent beside approvals
             answers = self._all_rules.answers
             sent = set(map(id, answers.behind)) if answers is not None else ()
-            messages = [message for message in self.messages if message.tokens and id(message) not in sent]
-        return finished(
+            shown = [message for message in self.messages if message.tokens and id(message) not in sent]
+            messages = list(map(harmony_message, shown))
+        return msgspec.structs.replace(
             self._base,
-            ending,
-            self.output,
-            self.stretches.usage(by_stretch=self.rules.harmony),
-            answered=len(self.output) > (self.after_compaction is not None) + len(self._all_rules.listed),
-            now=now,
-            error=error,
-            messages=messages,
+            status=status,
+            output=self.output,
+            usage=self.stretches.usage(by_stretch=self.rules.harmony),
+            error=error if status is ResponseStatus.FAILED else None,
+            incomplete_details=incomplete,
+            completed_at=now if status is ResponseStatus.COMPLETED else None,
+            output_messages=messages,
         )
 
     def terminal(self, response: Response, before: Sequence[Event] = ()) -> list[Event]:
@@ -506,25 +509,23 @@ class Machine:
             self._keep(item.kept(done, sampled, self.rules))
         if status != "completed":
             return
-        if isinstance(done, Compaction) and self.after_compaction is not None and self.phase is not _FULL:
-            self._wait(self.after_compaction)
-        elif isinstance(item.target, Callee):
+        if isinstance(callee, Callee):
             self.calls += 1
             if self.calls >= self.rules.parallel:
                 self._move(Move.FILL)
-        elif item.target is not None and self.stretches.feedbacks < MAX_FEEDBACKS:
-            self._wait(feedback_on(item.target, self.rules, item.header.channel))
-        elif item.target is not None:
-            self._fail(f"The model called '{item.target}' again, a tool that it can't call here.")
+        elif callee is not None and self.stretches.feedbacks < MAX_FEEDBACKS:
+            self.feedback = feedback_on(callee, self.rules, item.header.channel)
+        elif callee is not None:
+            self._fail(f"The model called '{callee}' again, a tool that it can't call here.")
+        elif isinstance(done, Compaction) and self.phase is not _FULL:
+            self.feedback = self.after_compaction
+        if self.feedback is not None:
+            self._move(Move.WAIT)
 
     def _keep(self, messages: Iterable[StoredMessage]) -> None:
         """Messages for later prompts, which show the newest item, or answer it."""
         number = len(self.output) - 1
         self.messages += [msgspec.structs.replace(message, item=number) for message in messages]
-
-    def _wait(self, feedback: Feedback) -> None:
-        self.feedback = feedback
-        self._move(Move.WAIT)
 
     def _fail(self, why: str) -> None:
         self.fault = why

@@ -36,7 +36,7 @@ from service.harmony.segments import Closed
 from service.markup.messages import name_of
 from service.responses.output import sealed
 from service.responses.output.calls import OWN_CALLS, ActionEmitter
-from service.responses.output.citing import citing_of
+from service.responses.output.citing import begun, citing_of
 from service.responses.output.compaction import compaction_messages, fault_of
 from service.responses.output.emitter import CompactionEmitter, Emitter, MessageEmitter, ReasoningEmitter, Seal
 from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, undeclared
@@ -63,22 +63,12 @@ class Stopper:
         if found:
             self.hit = True
             return self._release(min(found), cut=True)
-        return self._release(len(waiting) - self._partial(waiting), cut=False)
+        return self._release(len(waiting) - begun(waiting, self._stops), cut=False)
 
     def rest(self) -> list[Piece]:
         """The pieces that still wait, where the answer ended otherwise."""
         pieces, self._pending = self._pending, []
         return pieces
-
-    def _partial(self, waiting: str) -> int:
-        """How many characters at the end may be the beginning of a stop."""
-        longest = 0
-        for stop in self._stops:
-            for size in range(min(len(stop) - 1, len(waiting)), longest, -1):
-                if waiting.endswith(stop[:size]):
-                    longest = size
-                    break
-        return longest
 
     def _release(self, chars: int, *, cut: bool) -> list[Piece]:
         """The waiting pieces up to so many characters; one that goes beyond waits on, unless it is to be cut."""
@@ -261,8 +251,18 @@ class OpenItem:
         """The message for later prompts by its own tokens, unless it was malformed or cut by a stop text."""
         if closed is None or not closed.clean or isinstance(self.emitter, CompactionEmitter):
             return None
-        misaddressed = isinstance(self.target, Callee) and self.header.recipient != self.target.recipient
-        return None if misaddressed else as_sampled(self.header, closed)
+        header = self.header
+        if isinstance(self.target, Callee) and header.recipient != self.target.recipient:
+            return None
+        ids = list(closed.ids)
+        if ids[0] != tokens.START:
+            ids[:0] = _OPENING
+        if closed.stop is not None:
+            del ids[-1]
+        ids.append(close_id("assistant", header.recipient))
+        return StoredMessage(
+            "assistant", tokens.pack(ids), header.channel, header.recipient, content_type=header.content_type
+        )
 
     def kept(self, done: Item, sampled: StoredMessage | None, rules: Rules) -> Messages:
         """The messages that later prompts show for the item that it became.
@@ -275,11 +275,16 @@ class OpenItem:
             short = sealed.Compaction(self.content, rules.kept_messages, rules.newest)
             return tuple(compaction_messages(short, limit=MAX_SUMMARY_TOKENS))
         if isinstance(done, Message | Reasoning):
-            return (sampled or _said(done),)
+            answer = "final" if isinstance(done, Message) and done.phase == "final_answer" else "commentary"
+            channel = "analysis" if isinstance(done, Reasoning) else answer
+            return (sampled or anew(done.content[0].text, channel),)
         if isinstance(done, McpApprovalRequest | McpListTools) or done.status in ("incomplete", "in_progress"):
             return ()
-        if isinstance(done, OwnCall):
-            return (self._call(done, sampled),)
+        if isinstance(done, OwnCall) and isinstance(callee := self.target, Callee):
+            call = sampled or anew(
+                self.content, "commentary", callee.recipient, JSON_TYPE if callee.takes_json else None
+            )
+            return (msgspec.structs.replace(call, call_id=done.call_id),)
         return (sampled or anew(self.content, "commentary", self.header.recipient or str(self.target)),)
 
     def as_called(self, callee: Callee, sampled: StoredMessage | None) -> StoredMessage:
@@ -288,15 +293,6 @@ class OpenItem:
             channel = self.header.channel if self.header.channel == "commentary" else "analysis"
             return sampled or anew(self.content, channel, callee.recipient, CODE_TYPE)
         return sampled or anew(self.content, "commentary", callee.recipient, JSON_TYPE)
-
-    def _call(self, done: OwnCall, sampled: StoredMessage | None) -> StoredMessage:
-        if sampled is not None:
-            return msgspec.structs.replace(sampled, call_id=done.call_id)
-        callee = self.target
-        if not isinstance(callee, Callee):
-            raise TypeError(f"{done.id} is a call of a tool that is not declared")
-        content_type = JSON_TYPE if callee.takes_json else None
-        return anew(self.content, "commentary", callee.recipient, content_type, done.call_id)
 
 
 def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage:
@@ -322,35 +318,9 @@ def told(text: str, recipient: str, channel: str | None, *, last: bool) -> Store
     return message(text, "tool", name=recipient, channel=channel, recipient="assistant")
 
 
-def _said(done: Message | Reasoning) -> StoredMessage:
-    if isinstance(done, Reasoning):
-        return anew(done.content[0].text, "analysis")
-    return anew(done.content[0].text, "final" if done.phase == "final_answer" else "commentary")
-
-
-def anew(
-    text: str, channel: str, recipient: str | None = None, content_type: str | None = None, call_id: str | None = None
-) -> StoredMessage:
+def anew(text: str, channel: str, recipient: str | None = None, content_type: str | None = None) -> StoredMessage:
     """The message as openai-harmony renders it; only one longer than a slice may have other ids where it is cut."""
     content: list[int] = []
     for start in range(0, len(text), SLICE_CHARS):
         content += tokens.encode(text[start : start + SLICE_CHARS])
-    return frame(content, "assistant", channel=channel, recipient=recipient, content_type=content_type, call_id=call_id)
-
-
-def as_sampled(header: Header, closed: Closed, call_id: str | None = None) -> StoredMessage:
-    """The tokens as the engine saw them, so that its prefix cache holds."""
-    ids = list(closed.ids)
-    if ids[0] != tokens.START:
-        ids[:0] = _OPENING
-    if closed.stop is not None:
-        del ids[-1]
-    ids.append(close_id("assistant", header.recipient))
-    return StoredMessage(
-        role="assistant",
-        tokens=tokens.pack(ids),
-        channel=header.channel,
-        recipient=header.recipient,
-        content_type=header.content_type,
-        call_id=call_id,
-    )
+    return frame(content, "assistant", channel=channel, recipient=recipient, content_type=content_type)
