@@ -92,7 +92,8 @@ class Machine:
         self.stretches = reading_of(rules.chat, input_tokens)
         self._unclaimed: list[Logprob] = []
         """The log probabilities of tokens of which no text has come yet."""
-        self._open_item: OpenItem | None = None
+        self.open_item: OpenItem | None = None
+        """The message that is being sampled; None between two of them."""
         self.phase = Phase.NEW
         self.next_number = 0
         """The sequence number of the next event: one more than that of the last, and how many there were."""
@@ -270,8 +271,8 @@ class Machine:
         if self._calling is not None:
             call = msgspec.structs.replace(self._calling.call, begun=True)
             self._calling = msgspec.structs.replace(self._calling, call=call)
-        if self._open_item is not None and self.constraint is None:
-            yield from self._open_item.go_on_unconstrained()
+        if self.open_item is not None and self.phase is not Phase.CONSTRAINED:
+            yield from self.open_item.go_on_unconstrained()
 
     def diverge(self, number: int) -> None:
         """Note that elsewhere the same tokens made other events, of which the last had the number before this one. Only
@@ -317,19 +318,9 @@ class Machine:
         """
         if not self._steered or self.phase not in _STEERABLE:
             return None
-        if self._open_item is not None and not self._open_item.answers:
+        if self.open_item is not None and not self.open_item.answers:
             return None
         return Ending.STOP if self.calls else Ending.STEERED
-
-    @property
-    def constraint(self) -> str | None:
-        """The format that the open message's content has to match, as long as nothing of it has been sampled."""
-        return self._open_item.constraint if self._open_item and self.phase is Phase.CONSTRAINED else None
-
-    @property
-    def free(self) -> bool:
-        """Whether the model may still say anything: no answer or call of its is open."""
-        return self._open_item is None or self._open_item.is_aside
 
     @property
     def notes(self) -> list[StoredMessage]:
@@ -338,7 +329,7 @@ class Machine:
 
     def snapshot(self) -> Response:
         """The response as it stands: the fold of its events so far."""
-        open_one = self._calling or self._open_item
+        open_one = self._calling or self.open_item
         so_far = None if open_one is None else open_one.emitter.so_far()
         return msgspec.structs.replace(self._base, output=[*self.output, so_far] if so_far else self.output)
 
@@ -425,7 +416,7 @@ class Machine:
             if self.phase not in _TAKING:
                 self.stretches.dropped = True  # behind the last call, or before that was answered
                 break
-            item = self._open_item
+            item = self.open_item
             if type(segment) is str:
                 if item is None:
                     continue
@@ -445,7 +436,7 @@ class Machine:
                 del self._unclaimed[self.stretches.before_text]
                 if not self.stretches.asks_anew:
                     continue  # its content is held to its format from the generation's beginning
-                if segment is segments[-1] and self._open_item and self._open_item.constraint is not None:
+                if segment is segments[-1] and self.open_item and self.open_item.constraint is not None:
                     self._move(Move.CONSTRAIN)
             elif type(segment) is Closed and item is not None:
                 self._unclaimed.clear()
@@ -462,7 +453,7 @@ class Machine:
         if rules.compacting and not is_answer(header, target):
             return
         enforced = self.stretches.asks_anew
-        self._open_item = item = OpenItem(self._making, header, target, len(self.output), enforced=enforced)
+        self.open_item = item = OpenItem(self._making, header, target, len(self.output), enforced=enforced)
         out += item.emitter.open()
 
     def _close(self, item: OpenItem, closed: Closed, complete: bool, out: list[Event]) -> None:
@@ -481,14 +472,14 @@ class Machine:
                 shown = self._making.displays if tool.kind == "browser" else ()
                 call = HostedCall(item.emitter.id, tool, item.content, include=self.rules.include, displays=shown)
                 said = (item.as_called(item.target, item.as_sampled(closed)),)
-                self._open_item = None
+                self.open_item = None
                 self._calling = _Calling(call, item.target.recipient, item.header.channel, item.emitter, said)
                 out += item.emitter.call()
                 self._move(Move.CALL)
                 return
             complete = False  # nobody runs what the model may not have ended
         elif isinstance(item.emitter, ApprovalRequestEmitter) and not (complete and closed.stop is not None):
-            self._open_item = None  # nobody is asked about what the model may not have ended
+            self.open_item = None  # nobody is asked about what the model may not have ended
             return
         self._shut(item, closed, "completed" if complete and fault is None else "incomplete", out)
 
@@ -496,7 +487,7 @@ class Machine:
         """The open item ends, by a closing mark or, without one, by a stop text."""
         sampled = item.as_sampled(closed)
         done, closing = item.emitter.close(status, sampled)
-        self._open_item = None
+        self.open_item = None
         self.output.append(done)
         out += closing
         if isinstance(done, Reasoning) and closed is not None:
