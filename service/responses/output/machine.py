@@ -187,6 +187,10 @@ class Machine:
         if self.phase is not _SAMPLING:
             self._move(Move.FEED)
         out: list[Event] = []
+        words = self.stretches.words(ids, text) if logprobs is None else None
+        if words is not None:
+            self._take(words, out, complete=True)
+            return self._stamp(out)
         for segments, known in self.stretches.read(ids, text, logprobs):
             if known:
                 self._unclaimed += known

@@ -12,7 +12,7 @@ those of all stretches, as an engine works for each. Usage calls them turns, as 
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -144,17 +144,20 @@ class HarmonyReading(Stretches):
         super().__init__(input_tokens)
         self.parser = Segmenter()
 
-    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterable[Read]:
-        """Take ids up to each mark, behind any of which the engine may have to be asked anew, or with `logprobs` one by
-        one; the segments that they make. Ids that are not asked for are not taken.
+    def words(self, ids: Sequence[int], text: str) -> list[Segment] | None:
+        """Take ids that are words alone, as nearly all chunks are: their segments, at once. None where a mark is among
+        them, behind which the engine may have to be asked anew; then nothing is taken.
         """
-        if logprobs is None and max(ids) < tokens.FIRST_SPECIAL and min(ids) >= 0:
-            self.tail.extend(ids)  # nearly all chunks are words alone
-            self.add(len(ids))
-            return ((self.parser.feed(ids), ()),)
-        return self._piecewise(ids, logprobs)
+        if max(ids) >= tokens.FIRST_SPECIAL or min(ids) < 0:
+            return None
+        self.tail.extend(ids)
+        self.add(len(ids))
+        return self.parser.feed(ids)
 
-    def _piecewise(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
+    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
+        """Take ids up to each mark, or with `logprobs` one by one; the segments that they make. Ids that are not asked
+        for are not taken.
+        """
         place = 0
         while place < len(ids):
             end = tokens.behind_the_next_mark(ids, place) if logprobs is None else place + 1
@@ -251,13 +254,16 @@ class TemplatedReading(Stretches):
         """The input from which the template makes the present stretch's prompt."""
         return self.chat.transcript([each for each in self._prompting if each.tokens], anew=self._anew)
 
-    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterable[Read]:
-        """Take ids, and what they say; the segments that they make, with the log probabilities of their tokens."""
+    def words(self, ids: Sequence[int], text: str) -> list[Segment]:
+        """Take ids, and what they say, at once; the segments that they make."""
         self.tail.extend(ids)
         self.add(len(ids))
-        if logprobs is None:
-            return ((self.parser.feed(ids, text), ()),)
-        return ((self.parser.feed(piece, said), known) for piece, said, known in pieces_of(ids, text, logprobs))
+        return self.parser.feed(ids, text)
+
+    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
+        """The same, each piece with the log probabilities of its tokens."""
+        for piece, said, known in pieces_of(ids, text, logprobs or ()):
+            yield self.words(piece, said), known
 
     def give_feedback(self, messages: Sequence[StoredMessage], *, counts: bool = True) -> None:
         """Another stretch begins, behind these messages; see HarmonyReading."""
