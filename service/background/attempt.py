@@ -39,8 +39,8 @@ from service.responses.make import tools_of, use_up_for
 from service.responses.output.journal import decode_sampled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of
+from service.responses.output.reading import Cached
 from service.responses.output.rules import Rules
-from service.responses.output.usage import Cached
 from service.responses.plan import Plan, decode
 from service.responses.run import Run, machine_of
 from service.responses.sampler import Step, error_of

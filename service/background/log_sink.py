@@ -27,7 +27,7 @@ from service.metrics.counters import Metrics
 from service.responses.append import ask, unconfirmed
 from service.responses.output.journal import Batch, encode_batch, journaled
 from service.responses.output.machine import Machine
-from service.responses.output.usage import Cached
+from service.responses.output.reading import Cached
 from service.responses.plan import Plan, turn_of
 from service.responses.refusals import refusal_of
 from service.responses.run import Sink

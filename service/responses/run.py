@@ -21,7 +21,7 @@ from service.engine.port import Engine, EngineError
 from service.metrics.counters import Metrics, Mode, Pace
 from service.responses.output.emitter import Seal
 from service.responses.output.machine import Ending, Machine
-from service.responses.output.usage import Cached
+from service.responses.output.reading import Cached
 from service.responses.plan import Plan
 from service.responses.sampler import BeginCall, Sampler, Step, UseUp, error_of
 from service.responses.traced import Calling, Generate, Generating, ended, planned
