@@ -2,7 +2,7 @@
 
 A conversation is a branch in the sense of git: it holds no messages, so deleting it deletes no response, and others
 may continue its tip without changing it. One run at a time may add to it and holds it meanwhile; a hold that is not
-renewed ends by itself. Never move one but together with the turn that it moves to (advance.lua).
+renewed ends by itself. Never move one but together with the turn that it moves to (append.lua).
 """
 
 from collections.abc import Generator, Sequence
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from store import codec
-from store.errors import ConversationHeld, ConversationMoved, ConversationNotFound, NotFound, ParentNotFound
-from store.history.append import Addition, spending, with_room
+from store.errors import ConversationHeld, ConversationNotFound, NotFound, ParentNotFound
+from store.history.append import Addition, with_room
 from store.history.caps import EVICT_BATCH
 from store.history.delete import prune
 from store.history.history import ConversationHistoryStore
@@ -35,14 +35,6 @@ NO_RESPONSE = b"{}"
 def by_hand(id: str, parent: str | None, messages: Messages, items: bytes = b"[]") -> Turn:
     """A turn that is no response: items, and the messages that a prompt shows of them. `id` is a `new_turn_id`."""
     return Turn(id, parent, Status.COMPLETED, messages, NO_RESPONSE, items)
-
-
-def refuse_joining(word: bytes, id: str | None) -> None:
-    """Raise the error for a script's reply about the conversation that a turn is added to, if it is a refusal."""
-    if word == b"gone":
-        raise ConversationNotFound(str(id))
-    if word == b"moved":
-        raise ConversationMoved(str(id))
 
 
 class Conversations:
@@ -71,7 +63,8 @@ class Conversations:
         """Begin a conversation with a turn of `first_turn_id`: a root, or of a fork one that continues the tip of
         `branch`, whose `pin` is released. `shown` is JSON that the store never reads. Raises the errors of `append`.
         """
-        await self._advance(tenant, id, first, shown=codec.encode_response(shown, b"[]"), hold=pin)
+        blob = codec.encode_response(shown, b"[]")
+        await self.history.append(tenant, first, pin=pin, conversation=self._keys(tenant, id).digits, shown=blob)
 
     async def branch(self, tenant: str, source: str, pin: str) -> Chain:
         """The chain that a fork of a conversation or of a response begins with, whose tip gets this `pin`; pass it to
@@ -91,7 +84,7 @@ class Conversations:
         Raises ConversationNotFound where it was deleted, ConversationMoved where the hold was over and another run came
         in between, and the errors of `append`; nothing is stored then.
         """
-        await self._advance(tenant, id, turn, hold=hold)
+        await self.history.append(tenant, turn, pin=hold, conversation=self._keys(tenant, id).digits)
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The JSON of a conversation; notes its use. Raises ConversationNotFound, StoreUnavailable."""
@@ -170,20 +163,6 @@ class Conversations:
     def _source(self, tenant: str, id: str) -> TurnKeys:
         """The keys of the source of a fork: a conversation, or a response. Raises ConversationNotFound, NotFound."""
         return self._keys(tenant, id) if _is_of_a_conversation(id) else self._keyspace.response(tenant, id)
-
-    async def _advance(self, tenant: str, id: str, turn: Turn, *, shown: bytes = b"", hold: str = "") -> None:
-        history, conversation = self.history, self._keys(tenant, id)
-        addition = Addition(*history.keys_of(tenant, turn), turn, await codec.pack(turn), hold, shown)
-        await history.add(
-            addition,
-            scripts.advance,
-            lambda reply: refuse_joining(reply[0], id),
-            conversation=conversation.digits,
-            conversation_blob=shown,
-            no_messages=codec.NO_MESSAGES,
-            spent=spending(turn.expense, history.caps),
-        )
-        history.note_written(tenant, turn)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from store import codec
 from store.errors import ChainTooLong, DiskFull, NotFound, NotTerminal, ParentNotFound, StoreUnavailable
-from store.history.append import Addition, refuse_continuation, spending, with_room
+from store.history.append import Addition, refuse_continuation, refuse_joining, spending, with_room
 from store.history.caps import EVICT_BATCH, ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune
 from store.history.elsewhere import NO_ARCHIVE, ArchivedTurn, ArchiveReader
@@ -32,6 +32,7 @@ from store.keys import (
     Keyspace,
     ShardKeys,
     TurnKeys,
+    conversation_id,
     id_of,
     ids_of,
     mark_of,
@@ -225,8 +226,11 @@ class ConversationHistoryStore:
         if len(chain.ids) >= self.max_depth or 0 < most <= len(messages) or size >= self.max_chain_bytes:
             raise ChainTooLong(str(chain.tip))
 
-    async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:
-        """Store a turn and release its run's `pin` on the parent; storing the same turn again changes nothing.
+    async def append(
+        self, tenant: str, turn: Turn, *, pin: str | None = None, conversation: str = "", shown: bytes = b""
+    ) -> None:
+        """Store a turn and release its run's `pin` on the parent; storing the same turn again changes nothing. The
+        conversation with the digits `conversation` then stands at it, as conversations.py says.
 
         But a retry stores a turn again that was deleted meanwhile, and the store retries a call without a reply: so a
         turn that is deleted during its own append, for `timeout_seconds` at most, may come back. After StoreUnavailable
@@ -236,15 +240,23 @@ class ConversationHistoryStore:
         """
         if turn.status not in TERMINAL:
             raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
-        addition = Addition(*self.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "")
-        await self.add(addition, scripts.append, spent=spending(turn.expense, self.caps))
+        addition = Addition(*self.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "", shown)
+        await self.add(
+            addition,
+            scripts.append,
+            lambda reply: refuse_joining(reply[0], conversation_id(conversation)),
+            conversation=conversation,
+            conversation_blob=shown,
+            no_messages=codec.NO_MESSAGES,
+            spent=spending(turn.expense, self.caps),
+        )
         self.note_written(tenant, turn)
 
     def add(
         self,
         addition: Addition,
         script: scripts.Script[TurnKeys, ...],
-        refuse: Callable[[scripts.Reply], None] = lambda reply: None,
+        refuse: Callable[[scripts.Reply], None],
         **own: object,
     ) -> Coroutine[Any, Any, scripts.Reply]:
         """The reply of a `script` that adds a turn, with its `own` arguments, as `stored` returns it."""

@@ -35,12 +35,6 @@ local function keep_for_room(tenant, conversation, parent, token)
   hold(key('pins', tenant, parent), token, BARRED_MS)
 end
 
--- A run has done its work for a conversation, which is held by nobody then.
-local function let_go(tenant, conversation, root, token)
-  redis.call('ZREM', key('pins', tenant, conversation), token)
-  redis.call('ZREM', key('runs', tenant, root), token)
-end
-
 -- Write the node of a conversation below a turn that was just added; `former` is the turn at which it stood, '' of none.
 local function stand_at(tenant, conversation, digits, former, score)
   local node = key('node', tenant, conversation)

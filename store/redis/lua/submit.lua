@@ -75,7 +75,7 @@ if steerable == '1' then
   redis.call('HSET', job, 'steerable', 1)
 end
 if conversation ~= '' then
-  let_go(tenant, conversation, from.root, pin)
+  redis.call('ZREM', key('pins', tenant, conversation), pin)
 end
 if joins then
   redis.call('HSET', node, 'joins', conversation)

@@ -91,7 +91,6 @@ def test_only_what_adds_something_is_refused_by_a_server_out_of_memory() -> None
         "succeed",
         "steer",
         "restore",
-        "advance",
         "amend",
         "keep_container",
         "take_keyed",
