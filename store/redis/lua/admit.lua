@@ -1,7 +1,6 @@
 --- include limits
 -- Let a piece of a tenant's work begin if it is within all of its limits, and reserve what it may take.
 --
--- Keys:      reservations
 -- Arguments: tenant     whose work it is
 --            over       work of the tenant that is settled before (settle_admitted.lua); JSON
 --            digits     the digits of its id

@@ -6,7 +6,6 @@
 -- was used least to make room for it. A conversation may stand at it then: one that the run holds, and which stands at the
 -- parent, or one that begins here.
 --
--- Keys:      node, messages, response, clock, usage, leaves, trees
 -- Arguments: spent              what is counted of the response (spending.lua), or ''
 --            conversation       the digits of the conversation, or ''
 --            conversation_blob  how it is shown, where it begins; else ''

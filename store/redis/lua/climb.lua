@@ -1,6 +1,5 @@
 -- Some turns of a tree: from each of these turns up to one that was seen before, or to the root.
 --
--- Keys:      trees
 -- Arguments: tenant  whose they are
 --            ends    the digits of the turns to begin with, with spaces between
 --            seen    the digits of turns with several children that were seen before, with spaces between

@@ -4,7 +4,6 @@
 -- Remove turns that can no longer be read: one that has lost its parent, its messages or what its node must say,
 -- and all below it. No history is better than a history with a hole.
 --
--- Keys:      clock, usage, leaves, trees
 -- Arguments: top      TENANT/DIGITS of the faulty turn
 --            members  TENANT/DIGITS of turns below it, children before their parents, and at the end of all calls
 --                     the turn itself, with spaces between

@@ -7,7 +7,6 @@
 -- Delete a turn: it becomes a tombstone, without its response, and without its messages if asked to. prune.lua, which is
 -- called next, removes what nothing needs.
 --
--- Keys:      node, messages, response, pins, usage, leaves, trees
 -- Arguments: token        names this call, so that its retry after a lost reply is known
 --            erase        1 to erase the messages, which descendants then continue without; else 0
 --            no_messages  what is stored in their place

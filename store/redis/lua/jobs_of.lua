@@ -1,7 +1,6 @@
 --- include tree_jobs
 -- A tenant's responses that are under way in a shard: those that run, and those that wait.
 --
--- Keys:      leases
 -- Arguments: tenant  whose they are
 --            most    how many are told
 -- Result:    {'ok', 1 if these are all and 0 if there may be more, for each its digits, its parent's or -, its status, when it

@@ -2,7 +2,6 @@
 -- Stay the one who makes what a request with an Idempotency-Key asks for, perhaps saying as what it will be stored; or end that:
 -- it was made, or nothing was, so that the next one may make it.
 --
--- Keys:      clock
 -- Arguments: owner     the token of who makes it
 --            ends      made or unmade where it ends; else ''
 --            named     the digits as which it will be stored, or ''

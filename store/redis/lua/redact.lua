@@ -4,7 +4,6 @@
 --- include usage
 -- Take an item out of a turn: what it had is stored anew without it, and nothing of it is left in any other place.
 --
--- Keys:      node, messages, response, usage, leaves, trees
 -- Arguments: redactions     how often that was done when the turn was read, or ''
 --            messages_blob  the messages from now on, as many as before
 --            response_blob  the response and the input items from now on

@@ -3,7 +3,6 @@
 --- include repairing
 -- Repair some turns, as far as that costs nothing that anyone could read.
 --
--- Keys:      clock, usage, leaves, trees
 -- Arguments: members  the turns, parents before their children (judging.lua)
 --            budget   the most turns that go with a tombstone that nothing needs, and the most leaves by which the
 --                     last use of a tree is found

@@ -4,7 +4,6 @@
 --- include using
 -- Store a turn as a backup has it, below the one that it continues: with its times, alive or as a tombstone.
 --
--- Keys:      node, messages, response, clock, usage, leaves, trees
 -- Arguments: parent         the parent's digits, or '' for a root
 --            created        when it was stored, in µs
 --            used           when it was used last, in µs

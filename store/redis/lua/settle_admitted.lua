@@ -2,7 +2,6 @@
 -- Some pieces of a tenant's work are over: their limits get what they took, in the place of what was reserved. Others are still
 -- under way.
 --
--- Keys:      reservations
 -- Arguments: tenant   whose work it is
 --            over     of each DIGITS, READS, WRITES and TOKEN: its id's, the tokens that it read and wrote, and who has
 --                     reserved for it, '' for whoever that is; JSON. READS is -1 where nobody knows what it took, and all

@@ -6,7 +6,6 @@
 -- Accept a background response: its turn, queued below its parent, its job, a place in the queue, and the first entry
 -- of its log.
 --
--- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees
 -- Arguments: conversation  the digits of the conversation that stands at the parent, or ''
 --            level         the level of its priority
 --            mode          plain, or stream where its events may be followed

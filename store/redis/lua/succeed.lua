@@ -7,7 +7,6 @@
 -- A background response to which something was said has ended, and another one goes on from it: store the turn of the one
 -- with the last entry of its log, and accept the other, which is the turn that this is about.
 --
--- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees
 -- Arguments: parent          the digits of the one that has ended
 --            ended_status    how it ended
 --            ended_digest    the digest of its content

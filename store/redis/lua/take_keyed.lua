@@ -1,7 +1,6 @@
 --- include keyed
 -- Take what a request with an Idempotency-Key asks for, to make it; or say what became of an earlier one with its key.
 --
--- Keys:      clock
 -- Arguments: body       a digest of the request's body
 --            owner      the token of who takes it
 --            lease_ms   for how long he is not taken for dead
