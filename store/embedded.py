@@ -421,7 +421,7 @@ def _end_with(owner: int) -> Callable[[], None] | None:
 
 def _client(path: str) -> Redis:
     """A client of the server at `path`, which asks once."""
-    return Redis(unix_socket_path=path, socket_timeout=ASK_SECONDS, retry=Retry(NoBackoff(), 0))
+    return Redis(unix_socket_path=path, socket_timeout=ASK_SECONDS, protocol=2, retry=Retry(NoBackoff(), 0))
 
 
 def _reading(client: Redis) -> Mapping[str, Any] | None:

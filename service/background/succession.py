@@ -53,7 +53,7 @@ async def succeed(
     said = [message for steer in steers for message in messages_in(msgspec.Raw(steer.said))]
     async with AsyncExitStack() as resources:
         try:
-            above = await retry(partial(service.store.chain_above, tenant, plan.id), patience)
+            above = await retry(partial(service.store.chain, tenant, plan.id, above=True), patience)
             parent = Parent(_with_end(service, above, plan, machine))
             project = None if service.key_ring is None else await service.key_ring.project(tenant)
             asked = plan.generation

@@ -72,11 +72,12 @@ class Conversations:
 
         Raises ConversationNotFound, NotFound, NotContinuable, ChainTooLong, StoreUnavailable.
         """
-        keys, history = self._source(tenant, source), self.history
+        keys = self._source(tenant, source)
         try:
-            return await history.chain_by(keys, source, pin, history.pin_ms)
+            return await self.history.chain(tenant, source, pin=pin, keys=keys)
         except ParentNotFound as error:
-            raise _not_found(source) from error
+            is_conversation = source.startswith(CONVERSATION_PREFIX)
+            raise (ConversationNotFound if is_conversation else NotFound)(source) from error
 
     async def advance(self, tenant: str, id: str, turn: Turn, *, hold: str) -> None:
         """Store a turn that continues the tip, move the conversation to it, and release the hold.
@@ -88,9 +89,8 @@ class Conversations:
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The JSON of a conversation; notes its use. Raises ConversationNotFound, StoreUnavailable."""
-        keys = self._keys(tenant, id)
         with _found(id):
-            return (await self.history.find_by(keys, id)).response
+            return (await self.history.find(tenant, id, keys=self._keys(tenant, id))).response
 
     async def amend(self, tenant: str, id: str, shown: bytes) -> None:
         """Change the JSON of a conversation. Raises ConversationNotFound, StoreFull, StoreUnavailable."""
@@ -115,7 +115,7 @@ class Conversations:
     async def delete(self, tenant: str, id: str) -> None:
         """Delete a conversation; the turns that it had stay. Raises ConversationNotFound, StoreUnavailable."""
         with _found(id):
-            await self.history.forget_by(self._keys(tenant, id), erase=False)
+            await self.history.forget(tenant, id, keys=self._keys(tenant, id))
 
     async def hold(self, tenant: str, id: str, hold: str, seconds: float) -> None:
         """Hold a conversation with the token `hold` for so many seconds from now on. A second call renews the hold.
@@ -141,28 +141,27 @@ class Conversations:
         Raises ConversationNotFound, ChainTooLong where nothing can be added any more, StoreUnavailable.
         """
         with _found(id):
-            return await self.history.chain_by(self._keys(tenant, id), id, None, 0)
+            return await self.history.chain(tenant, id, keys=self._keys(tenant, id))
 
     async def release(self, tenant: str, id: str, hold: str) -> None:
         """Release a conversation, or the source of a fork; the hold may be over already. Raises ConversationNotFound,
         NotFound, StoreUnavailable.
         """
-        keys = self._source(tenant, id)
-        async with self.history.server.operation() as operation:
-            _, path = await scripts.unpin(operation, keys, pin=hold)
-            await prune(operation, keys, path)
+        await self.history.server.run(prune, self._source(tenant, id), pin=hold)
 
     async def lineage(self, tenant: str, id: str) -> Sequence[str]:
         """The ids of a conversation's turns, oldest first. Raises ConversationNotFound, StoreUnavailable."""
         with _found(id):
-            return (await self.history.lineage_by(self._keys(tenant, id), id))[:-1]
+            return (await self.history.lineage(tenant, id, keys=self._keys(tenant, id)))[:-1]
 
     def _keys(self, tenant: str, id: str) -> TurnKeys:
         return self._keyspace.conversation(tenant, id)
 
     def _source(self, tenant: str, id: str) -> TurnKeys:
         """The keys of the source of a fork: a conversation, or a response. Raises ConversationNotFound, NotFound."""
-        return self._keys(tenant, id) if _is_of_a_conversation(id) else self._keyspace.response(tenant, id)
+        if id.startswith(CONVERSATION_PREFIX):
+            return self._keys(tenant, id)
+        return self._keyspace.response(tenant, id)
 
 
 @contextmanager
@@ -172,11 +171,3 @@ def _found(id: str) -> Generator[None]:
         yield
     except NotFound as error:
         raise ConversationNotFound(id) from error
-
-
-def _is_of_a_conversation(id: str) -> bool:
-    return id.startswith(CONVERSATION_PREFIX)
-
-
-def _not_found(id: str) -> NotFound:
-    return ConversationNotFound(id) if _is_of_a_conversation(id) else NotFound(id)

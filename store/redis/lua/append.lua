@@ -55,7 +55,7 @@ spend(tenant, spent)
 local score = next_score(clock)
 add_node(tenant, parent, from, score)
 release(tenant, parent, from.root)
-note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
+note_held(tenant, digits, 0, from.held, messages, response)
 note_unarchived(tenant, from.root, '+' .. digits, score)
 if begins then
   redis.call('MSET', key('messages', tenant, conversation), no_messages, key('response', tenant, conversation),

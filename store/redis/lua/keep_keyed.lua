@@ -2,13 +2,10 @@
 -- Stay the one who makes what a request with an Idempotency-Key asks for, perhaps saying as what it will be stored; or end that:
 -- it was made, or nothing was, so that the next one may make it.
 --
--- Arguments: owner     the token of who makes it
---            ends      made or unmade where it ends; else ''
---            named     the digits as which it will be stored, or ''
---            kept      yes if it will be stored, else no; of no account without `named`
---            calls     how many calls that may have an effect it begins or has begun, or 0 to say nothing of that
---            lease_ms  for how long he is not taken for dead
---            kept_ms   for how long it is known after its end
+-- Arguments: ends   made or unmade where it ends; else ''
+--            named  the digits as which it will be stored, or ''
+--            kept   yes if it will be stored, else no; of no account without `named`
+--            calls  how many calls that may have an effect it begins or has begun, or 0 to say nothing of that
 -- Result:    {'ok'} | {'lost'} when another one makes it, or it was made, or nothing is known of it
 -- Invariant: it is known as what it will be stored before anything of it is. A retry is 'ok'. Nothing is known of what was not
 --            made, unless somebody else may still store it, or it began a call that may have an effect: then it will be made

@@ -31,8 +31,6 @@ if log_bytes then
   drop_log(tenant, digits, log_bytes)
 end
 note_unarchived(tenant, root, '+' .. digits, next_score(shard_key('clock')))
-local holds_now = held_by(node) + held_by(messages) + held_by(place)
-redis.call('HSET', node, 'held', holds_now)
-count(tenant, 'bytes', holds_now - (held or 0))
+note_held(tenant, digits, held or 0, nil, messages, place)
 record()
 return { 'ok' }

@@ -106,7 +106,7 @@ else
     enlist(tenant, digits, exact(created))
   end
 end
-note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
+note_held(tenant, digits, 0, from.held, messages, response)
 redis.call('SADD', key('tree', tenant, from.root), digits)
 if archived == '' then
   note_unarchived(tenant, from.root, '+' .. digits, next_score(clock))

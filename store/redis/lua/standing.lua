@@ -61,10 +61,7 @@ end
 
 -- The bytes that the server holds for a conversation have changed.
 local function note_conversation(tenant, conversation, above_held)
-  local node = key('node', tenant, conversation)
-  local before = redis.call('HGET', node, 'held') or 0
-  local held = held_by(node) + held_by(key('messages', tenant, conversation))
-    + held_by(key('response', tenant, conversation))
-  redis.call('HSET', node, 'held', held, 'chain_held', exact(above_held + held))
-  count(tenant, 'bytes', held - before)
+  local before = redis.call('HGET', key('node', tenant, conversation), 'held') or 0
+  note_held(tenant, conversation, before, above_held, key('messages', tenant, conversation),
+    key('response', tenant, conversation))
 end

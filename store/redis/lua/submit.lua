@@ -81,5 +81,5 @@ if joins then
   redis.call('HSET', key('node', tenant, conversation), 'awaits', digits)
   note_conversation(tenant, conversation, from.held)
 end
-note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))
+note_held(tenant, digits, 0, from.held, messages, response, job, spec)
 return reply_with_evicted('ok')

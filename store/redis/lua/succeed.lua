@@ -63,6 +63,6 @@ local from = { root = turn.root, depth = depth + 1, messages = above[1], bytes =
 add_node(tenant, parent, from, next_score(clock))
 add_job(tenant, digits, turn.root, turn.mode, own, sequence, log_bytes)
 redis.call('HSET', job, 'steerable', 1)
-note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))
+note_held(tenant, digits, 0, from.held, messages, response, job, spec)
 record()
 return { 'ok', told_of_evicted(), dropped }
