@@ -13,7 +13,7 @@ from store import codec
 from store.errors import ConversationHeld, ConversationNotFound, NotFound, ParentNotFound
 from store.history.append import Addition, with_room
 from store.history.caps import EVICT_BATCH
-from store.history.delete import prune
+from store.history.delete import release
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
 from store.ids import remarked
@@ -147,7 +147,7 @@ class Conversations:
         """Release a conversation, or the source of a fork; the hold may be over already. Raises ConversationNotFound,
         NotFound, StoreUnavailable.
         """
-        await self.history.server.run(prune, self._source(tenant, id), pin=hold)
+        await self.history.server.run(release, self._source(tenant, id), hold)
 
     async def lineage(self, tenant: str, id: str) -> Sequence[str]:
         """The ids of a conversation's turns, oldest first. Raises ConversationNotFound, StoreUnavailable."""

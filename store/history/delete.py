@@ -2,7 +2,8 @@
 
 One script makes it unknown; then its keys are removed, a bounded number of turns a call, so that nobody waits long for
 the server. Every call may be retried: it skips removed turns. A deletion that is cut short leaves nothing readable, and
-the next sweep removes the rest.
+the next sweep removes the rest. Never give `prune` turns that are not one path: it stops at the first needed turn, as
+all above that are needed too.
 """
 
 import asyncio
@@ -13,21 +14,30 @@ from typing import NamedTuple
 from store import codec
 from store.errors import NotFound, NotTerminal, StoreUnavailable
 from store.history.caps import EVICT_BATCH, Caps
-from store.keys import Keyspace, ShardKeys, TurnKeys, id_of
+from store.keys import HEX_DIGITS, Keyspace, ShardKeys, TurnKeys, id_of
 from store.redis import scripts
 from store.redis.connection import Operation, Server
 
+_SLICE = EVICT_BATCH * HEX_DIGITS
 
-async def prune(operation: Operation, keys: TurnKeys, *, pin: str = "") -> None:
-    """Let go of a `pin`, and remove the turn if it was deleted and nothing needs it any more; then those above it.
 
-    Raises redis-py's errors; the next sweep then removes the rest.
+async def prune(operation: Operation, keys: TurnKeys, path: bytes) -> None:
+    """Remove the tombstones of `path` that nothing needs.
+
+    `path` has the digits of the turn and of all above it, newest first, as scripts return it; it may be empty. Raises
+    redis-py's errors; the next sweep then removes the rest.
     """
-    left = keys.digits
-    while left:
-        turn = TurnKeys(keys.shard, keys.tenant, left)
-        _, above = await scripts.prune(operation, turn, pin=pin, budget=EVICT_BATCH)
-        left = above.decode()
+    text = path.decode()
+    for start in range(0, len(text), _SLICE):
+        (word,) = await scripts.prune(operation, keys, path=text[start : start + _SLICE])
+        if word == b"needed":
+            return
+
+
+async def release(operation: Operation, keys: TurnKeys, pin: str) -> None:
+    """Release a pin, and remove what it alone has kept. Raises redis-py's errors."""
+    _, path = await scripts.unpin(operation, keys, pin=pin)
+    await prune(operation, keys, path)
 
 
 class Doubt(NamedTuple):
@@ -78,13 +88,12 @@ async def forget(operation: Operation, keys: TurnKeys, *, token: str, idle_us: i
 
     Raises NotTerminal, NotFound, and redis-py's errors.
     """
-    (word,) = await scripts.forget(
+    word, path = await scripts.forget(
         operation, keys, token=token, idle_us=idle_us, erase=erase, no_messages=codec.NO_MESSAGES
     )
     if word == b"running":
         raise NotTerminal(id_of(keys.digits))
-    if word != b"missing":
-        await prune(operation, keys)
+    await prune(operation, keys, path)
     if word != b"ok":
         raise NotFound(id_of(keys.digits))
 

@@ -21,7 +21,7 @@ from store import codec
 from store.errors import ChainTooLong, DiskFull, NotFound, NotTerminal, ParentNotFound, StoreUnavailable
 from store.history.append import Addition, refuse_continuation, refuse_joining, spending, with_room
 from store.history.caps import EVICT_BATCH, ROOM_BYTES, Caps
-from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune
+from store.history.delete import Doubt, forget, forget_tree, in_pieces, release
 from store.history.elsewhere import NO_ARCHIVE, ArchivedTurn, ArchiveReader
 from store.history.omissions import may_omit, without_omitted
 from store.history.read import TurnCache, first_within, mget
@@ -298,7 +298,7 @@ class ConversationHistoryStore:
 
     async def unpin(self, tenant: str, tip: str, pin: str) -> None:
         """Release a pin whose run ended without a turn; it may be gone already. Raises StoreUnavailable."""
-        await self.server.run(prune, self._parent(tenant, tip), pin=pin)
+        await self.server.run(release, self._parent(tenant, tip), pin)
 
     async def find(self, tenant: str, id: str, *, keys: TurnKeys | None = None, touches: bool = True) -> Found:
         """A response and its status, or a conversation with these `keys`; notes its use, where the server takes writes,

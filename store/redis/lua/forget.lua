@@ -3,24 +3,27 @@
 --- include pins
 --- include places
 --- include unarchived
+--- include walk
 -- Delete a turn: it becomes a tombstone, without its response, and without its messages if asked to. prune.lua, which is
 -- called next, removes what nothing needs.
 --
 -- Arguments: token        names this call, so that its retry after a lost reply is known
 --            erase        1 to erase the messages, which descendants then continue without; else 0
 --            no_messages  what is stored in their place
--- Result:    {'ok'} | {'deleted'} when another call did it, and may have been cut short | {'missing'} | {'running'} when it is
---            under way
+-- Result:    {'ok', path} | {'deleted', path} when another call did it, and may have been cut short | {'missing', ''} |
+--            {'running', ''} when it is under way; path is what to prune: the digits up to the root, newest first, or
+--            '' if it has a child
 -- Invariant: a tombstone keeps its node, its place and its pins, and its messages unless they were erased, whenever that
 --            is asked; its response is gone. In a tree that had a conversation it goes to `remains`, for that one's lists,
 --            unless it is erased.
 
-local root, deleted, children, held, erased, log_bytes, messages_bytes = unpack(redis.call('HMGET', node, 'root', 'deleted',
-  'children', 'held', 'erased', 'log_bytes', 'messages_bytes'))
+local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth', 'held', 'erased', 'log_bytes',
+  'messages_bytes')
+local root, deleted, children, depth, held, erased, log_bytes, messages_bytes = unpack(turn)
 if not root or gone(tenant, root, idle_us) then
-  return { 'missing' }
+  return { 'missing', '' }
 elseif redis.call('EXISTS', key('job', tenant, digits)) == 1 then
-  return { 'running' }
+  return { 'running', '' }
 end
 if log_bytes then
   redis.call('HDEL', node, 'log_bytes')
@@ -54,9 +57,11 @@ if erases or not deleted then
   note_unarchived(tenant, root, (erases and 'x' or '-') .. digits, next_score(shard_key('clock')))
   redis.call('ZREM', changes_of(tenant, root), '+' .. digits)
 end
+local path = ''
 if children == '0' then
   displace_leaf(tenant, digits, deleted)
   place_tombstone(tenant, digits, unpinned_from(pins)) -- for sweep.lua, if prune.lua is not called
+  path = walk(tenant, digits, tonumber(depth))
 end
 record()
-return { deleted and deleted ~= token and 'deleted' or 'ok' }
+return { deleted and deleted ~= token and 'deleted' or 'ok', path }

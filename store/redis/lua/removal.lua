@@ -88,15 +88,14 @@ local function remove(tenant, digits, turn)
   return parent, unneeded
 end
 
--- Take a leaf away, and the tombstones above it that nothing needs then; how many turns that were, at most `budget`, and the
--- digits of the next one, or ''.
+-- Take a leaf away, and the tombstones above it that nothing needs then; how many turns that were, at most `budget`.
 local function take(tenant, digits, budget, turn)
   for taken = 1, budget do
     local parent, unneeded = remove(tenant, digits, turn)
     if not unneeded then
-      return taken, ''
+      return taken
     end
     digits, turn = parent, nil
   end
-  return budget, digits
+  return budget
 end

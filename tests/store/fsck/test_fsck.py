@@ -16,7 +16,7 @@ from store.fsck.inspection import Shard
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.keys import Keyspace, ShardKeys
+from store.keys import Keyspace, TurnKeys
 from store.redis.connection import Argument, Operation, Server, connect
 from store.redis.scripts import ALL, script
 from store.turn import StoredMessage
@@ -240,8 +240,8 @@ async def _talk(store: ConversationHistoryStore, chance: random.Random, known: l
 
 
 async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broken: Broken, server_url: str) -> None:
-    @script("clock", read_only=True)
-    def mark(shard: ShardKeys, *, there: str) -> None: ...
+    @script("node pins", read_only=True)
+    def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 
     flags = {each.name: each.source.splitlines()[0] for each in ALL}
     assert {name for name, line in flags.items() if "no-writes" in line} == {
@@ -257,11 +257,11 @@ async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broke
         "climb",
         "jobs_of",
     }
-    (shard,) = Keyspace(broken.prefix, 1).all_shards()
+    nothing = Keyspace(broken.prefix, 1).keys(TENANT, "00")
     server = Server(connect(server_url), timeout_seconds=2, attempts=1)
     with pytest.raises(StoreUnavailable, match="Write commands are not allowed"):
         async with server.operation() as operation:
-            await mark(operation, shard, there="")
+            await unpin(operation, nothing, pin="x")
     await server.close()
 
 

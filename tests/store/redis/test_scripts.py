@@ -102,10 +102,10 @@ class Unused:
         raise AssertionError(f"{args} was sent")
 
 
-@pytest.mark.parametrize("values", [{"idle_us": None}, {}, {"idle_us": 0, "pins": "x"}])
-def test_a_value_that_is_none_missing_or_unknown_is_refused_by_name(values: dict[str, object]) -> None:
-    with pytest.raises(TypeError, match="idle_us"):
-        scripts.lineage(Unused(), Keyspace("p", 1).keys(TENANT, "00"), **values)  # type: ignore[arg-type]
+@pytest.mark.parametrize("values", [{"pin": None}, {}, {"pin": "x", "pins": "x"}])
+def test_a_value_that_is_none_missing_or_unknown_is_refused_by_name(values: dict[str, str]) -> None:
+    with pytest.raises(TypeError, match="pin"):
+        scripts.unpin(Unused(), Keyspace("p", 1).keys(TENANT, "00"), **values)  # type: ignore[arg-type]
 
 
 async def test_a_server_that_lost_the_scripts_gets_them_again(store: ConversationHistoryStore, redis: Redis) -> None:

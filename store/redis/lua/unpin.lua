@@ -1,0 +1,24 @@
+--- include orders
+--- include walk
+-- Let go of a pin: its run ended without a turn.
+--
+-- Arguments: pin  the token
+-- Result:    {'ok', path}: what to prune when the turn is deleted, as the pin may have been all that kept it: the
+--            digits up to the root, newest first; or ''
+-- Invariant: other pins stay; a pin that is gone already is no error. Of a conversation its tip's goes, too.
+
+redis.call('ZREM', pins, pin)
+local tip = is_conversation(digits) and redis.call('HGET', node, 'parent')
+if tip then
+  redis.call('ZREM', key('pins', tenant, tip), pin)
+end
+local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth')
+local root, deleted, children, depth = unpack(turn)
+if root then
+  redis.call('ZREM', key('runs', tenant, root), pin)
+end
+local path = ''
+if deleted and children == '0' then
+  path = walk(tenant, digits, tonumber(depth))
+end
+return { 'ok', path }
