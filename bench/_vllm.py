@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 
 from bench._harness import HOST, Client, Server, free_port
 from service.engine.port import Generation, Sampling
-from service.engine.vllm.wire import Endpoint, request_body
+from service.engine.vllm.servers import Endpoint, request_body
 from service.harmony import tokens
 
 ROOT = Path(__file__).resolve().parent.parent

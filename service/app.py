@@ -180,14 +180,8 @@ def _gated(
 ) -> Gate:
     """The application behind its gate; its state has what routes need."""
     app.state.service, app.state.background, app.state.admission = service, background, admission
-    engine = service.engine
     app.state.exposition = Exposition(
-        service.metrics,
-        partial(read_shards, service.jobs),
-        engine.servers,
-        limits_of(service.settings),
-        read_loads=engine.loads,
-        read_waiting=lambda: engine.waiting,
+        service.metrics, partial(read_shards, service.jobs), service.engine, limits_of(service.settings)
     )
     entrance = Entrance(service.keys, service.key_ring)
     failed = None if service.key_ring is None else FailedLogins(service.directory.registry)

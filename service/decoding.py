@@ -137,23 +137,18 @@ def _too_many(where: str, count: str, limit: int) -> InvalidRequest:
 
 def _malformed(error: Exception, raw: bytes, where: str) -> InvalidRequest:
     """The bytes are no JSON, no UTF-8, or nested beyond reason."""
+    # an escape cut short at the end looks truncated
+    place = int(match[1]) if (match := _BYTE.search(str(error))) else len(raw)
     if isinstance(error, RecursionError):
         reason = "it is nested too deeply"
     elif isinstance(error, UnicodeDecodeError):
         reason = "it is not valid UTF-8"
-    elif _LONE_SURROGATE.search(_near(str(error), raw)):
+    elif _LONE_SURROGATE.search(raw[max(0, place - _ESCAPE_BYTES) : place + _ESCAPE_BYTES]):
         reason = "a string has a lone surrogate escape (\\ud800 to \\udfff), which is no character"
     else:
         reason = str(error)
-    place = f"The value of '{where}'" if where else "The body of the request"
-    return InvalidRequest(f"{place} could not be parsed as JSON: {reason}.", code="invalid_json", param=where or None)
-
-
-def _near(message: str, raw: bytes) -> bytes:
-    """The bytes around the place that msgspec names, or at the end: an escape cut short there looks truncated."""
-    match = _BYTE.search(message)
-    place = int(match[1]) if match else len(raw)
-    return raw[max(0, place - _ESCAPE_BYTES) : place + _ESCAPE_BYTES]
+    subject = f"The value of '{where}'" if where else "The body of the request"
+    return InvalidRequest(f"{subject} could not be parsed as JSON: {reason}.", code="invalid_json", param=where or None)
 
 
 def _refusal(message: str, raw: bytes | msgspec.Raw, where: str, expected: Any) -> InvalidRequest:
@@ -163,8 +158,10 @@ def _refusal(message: str, raw: bytes | msgspec.Raw, where: str, expected: Any) 
         path, message = match[1], message[: match.start()]
     if match := _UNKNOWN.search(message):
         param = _join(where, f"{path}.{shown(match[1])}")
+        structs = [kind for kind in _kinds_at(expected, path) if isinstance(kind, inspect.StructType)]
+        members = [member.encode_name for kind in structs for member in kind.fields]
         return InvalidRequest(
-            f"Unknown parameter: '{param}'. {advice(match[1], _members(expected, path))}",
+            f"Unknown parameter: '{param}'. {advice(match[1], members)}",
             code="unknown_parameter",
             param=param,
         )
@@ -175,33 +172,14 @@ def _refusal(message: str, raw: bytes | msgspec.Raw, where: str, expected: Any) 
     kind = "invalid_type" if "got `" in message else "invalid_value"
     value = shown_raw(_value_at(raw, path))
     if message.startswith("Invalid enum value"):
-        message = f"Expected one of {', '.join(_literals(expected, path))}"
+        literals = [kind for kind in _kinds_at(expected, path) if isinstance(kind, inspect.LiteralType)]
+        message = f"Expected one of {', '.join(str(value) for kind in literals for value in kind.values)}"
     return InvalidRequest(
         f"Invalid {'type' if kind == 'invalid_type' else 'value'} for '{param or 'body'}': {_words(message)}. "
         f"The value was {value}.",
         code=kind,
         param=param or None,
     )
-
-
-def _literals(expected: Any, path: str) -> list[str]:
-    """The values that are allowed at a path; null is always among those of an optional member."""
-    return [
-        str(value)
-        for kind in _kinds_at(expected, path)
-        if isinstance(kind, inspect.LiteralType)
-        for value in kind.values
-    ]
-
-
-def _members(expected: Any, path: str) -> list[str]:
-    """The names of the members that the object at a path may have."""
-    return [
-        member.encode_name
-        for kind in _kinds_at(expected, path)
-        if isinstance(kind, inspect.StructType)
-        for member in kind.fields
-    ]
 
 
 def _kinds_at(expected: Any, path: str) -> list[inspect.Type]:

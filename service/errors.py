@@ -114,6 +114,11 @@ def unavailable(message: str, seconds: int = RETRY_SECONDS) -> ApiError:
     return ApiError(503, message, type="server_error", code="service_unavailable", retry_after=seconds)
 
 
+def stopping() -> ApiError:
+    """503: this process ends; another one may answer."""
+    return unavailable("The service is stopping. Try again in a moment.")
+
+
 def failed(message: str) -> ApiError:
     """500, with a reason that its caller may know."""
     return ApiError(500, message, type="server_error", code="server_error")

@@ -36,6 +36,9 @@ MOST_ROUNDS = 8
 WAIT_SECONDS = 1.0
 """The longest wait of a tenant's first request, if the loop comes round to it."""
 
+CANCELS_AT_ONCE = 16
+"""How many cancelled responses a process ends at once; each replays its log, for milliseconds of CPU."""
+
 LATELY_SECONDS = 1.0
 """How long a tenant counts as present after it began with something."""
 
@@ -62,6 +65,8 @@ class Pacing:
         self._lines = WeakValueDictionary[str, asyncio.Lock]()
         """The order of each tenant of which some wait."""
         self._measuring = asyncio.Lock()
+        self.cancelling = asyncio.Semaphore(CANCELS_AT_ONCE)
+        """Held while a cancelled response is ended."""
 
     async def begin(self, tenant: str, *, hurry: asyncio.Event | None = None) -> Work:
         """The work of a tenant, once it may begin or `hurry` is set."""

@@ -1,6 +1,5 @@
 """Opening, starting and closing all that a process needs which serves or works, from the settings."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,8 +23,7 @@ from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
 from service.settings.core import environment
 from service.settings.keys import Keys
-from service.settings.protocol import servers_in
-from service.settings.sandbox import LOCAL
+from service.settings.protocol import LOCAL, servers_in
 from service.settings.settings import DAY_SECONDS, Settings, display, variable
 from service.spans import Tracer
 from service.ssrf import outside_of
@@ -39,9 +37,7 @@ from service.tools.python import CodeInterpreter
 from service.tools.toolbox import Toolbox, no_server
 from store.archive.archive import Archive
 from store.archive.opening import open_archive as open_archive_at
-from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.upkeep.daily import expire_daily
 from store.backup.upkeep.reconciling import Reconciled, Reconciler
 from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.approvals import Approvals
@@ -51,22 +47,19 @@ from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import KeyedRequests
 from store.jobs.jobs import Jobs
-from store.jobs.log import EventLog
 from store.jobs.model import JobLimits
 from store.layout import Layout, Terms, shared_secret
 from store.limits import Limits as TenantLimits
-from store.listening import Listening
-from store.redis.client import Client
-from store.redis.conditions import Health, could_not_save
+from store.redis.conditions import could_not_save
 from store.redis.confirm import Safety
 from store.redis.connection import Server, connect
 from store.registry.registry import Registry
 from store.registry.spending import Spending
+from store.watcher import UNWATCHED, Watcher
 
 logger = logging.getLogger(__name__)
 
-CANCELS_AT_ONCE = 16
-"""How many cancelled responses a process ends at once; each replays its log, for milliseconds of CPU."""
+DOCTOR = "harmonium doctor says what it finds"
 
 SANDBOX_AWAY = Backoff(1.0, 30.0)
 """The pauses in seconds between tries to use a sandbox that was away when this service began."""
@@ -95,39 +88,31 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
 
     Nothing is connected yet. Close its parts with `close_service`.
     """
-    client = open_client(settings)
-    store = open_store(settings, client)
     metrics = make_metrics(settings.workers)
-    layout = open_layout(settings, store.server)
-    _watch(store.server.health, layout, metrics, str(display(settings)["redis_url"]))
-    containers = open_containers(settings, store, sandbox)
+    store = open_store(settings, _Watching(metrics, str(display(settings)["redis_url"])))
     loans = Loans(settings.store_timeout_seconds)
-    store.confirmer.waited = metrics.store_waited
-    listening = Listening(client, timeout_seconds=settings.store_timeout_seconds)
     keys = Keys(settings)
     directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
-    spending = Spending(store)
-    store.removed = lambda reason, turns: metrics.turns_removed.labels(reason).inc(turns)
     archive = open_store_archive(settings, store)
-    if archive is not None:
-        _count_archive(archive, metrics)
     return Service(
         settings=settings,
         keys=keys,
         store=store,
-        layout=layout,
+        layout=open_layout(settings, store.server),
         loans=loans,
-        limiter=open_limiter(settings, store, loans),
+        limiter=Limiter(
+            TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS),
+            Limit(**settings.tenant_limits),
+            loans,
+            time,
+        ),
         directory=directory,
-        spending=spending,
-        tally=Tally(spending, away=lambda: store.server.health.away is not None),
-        key_ring=KeyRing(directory.registry, listening, time) if settings.has_projects else None,
+        tally=Tally(Spending(store), away=lambda: store.server.health.away is not None),
+        key_ring=KeyRing(directory.registry, store.listening, time) if settings.has_projects else None,
         conversations=Conversations(store),
         approvals=Approvals(store),
-        keyed_requests=open_keyed_requests(settings, store),
+        keyed_requests=KeyedRequests(store, lease_seconds=KEYED_LEASES * settings.lease_seconds),
         jobs=open_jobs(settings, store),
-        log=EventLog(store),
-        listening=listening,
         engine=open_engines(settings, engine),
         limits=Limits(
             images="refuse" if settings.unsupported == "refuse" else "placeholder",
@@ -136,43 +121,11 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         metrics=metrics,
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
         templates=Templates(settings.prompts_dir),
-        toolbox=open_toolbox(settings, containers),
-        containers=containers,
-        cancel_slots=asyncio.Semaphore(CANCELS_AT_ONCE),
+        toolbox=open_toolbox(settings, store, sandbox),
         pacing=Pacing(),
         tracer=tracer_of(settings),
         archive=archive,
     )
-
-
-async def without_archive(service: Service) -> None:
-    """Where there is no archive, have nothing noted for the one that there was. Raises StoreUnavailable."""
-    if service.archive is None and await end_archive(service.store.server, service.store.keyspace):
-        event(logger, logging.WARNING, "the store has no archive any more: what left memory is out of reach")
-
-
-async def expire_archive(service: Service) -> int | None:
-    """Delete what is older in the archive than the settings allow; how many conversations went, None where that was
-    done today. Raises StoreUnavailable, ArchiveUnavailable.
-    """
-    if service.archive is None or not service.settings.archive_days:
-        return None
-    return await expire_daily(service.archive, service.settings.archive_days, service.clock())
-
-
-def _count_archive(archive: StoreArchive, metrics: Metrics) -> None:
-    """Count what an archive is asked, what it gets and what fails."""
-
-    def failed(root: str, reason: str) -> None:
-        event(logger, logging.ERROR, "a conversation can't be archived", root=root, reason=reason)
-
-    archive.failed = failed
-    archive.archived = metrics.archive_trees.inc
-    archive.turns.counted = lambda outcome: metrics.archive_reads.labels(outcome).inc()
-    archive.archive.moved = lambda verb, size: metrics.archive_bytes.labels(verb).inc(size)
-    archive.archive.failed = lambda error: metrics.archive_errors.labels(
-        "refused" if isinstance(error, ArchiveRefused) else "unavailable"
-    ).inc()
 
 
 def tracer_of(settings: Settings) -> Tracer:
@@ -187,36 +140,57 @@ def tracer_of(settings: Settings) -> Tracer:
     return open_tracer(settings.traces_url, headers, bounds, name=name, version=this_build().version)
 
 
-def _watch(health: Health, layout: Layout, metrics: Metrics, url: str) -> None:
-    """Count what fails in the store, and log once that it goes away, with what to do, and once that it is back; once,
-    too, that somebody has made it one that this process must not use. `url` is where it is, without its password.
+class _Watching(Watcher):
+    """Counts what the store and its archive do, and logs once that the store goes away, with what to do, and once that
+    it is back; once, too, that somebody has made it one that this process must not use. `url` is where it is, without
+    its password.
     """
-    remedy = "harmonium doctor says what it finds"
 
-    def contradicted(mismatch: LayoutMismatch) -> None:
+    def __init__(self, metrics: Metrics, url: str) -> None:
+        self._metrics = metrics
+        self._url = url
+
+    def took(self, seconds: float) -> None:
+        self._metrics.store_seconds.observe(seconds)
+
+    def failed(self, why: str) -> None:
+        self._metrics.store_errors.labels(why).inc()
+
+    def gone(self, failure: StoreUnavailable) -> None:
+        message = "the store lags behind" if isinstance(failure, StoreUnconfirmed) else "the store is away"
+        event(logger, logging.ERROR, message, url=self._url, reason=str(failure), remedy=DOCTOR)
+
+    def back(self, seconds: float, failure: StoreUnavailable) -> None:
+        event(logger, logging.WARNING, "the store is back", seconds=seconds)
+        if could_not_save(failure):
+            remedy = "Let it run BGREWRITEAOF before it is restarted: a write that was cut short can keep it from "
+            event(logger, logging.ERROR, "the store could not save", remedy=f"{remedy}starting.")
+
+    def waited(self, confirmed: bool, seconds: float) -> None:
+        self._metrics.store_confirms.labels("met" if confirmed else "unmet").inc()
+        self._metrics.store_confirm_seconds.observe(seconds)
+
+    def removed(self, reason: str, turns: int) -> None:
+        self._metrics.turns_removed.labels(reason).inc(turns)
+
+    def contradicted(self, mismatch: LayoutMismatch) -> None:
         message = "the store is not to be used with these settings"
         event(logger, logging.ERROR, message, reason=mismatch.reason, remedy=mismatch.remedy)
 
-    layout.contradicted = contradicted
-    health.failed = metrics.store_failed
-    health.took = metrics.store_seconds.observe
-    health.gone = lambda failure: event(
-        logger, logging.ERROR, _gone(failure), url=url, reason=str(failure), remedy=remedy
-    )
-    health.back = _back
+    def archived(self, trees: int) -> None:
+        self._metrics.archive_trees.inc(trees)
 
+    def not_archived(self, root: str, reason: str) -> None:
+        event(logger, logging.ERROR, "a conversation can't be archived", root=root, reason=reason)
 
-def _back(seconds: float, failure: StoreUnavailable) -> None:
-    """Say that the store is back, and what is to be done before it is restarted, where its disk was full."""
-    event(logger, logging.WARNING, "the store is back", seconds=seconds)
-    if could_not_save(failure):
-        remedy = "Let it run BGREWRITEAOF before it is restarted: a write that was cut short can keep it from starting."
-        event(logger, logging.ERROR, "the store could not save", remedy=remedy)
+    def archive_asked(self, outcome: str) -> None:
+        self._metrics.archive_reads.labels(outcome).inc()
 
+    def archive_moved(self, verb: str, size: int) -> None:
+        self._metrics.archive_bytes.labels(verb).inc(size)
 
-def _gone(failure: StoreUnavailable) -> str:
-    """The line that is logged once when the store can't be used."""
-    return "the store lags behind" if isinstance(failure, StoreUnconfirmed) else "the store is away"
+    def archive_failed(self, error: ArchiveUnavailable) -> None:
+        self._metrics.archive_errors.labels("refused" if isinstance(error, ArchiveRefused) else "unavailable").inc()
 
 
 async def start_service(service: Service) -> None:
@@ -230,8 +204,8 @@ async def start_service(service: Service) -> None:
             for warning in service.archive.warnings:
                 event(logger, logging.WARNING, "the archive may keep what is erased", reason=warning)
     await service.engine.start()
-    if service.containers is not None:
-        await service.containers.start()
+    if service.toolbox.containers is not None:
+        await service.toolbox.containers.start()
 
 
 async def know_ids(service: Service) -> None:
@@ -252,23 +226,13 @@ async def close_service(service: Service) -> None:
     await service.engine.close()
     service.limiter.close()
     await service.loans.close()
-    if service.containers is not None:
-        await service.containers.aclose()
-    await service.listening.close()
+    if service.toolbox.containers is not None:
+        await service.toolbox.containers.aclose()
     await service.tally.settle()
     if service.archive is not None:
         await service.archive.close()
     await service.store.close()
     await service.tracer.close()
-
-
-def open_client(settings: Settings) -> Client:
-    """A client of the Redis behind REDIS_URL."""
-    return connect(
-        settings.redis_url,
-        max_connections=STORE_CONNECTIONS,
-        timeout_seconds=settings.store_timeout_seconds,
-    )
 
 
 def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> Layout:
@@ -286,24 +250,14 @@ def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> L
     )
 
 
-def job_limits(settings: Settings) -> JobLimits:
-    """The limits of jobs, from the settings."""
-    return JobLimits(
-        lease_seconds=settings.lease_seconds,
-        first_seconds=FIRST_TIMEOUTS * settings.store_timeout_seconds,
-        waiting=settings.max_queued,
-        log_bytes=settings.max_log_bytes,
-        log_seconds=settings.stream_retention_seconds,
-    )
-
-
-def open_store(settings: Settings, client: Client | None = None) -> ConversationHistoryStore:
+def open_store(settings: Settings, watcher: Watcher = UNWATCHED) -> ConversationHistoryStore:
     """The store behind REDIS_URL."""
+    seconds = settings.store_timeout_seconds
     return ConversationHistoryStore(
-        client or open_client(settings),
+        connect(settings.redis_url, max_connections=STORE_CONNECTIONS, timeout_seconds=seconds),
         prefix=settings.key_prefix,
         shards=settings.shards,
-        timeout_seconds=settings.store_timeout_seconds,
+        timeout_seconds=seconds,
         max_chain_bytes=settings.max_chain_bytes,
         caps=Caps(
             responses=settings.max_responses,
@@ -316,10 +270,11 @@ def open_store(settings: Settings, client: Client | None = None) -> Conversation
         cache_bytes=settings.store_cache_bytes,
         pin_seconds=settings.pin_seconds,
         safety=Safety(settings.store_replicas, settings.store_fsync),
+        watcher=watcher,
     )
 
 
-def open_archive(settings: Settings) -> Archive | None:
+def open_archive(settings: Settings, watcher: Watcher = UNWATCHED) -> Archive | None:
     """The archive of turns that leave memory, where the settings name one. It isn't connected to yet.
 
     Raises ValueError where the URL names none, whose message goes on from the setting's name, and Unsupported where a
@@ -327,16 +282,15 @@ def open_archive(settings: Settings) -> Archive | None:
     """
     if not settings.has_archive:
         return None
-    return open_archive_at(settings.archive_url, settings.data_dir)
+    return open_archive_at(settings.archive_url, settings.data_dir, watcher=watcher)
 
 
 def open_store_archive(settings: Settings, store: ConversationHistoryStore) -> StoreArchive | None:
     """The archive of a store, which asks it from then on for what has left it. Raises as `open_archive` does."""
-    archive = open_archive(settings)
+    archive = open_archive(settings, store.server.watcher)
     if archive is None:
         return None
-    reconciler = Reconciler(store, archive)
-    reconciler.reconciled = _tell_of_going_back
+    reconciler = Reconciler(store, archive, _tell_of_going_back)
     return StoreArchive(
         store,
         archive,
@@ -367,39 +321,21 @@ def open_directory(
     return Directory(Registry(store), time, tenants or (lambda: settings.static_tenants))
 
 
-def open_limiter(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Limiter:
-    """The limiter that keeps tenants within their limits."""
-    limits = TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS)
-    return Limiter(limits, Limit(**settings.tenant_limits), loans, time)
-
-
 def open_jobs(settings: Settings, store: ConversationHistoryStore) -> Jobs:
     """The background responses in a store."""
-    return Jobs(store, job_limits(settings))
-
-
-def open_keyed_requests(settings: Settings, store: ConversationHistoryStore) -> KeyedRequests:
-    """The requests with an Idempotency-Key that are known in a store."""
-    return KeyedRequests(
-        store,
-        lease_seconds=KEYED_LEASES * settings.lease_seconds,
+    limits = JobLimits(
+        lease_seconds=settings.lease_seconds,
+        first_seconds=FIRST_TIMEOUTS * settings.store_timeout_seconds,
+        waiting=settings.max_queued,
+        log_bytes=settings.max_log_bytes,
+        log_seconds=settings.stream_retention_seconds,
     )
+    return Jobs(store, limits)
 
 
-def open_containers(
-    settings: Settings, store: ConversationHistoryStore, sandbox: Sandbox | None = None
-) -> Containers | None:
-    """The containers of the sandbox that the settings name, if they do. Those of this process alone have its mark."""
-    sandbox = sandbox or sandbox_of(settings)
-    if sandbox is None:
-        return None
-    place = settings.sandbox if settings.sandbox not in ("", LOCAL) else f"{LOCAL} {store.token()}"
-    return Containers(Records(store), sandbox, place, time, None if place.startswith(LOCAL) else SANDBOX_AWAY)
-
-
-def open_toolbox(settings: Settings, containers: Containers | None = None) -> Toolbox:
-    """The MCP servers that the settings name, and Python in `containers`. The client of servers is imported where there
-    are any: it takes 50 MiB.
+def open_toolbox(settings: Settings, store: ConversationHistoryStore, sandbox: Sandbox | None) -> Toolbox:
+    """The MCP servers that the settings name, and Python in containers of the sandbox, or of the one that the settings
+    name. The client of servers is imported where there are any: it takes 50 MiB.
     """
     limits, opener = ToolLimits(call_seconds=settings.tool_seconds), no_server
     if settings.mcp_servers or settings.mcp_allow:
@@ -411,9 +347,15 @@ def open_toolbox(settings: Settings, containers: Containers | None = None) -> To
         opener = opener_of(limits, processes, outside_of(settings.private_networks))
     servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
     back_ends: list[BackEnd] = [] if settings.search == "none" else [_open_browser(settings)]
-    if containers is not None:
+    containers = None
+    if (sandbox := sandbox or sandbox_of(settings)) is not None:
+        # those of a sandbox of this process alone have its mark
+        place = settings.sandbox if settings.sandbox not in ("", LOCAL) else f"{LOCAL} {store.token()}"
+        again = None if place.startswith(LOCAL) else SANDBOX_AWAY
+        containers = Containers(Records(store), sandbox, place, time, again)
         back_ends.append(CodeInterpreter(containers, seconds=settings.tool_seconds))
-    return Toolbox(servers, settings.mcp_allow, opener, allowing=variable("mcp_allow"), back_ends=back_ends)
+    allow, name = settings.mcp_allow, variable("mcp_allow")
+    return Toolbox(servers, allow, opener, allowing=name, back_ends=back_ends, containers=containers)
 
 
 def _open_browser(settings: Settings) -> BackEnd:

@@ -31,7 +31,7 @@ class Share:
         self._taken = 0
         self._by_tenant = Counter[str]()
 
-    def fits(self, tenant: str, amount: int) -> bool:
+    def fits(self, tenant: str, amount: int = 1) -> bool:
         """Whether a tenant may have so much more."""
         if self._taken + amount > self.limit:
             return False

@@ -73,16 +73,6 @@ TEXT_BYTES = 8 * 1024
 MAX_ATTRIBUTES = 64
 """The most facts of one span."""
 
-NOT_SAMPLED = "00"
-"""The flags of a `traceparent` whose trace nobody keeps."""
-
-_KINDS = {
-    Kind.INTERNAL: SpanKind.INTERNAL,
-    Kind.SERVER: SpanKind.SERVER,
-    Kind.CLIENT: SpanKind.CLIENT,
-    Kind.PRODUCER: SpanKind.PRODUCER,
-    Kind.CONSUMER: SpanKind.CONSUMER,
-}
 _IDS = RandomIdGenerator()
 _PROPAGATOR = TraceContextTextMapPropagator()
 _NOTHING = Context()
@@ -103,14 +93,6 @@ def shown(side: Literal["input", "output"], items: bytes, limit: int, *, whole: 
     text = msgspec.json.encode(_messages(_ITEMS.decode(items), limit)).decode()
     value: dict[str, Fact] = {f"{side}.value": text, f"{side}.mime_type": "application/json"}
     return value if whole else value | {f"gen_ai.{side}.messages": text}
-
-
-def instructions_shown(instructions: str | None, limit: int) -> dict[str, Fact]:
-    """The facts of the instructions that a model was given besides."""
-    if not instructions:
-        return {}
-    parts = [{"type": "text", "content": shortened(instructions, limit)}]
-    return {"gen_ai.system_instructions": msgspec.json.encode(parts).decode()}
 
 
 def shortened(text: str, limit: int) -> str:
@@ -187,7 +169,7 @@ class Skipped(Span):
         """See Span."""
         if not self._headers:
             trace, span = _IDS.generate_trace_id(), _IDS.generate_span_id()
-            self._headers = (("traceparent", f"00-{trace:032x}-{span:016x}-{NOT_SAMPLED}"),)
+            self._headers = (("traceparent", f"00-{trace:032x}-{span:016x}-00"),)  # with the flags: not sampled
         return self._headers
 
 
@@ -205,14 +187,18 @@ class Kept(Span):
     @property
     def headers(self) -> Headers:
         """See Span."""
-        return _headers_of(self._span)
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier, set_span_in_context(self._span, _NOTHING))
+        return tuple(carrier.items())
 
     def child(
         self, name: str, kind: Kind = Kind.INTERNAL, facts: Mapping[str, Fact] | None = None, *, linked: Headers = ()
     ) -> Span:
         """See Span."""
         within = set_span_in_context(self._span, _NOTHING)
-        span = self._sdk.start_span(name, within, _KINDS[kind], attributes=_said(facts or {}), links=_links(linked))
+        span = self._sdk.start_span(
+            name, within, SpanKind(kind.value), attributes=_said(facts or {}), links=_links(linked)
+        )
         return Kept(self._sdk, span, self._text_bytes)
 
     def rename(self, name: str) -> None:
@@ -227,7 +213,9 @@ class Kept(Span):
         """See Span."""
         if self.shows:
             self.note(shown("input", items, self._text_bytes, whole=whole))
-            self.note({} if whole else instructions_shown(instructions, self._text_bytes))
+            if instructions and not whole:
+                parts = [{"type": "text", "content": shortened(instructions, self._text_bytes)}]
+                self.note({"gen_ai.system_instructions": msgspec.json.encode(parts).decode()})
 
     def show_output(self, items: bytes, *, whole: bool = False) -> None:
         """See Span."""
@@ -279,7 +267,7 @@ class OtelTracer(Tracer):
         if not self._keeps(parent):
             return Skipped(parent)
         within = _PROPAGATOR.extract(dict(parent), _NOTHING) if parent else _NOTHING
-        return self._kept(self._sdk.start_span(method, within, SpanKind.SERVER))
+        return Kept(self._sdk, self._sdk.start_span(method, within, SpanKind.SERVER), self._bounds.text_bytes)
 
     def attempt(self, submitted: Headers, facts: Mapping[str, Fact], *, seconds: float) -> Span:
         """See Tracer."""
@@ -293,7 +281,7 @@ class OtelTracer(Tracer):
             links=_links(submitted),
             start_time=time_ns() - int(seconds * 1e9),
         )
-        return self._kept(span)
+        return Kept(self._sdk, span, self._bounds.text_bytes)
 
     def _keeps(self, before: Headers) -> bool:
         """Whether a trace is kept: as what came `before` it was, or else by chance."""
@@ -301,26 +289,25 @@ class OtelTracer(Tracer):
             return int(before[0][1][-2:], 16) & TraceFlags.SAMPLED > 0
         return self._chance() < self._bounds.ratio
 
-    def _kept(self, span: OtelSpan) -> Span:
-        return Kept(self._sdk, span, self._bounds.text_bytes)
-
     def take(self, tenant: str, told: Sequence[IngestedSpan]) -> int:
         """See Tracer."""
         taken = 0
         for each in told:
-            if self._ratio.should_sample(None, trace_id(tenant, each.trace), each.name).decision.is_sampled():
+            if self._ratio.should_sample(
+                None, _hashed(tenant, each.trace, TRACE_BYTES), each.name
+            ).decision.is_sampled():
                 self._processor.on_end(self._readable(tenant, each))
                 taken += 1
         return taken
 
     def _readable(self, tenant: str, told: IngestedSpan) -> ReadableSpan:
         """A client's span as one of the SDK's own."""
-        trace = trace_id(tenant, told.trace)
+        trace = _hashed(tenant, told.trace, TRACE_BYTES)
         shown = {name: shortened(text, self._bounds.text_bytes) for name, text in told.shown.items()}
         return ReadableSpan(
             name=told.name,
-            context=_context(trace, span_id(tenant, told.span)),
-            parent=_context(trace, span_id(tenant, told.parent)) if told.parent is not None else None,
+            context=_context(trace, _hashed(tenant, told.span, SPAN_BYTES)),
+            parent=_context(trace, _hashed(tenant, told.parent, SPAN_BYTES)) if told.parent is not None else None,
             resource=self._resource,
             attributes=_said({**told.facts, **(shown if self._bounds.text_bytes else {})}),
             kind=SpanKind.INTERNAL,
@@ -343,7 +330,8 @@ def open_tracer(url: str, headers: str, bounds: Bounds, *, name: str, version: s
     has them.
     """
     parts = urlsplit(url)
-    exporter = otlp(url, parse_env_headers(headers, liberal=True))
+    # its time is OTEL_EXPORTER_OTLP_TIMEOUT's, 10 s by default
+    exporter = OTLPSpanExporter(endpoint=url, headers=dict(parse_env_headers(headers, liberal=True)))
     return OtelTracer(Sending(exporter, f"{parts.scheme}://{parts.netloc}"), bounds, name=name, version=version)
 
 
@@ -359,35 +347,14 @@ def _links(headers: Headers) -> Sequence[Link]:
     return [Link(linked)] if linked.is_valid else ()
 
 
-def _headers_of(span: OtelSpan) -> Headers:
-    """The headers that make work elsewhere a part of a span."""
-    carrier: dict[str, str] = {}
-    _PROPAGATOR.inject(carrier, set_span_in_context(span, _NOTHING))
-    return tuple(carrier.items())
-
-
 def _context(trace: int, span: int) -> SpanContext:
     return SpanContext(trace, span, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
-def trace_id(tenant: str, id: str) -> int:
-    """The 128 bits of a trace."""
-    return _hashed(tenant, id, TRACE_BYTES)
-
-
-def span_id(tenant: str, id: str) -> int:
-    """The 64 bits of a span."""
-    return _hashed(tenant, id, SPAN_BYTES)
-
-
 def _hashed(tenant: str, id: str, size: int) -> int:
+    """The id of `size` bytes here for one of a tenant's."""
     digest = blake2b(id.encode(), key=tenant.encode()[:64], digest_size=size).digest()
     return int.from_bytes(digest) or 1  # 0 is no id
-
-
-def otlp(url: str, headers: Mapping[str, str]) -> SpanExporter:
-    """The exporter to an OTLP receiver, at this very URL. Its time is OTEL_EXPORTER_OTLP_TIMEOUT's, 10 s by default."""
-    return OTLPSpanExporter(endpoint=url, headers=dict(headers))
 
 
 class Sending(SpanExporter):

@@ -156,11 +156,18 @@ class Receiver:
         return await public_addresses(host, port, self._look_up)
 
     async def _post(self, session: aiohttp.ClientSession, webhook: Webhook, limit: asyncio.Timeout) -> None:
-        body = event_body(webhook)
+        body, id, timestamp = event_body(webhook), f"wh_{_name(webhook)}", int(self._now())
+        headers = {
+            "content-type": "application/json",
+            "user-agent": self._agent,
+            "webhook-id": id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": sign(self._key, id, timestamp, body),
+        }
         response = await session.post(
             self._url,
             data=body,
-            headers=self._headers(webhook, body),
+            headers=headers,
             allow_redirects=False,
             read_bufsize=MAX_ANSWER_BYTES,
         )
@@ -174,16 +181,6 @@ class Receiver:
                     await response.content.readexactly(MAX_ANSWER_BYTES)
         finally:
             response.close()
-
-    def _headers(self, webhook: Webhook, body: bytes) -> dict[str, str]:
-        id, timestamp = f"wh_{_name(webhook)}", int(self._now())
-        return {
-            "content-type": "application/json",
-            "user-agent": self._agent,
-            "webhook-id": id,
-            "webhook-timestamp": str(timestamp),
-            "webhook-signature": sign(self._key, id, timestamp, body),
-        }
 
 
 def sign(key: bytes, id: str, timestamp: int, body: bytes) -> str:
@@ -199,14 +196,15 @@ def event_type(webhook: Webhook) -> str:
 
 def event_body(webhook: Webhook) -> bytes:
     """The event as JSON, the same whenever it is sent."""
-    told = {
-        "id": f"evt_{_name(webhook)}",
-        "object": "event",
-        "created_at": webhook.ended,
-        "type": event_type(webhook),
-        "data": {"id": webhook.id},
-    }
-    return msgspec.json.encode(told)
+    return msgspec.json.encode(
+        {
+            "id": f"evt_{_name(webhook)}",
+            "object": "event",
+            "created_at": webhook.ended,
+            "type": event_type(webhook),
+            "data": {"id": webhook.id},
+        }
+    )
 
 
 def retry_after(header: str, now: float) -> float:

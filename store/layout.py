@@ -107,8 +107,6 @@ class Layout:
         self._first = Keyspace(prefix, 1).all_shards()[0]
         self._terms = terms
         self._told = ""
-        self.contradicted: Callable[[LayoutMismatch], None] = lambda mismatch: None
-        """Called once for each mismatch that `agree` or `check` newly raises."""
 
     async def agree(self) -> None:
         """Write this process's changes to the record, if it may use the store.
@@ -157,11 +155,11 @@ class Layout:
         return word == b"ok"
 
     def _raise(self, found: LayoutMismatch | None) -> None:
-        """Raise a mismatch, if there is one, and call `contradicted` once for it."""
+        """Raise a mismatch, if there is one, and tell the watcher once of it."""
         told, self._told = self._told, str(found or "")
         if found is not None:
             if told != self._told:
-                self.contradicted(found)
+                self._server.watcher.contradicted(found)
             raise found
 
 

@@ -135,12 +135,12 @@ async def until_left(service: Service, count: int) -> None:
 async def written_by(redis: Server, service: Service, ids: Sequence[str]) -> Written:
     """What a job wrote. Raises RuntimeError if responses are not what was asked for."""
     for id in ids[:: max(1, len(ids) // LOOKED_AT)]:
-        response = await find(service.store, service.jobs, service.log, TENANT, id)
+        response = await find(service.jobs, TENANT, id)
         if msgspec.json.decode(response)["usage"]["output_tokens"] != TOKENS:
             raise RuntimeError(f"an answer of another length: {response.decode()}")
     keys = service.store.keyspace.turn(TENANT, ids[0])
     stored = sum(redis.ask("STRLEN", keys.key(family)) for family in ("messages", "response"))
-    return Written([len(entry.blob) for entry in await service.log.read(TENANT, ids[0], -1, 100)], stored)
+    return Written([len(entry.blob) for entry in await service.jobs.log.read(TENANT, ids[0], -1, 100)], stored)
 
 
 async def theirs(redis: Server, rival: str, task: str, count: int, written: Written) -> dict[str, Any]:

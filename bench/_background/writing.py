@@ -11,7 +11,7 @@ from typing import Self
 from bench._background.processes import submit
 from bench._prepared import HEADER, PROSE_WORDS
 from service.background.log_sink import SNAPSHOT_EVENTS, LogSink
-from service.background.succession import succeed
+from service.background.submit import succeed
 from service.engine.demo.prose import story
 from service.harmony import tokens
 from service.responses.drive import machine_of
@@ -55,10 +55,10 @@ class Growing:
             partial(succeed, service, job.lease.tenant),
             machine,
             service.pacing,
-            first=machine.start(),
             on_tokens=lambda: None,
             patience=lambda: STORE_SECONDS,
         )
+        sink.put(Taken(machine.start()))
         sink.start(lambda: None)
         return cls(job, machine, sink, size)
 

@@ -254,10 +254,12 @@ def open_event(event: Json) -> Json:
     return event
 
 
-def _logprob(logprob: Json) -> Json:
+def _logprob(logprob: Json | msgspec.Raw) -> Json:
     """A token's log probability with its bytes, which our events leave out. Those of a piece of a character aren't
     known here and stay empty; the item at the end has them.
     """
+    if isinstance(logprob, msgspec.Raw):
+        logprob = cast(Json, msgspec.json.decode(logprob))
     alternatives = [one | {"bytes": _bytes(one["token"])} for one in logprob.get("top_logprobs", ())]
     return logprob | {"bytes": _bytes(logprob["token"]), "top_logprobs": alternatives}
 

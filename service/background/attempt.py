@@ -10,8 +10,8 @@ the first one that is refused ends the attempt at once.
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from time import monotonic
@@ -19,11 +19,10 @@ from time import monotonic
 import msgspec
 
 from service import logs, spans
-from service.api.events import Event
 from service.api.outcome import Outcome as ToolOutcome
 from service.api.response import Response, ResponseError, decode_response
 from service.background.log_sink import LogSink
-from service.background.succession import succeed
+from service.background.submit import succeed
 from service.background.timing import TIMING, Timing
 from service.engine.port import (
     EngineBroke,
@@ -38,14 +37,13 @@ from service.engine.port import (
 from service.markup.chat import Piece
 from service.responses.drive import Driver, machine_of
 from service.responses.make import tools_of, use_up_for
-from service.responses.output.emitter import Seal
 from service.responses.output.journal import decode_sampled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of
+from service.responses.output.reading import Cached
 from service.responses.output.rules import Rules
-from service.responses.output.usage import Cached
 from service.responses.plan import Plan, decode
-from service.responses.run import error_of
+from service.responses.run import Taken, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.responses.traced import planned
@@ -55,7 +53,6 @@ from service.store_away import retry
 from service.tools.port import Runner
 from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError, StoreUnavailable
 from store.jobs.jobs import SPEC_PIECE_BYTES
-from store.jobs.log import Entry
 from store.jobs.model import Job
 from store.limits import Over
 from store.turn import Status
@@ -115,7 +112,7 @@ class Attempt:
         self.further = False
         """Whether tokens are in the log that were not there before."""
         self._on_progress = on_progress
-        self._patience = patience
+        self._own_patience = patience
         self._timing = timing
         self._service = service
         self._settings = service.settings
@@ -175,10 +172,21 @@ class Attempt:
 
     async def make(self) -> Outcome:
         """Make the attempt. Raises StoreUnavailable where the store stayed away; the lease then ends by itself."""
-        with self._ending():
-            return self._told(await self._settled())
+        try:
+            outcome = await self._run_guarded()
+            self._span.note({"harmonium.attempt.outcome": outcome.value})
+            if outcome not in (Outcome.ENDED, Outcome.HANDED_BACK):
+                self._span.fail(outcome.value.replace(" ", "_"), fault=outcome is not Outcome.LOST)
+            return outcome
+        except BaseException as error:
+            self._span.fail(spans.kind_of(error), fault=spans.is_fault(error))
+            raise
+        finally:
+            self._claim.end()
+            self._span.end()
 
-    async def _settled(self) -> Outcome:
+    async def _run_guarded(self) -> Outcome:
+        """The outcome, also where the lease or the log's end is lost."""
         try:
             return await self._make()
         except LeaseLost:
@@ -207,25 +215,6 @@ class Attempt:
         self._claim = self._span.child("claim", Kind.CONSUMER, facts, linked=submitted)
         spans.current.set(self._span)
 
-    @contextmanager
-    def _ending(self) -> Generator[None]:
-        """Within the block, end the span, however the block ends."""
-        try:
-            yield
-        except BaseException as error:
-            self._span.fail(spans.kind_of(error), fault=spans.is_fault(error))
-            raise
-        finally:
-            self._claim.end()
-            self._span.end()
-
-    def _told(self, outcome: Outcome) -> Outcome:
-        """Trace its outcome."""
-        self._span.note({"harmonium.attempt.outcome": outcome.value})
-        if outcome not in (Outcome.ENDED, Outcome.HANDED_BACK):
-            self._span.fail(outcome.value.replace(" ", "_"), fault=outcome is not Outcome.LOST)
-        return outcome
-
     async def _is_cancelled(self) -> bool:
         """Whether the lease went because the response was cancelled, of which a refused write may be the first sign."""
         if self._cancelled or self.job.status is Status.CANCELLED:
@@ -251,7 +240,8 @@ class Attempt:
             await jobs.hand_back(job.lease, failed=False)
             return Outcome.HANDED_BACK
         self._trace(plan)
-        machine = machine_of(plan, await self._seal(plan))
+        seals, tenant = self._service.seals, job.lease.tenant
+        machine = machine_of(plan, await retry(lambda: seal_for(seals, tenant, plan.rules), self._patience))
         machine.queued()
         await self._replay(machine)
         self._claim.end()
@@ -260,8 +250,9 @@ class Attempt:
             machine.diverge(job.last + 1)
         verdict = self._verdict(machine, plan, diverged=diverged)
         starts = job.last < QUEUED_EVENTS and job.status is not Status.CANCELLED
-        tools = await retry(lambda: tools_of(self._service, job.lease.tenant, plan), self._keeps_on)
-        run, sink = self._run_of(plan, machine, machine.start() if starts else [], tools)
+        tools = await retry(lambda: tools_of(self._service, tenant, plan), self._patience)
+        run, sink = self._run_of(plan, machine, tools)
+        sink.put(Taken(machine.start() if starts else []))
         if verdict is not None:
             return await self._finish(run, sink, *verdict)
         return await self._sample(run, sink)
@@ -273,7 +264,7 @@ class Attempt:
         """
         jobs, blob = self._service.jobs, bytearray()
         while True:
-            patience = min(self._keeps_on, self._settings.lease_seconds)
+            patience = min(self._patience, self._settings.lease_seconds)
             piece = await retry(partial(jobs.spec, self.job.lease, len(blob)), patience)
             blob += piece
             if not blob:
@@ -281,10 +272,8 @@ class Attempt:
             if len(piece) < SPEC_PIECE_BYTES:
                 return bytes(blob)
 
-    def _run_of(
-        self, plan: Plan, machine: Machine, first: list[Event], tools: Runner | None = None
-    ) -> tuple[Driver, LogSink]:
-        """The run of the rest, and its sink; the `first` events are to be written already."""
+    def _run_of(self, plan: Plan, machine: Machine, tools: Runner | None = None) -> tuple[Driver, LogSink]:
+        """The run of the rest, and its sink."""
         service, job = self._service, self.job
         # the engine may not have noticed yet that the last attempt is over
         id = f"{plan.generation.id}-{job.epoch}" if job.epoch > 1 else plan.generation.id
@@ -297,10 +286,9 @@ class Attempt:
             partial(succeed, service, job.lease.tenant),
             machine,
             service.pacing,
-            first=first,
             announced=bool(self._settings.webhook_url),
             on_tokens=self._get_further,
-            patience=lambda: self._keeps_on,
+            patience=lambda: self._patience,
             timing=self._timing,
         )
         run = Driver(
@@ -312,16 +300,11 @@ class Attempt:
             mode="background",
             since=self.began,
             seconds=self._seconds,
-            clock=service.clock,
+            clock=service.store.clock,
             tools=tools,
             use_up=use_up_for(service, job.lease.tenant, plan, job.lease.token),
         )
         return run, sink
-
-    async def _seal(self, plan: Plan) -> Seal | None:
-        """The function that seals parts of the response, if any are sealed."""
-        seals, tenant = self._service.seals, self.job.lease.tenant
-        return await retry(lambda: seal_for(seals, tenant, plan.rules), self._keeps_on)
 
     async def _replay(self, machine: Machine) -> None:
         """Bring the machine to where the log ends."""
@@ -332,7 +315,8 @@ class Attempt:
         if self.job.last > after:
             machine.start()
         while after < self.job.last:
-            entries = await retry(partial(self._read, after), self._keeps_on)
+            read = partial(self._service.jobs.log.read, self.job.lease.tenant, self.id, after, READ_ENTRIES)
+            entries = await retry(read, self._patience)
             if not entries:
                 break
             for entry in entries:
@@ -347,9 +331,6 @@ class Attempt:
         await in_steps(machine.replay(bytes(sampled), logprobs or None, outcomes, pieces))
         machine.stretches.note_again(cached)
         self._service.metrics.tokens_replayed.inc(machine.sampled)
-
-    async def _read(self, after: int) -> list[Entry]:
-        return await self._service.log.read(self.job.lease.tenant, self.id, after, READ_ENTRIES)
 
     def _verdict(self, machine: Machine, plan: Plan, *, diverged: bool) -> tuple[Ending, ResponseError | None] | None:
         """How the response ends without another token; None where it goes on. It has `diverged` where its log is
@@ -384,9 +365,11 @@ class Attempt:
         return self._settings.max_run_seconds - self._run_seconds
 
     @property
-    def _keeps_on(self) -> float:
+    def _patience(self) -> float:
         """The seconds for which calls are tried again while the store is away."""
-        return max(self._seconds, self._settings.lease_seconds) if self._patience is None else self._patience
+        if self._own_patience is not None:
+            return self._own_patience
+        return max(self._seconds, self._settings.lease_seconds)
 
     @property
     def _run_seconds(self) -> float:
@@ -409,9 +392,9 @@ class Attempt:
             raise LeaseLost(self.id)
         if sink.failure is not None and not isinstance(sink.failure, LogFull):
             raise sink.failure
-        return await self._sampled(run, sink, further=run.machine.sampled > replayed)
+        return await self._after_sampling(run, sink, further=run.machine.sampled > replayed)
 
-    async def _sampled(self, run: Driver, sink: LogSink, *, further: bool) -> Outcome:
+    async def _after_sampling(self, run: Driver, sink: LogSink, *, further: bool) -> Outcome:
         """The generation has ended: so has the response, or somebody else goes on with it."""
         ending, failure = run.run.ending, run.run.failure
         if isinstance(sink.failure, LogFull):
@@ -490,7 +473,7 @@ class Attempt:
         )
         machine = machine_of(plan)
         machine.diverge(job.last + 1)
-        run, sink = self._run_of(plan, machine, [])
+        run, sink = self._run_of(plan, machine)
         logs.event(logger, logging.ERROR, "a job can't be read, and is given up", response_id=self.id, tries=job.tries)
         cancelled = job.status is Status.CANCELLED
         error = None if cancelled else ResponseError("server_error", UNREADABLE)

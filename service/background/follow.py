@@ -20,13 +20,12 @@ import msgspec
 
 from service.api.events import Event, Terminal
 from service.api.response import Response, ResponseStatus, decode_response
-from service.background.timing import TIMING
 from service.backoff import Backoff
 from service.responses.output.fold import Fold
 from service.responses.output.journal import decode_batch, decode_merged
 from service.steps import BRIEFLY
+from service.store_away import PAUSES
 from store.errors import StoreUnavailable, StoreUnconfirmed
-from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry, EventLog, parse_message
 from store.listening import Listener, Listening
@@ -66,10 +65,6 @@ class EndGone(LogGone):
     reason = "end before what was handed over, as the store lost some"
 
 
-async def settled() -> None:
-    """Nothing is waited for."""
-
-
 class Following:
     """One follower of one response. Iterate `events` once."""
 
@@ -83,9 +78,9 @@ class Following:
         *,
         begun: Sequence[Event] = (),
         leaving: Callable[[], bool] = lambda: False,
-        settled: Callable[[], Awaitable[None]] = settled,
+        settled: Callable[[], Awaitable[None]] | None = None,
         clock: Callable[[], float] = monotonic,
-        backoff: Backoff = TIMING.store_away,
+        backoff: Backoff = PAUSES,
     ) -> None:
         """Follow a response from the event behind number `after` on, by default from the first.
 
@@ -152,7 +147,7 @@ class Following:
 
     async def _settle(self) -> None:
         """Wait until the end is safe, once it is there. Where it isn't in time, it is told all the same."""
-        if self.over:
+        if self.over and self._settled is not None:
             with suppress(StoreUnconfirmed):
                 await self._retried(self._settled)
 
@@ -277,30 +272,30 @@ TRIES = 3
 """How often a response is read whose log is gone: it has ended just then, so one more is enough."""
 
 
-async def find(store: ConversationHistoryStore, jobs: Jobs, log: EventLog, tenant: str, id: str) -> bytes:
+async def find(jobs: Jobs, tenant: str, id: str) -> bytes:
     """A response as JSON: as served, or while it is under way with its output so far.
 
     Raises NotFound, StoreUnavailable.
     """
-    found = await store.find(tenant, id)
+    found = await jobs.history.find(tenant, id)
     for _ in range(TRIES):
         if not found.under_way:
             break
-        response = await _folded(jobs, log, tenant, id)
+        response = await _folded(jobs, tenant, id)
         if response is not None:
             return msgspec.json.encode(msgspec.structs.replace(response, status=ResponseStatus(found.status)))
-        found = await store.find(tenant, id)
+        found = await jobs.history.find(tenant, id)
     return found.response
 
 
-async def _folded(jobs: Jobs, log: EventLog, tenant: str, id: str) -> Response | None:
+async def _folded(jobs: Jobs, tenant: str, id: str) -> Response | None:
     """The response as the fold of its log; None where there is no log any more."""
     snapshot = await jobs.snapshot(tenant, id)
     after, fold = -1, Fold()
     if snapshot is not None:
         after, fold = snapshot[0], Fold.resume(decode_response(snapshot[1]), snapshot[0])
     empty = snapshot is None
-    while entries := await log.read(tenant, id, after, FOLDED_ENTRIES):
+    while entries := await jobs.log.read(tenant, id, after, FOLDED_ENTRIES):
         for entry in entries:
             fold.add(decode_merged(entry.blob, entry.last))
         after, empty = entries[-1].last, False

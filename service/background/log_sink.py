@@ -18,14 +18,11 @@ import msgspec
 
 from service import spans
 from service.api.events import Event
-from service.api.outcome import Outcome
-from service.api.response import Response, ResponseStatus
+from service.api.response import Extensions, Response, ResponseStatus
 from service.api.steer import NotSteered
-from service.background.succession import Succeed, given_back, succeeded
+from service.background.submit import Succeed, give_back
 from service.background.timing import TIMING, Timing
-from service.engine.port import TokenLogprobs
 from service.logs import event
-from service.markup.chat import Piece
 from service.metrics.counters import Metrics
 from service.pacing import Pacing
 from service.responses.append import ask, unconfirmed
@@ -83,14 +80,13 @@ class LogSink:
         machine: Machine,
         pacing: Pacing,
         *,
-        first: list[Event],
         announced: bool = False,
         on_tokens: Callable[[], None],
         patience: Callable[[], float],
         timing: Timing = TIMING,
     ) -> None:
-        """`succeed` makes the response that goes on from this one, and `first` are events to be written already.
-        `on_tokens` is called each time that tokens were written.
+        """`succeed` makes the response that goes on from this one. `on_tokens` is called each time that tokens were
+        written.
 
         The store may be away for `patience()` seconds. With `announced` the end of the response goes to the outbox of
         webhooks.
@@ -106,12 +102,10 @@ class LogSink:
         self._machine = machine
         self._pacing = pacing
         self._stop: Callable[[], None] = lambda: None
-        self._events: list[Event] = []
-        self._tokens: list[int] = []
-        self._logprobs: list[TokenLogprobs] = []
-        """One a token, or none at all."""
-        self._outcomes: list[Outcome] = []
-        self._pieces: list[Piece] = []
+        self._steps: list[Taken] = []
+        """The steps that wait to be written."""
+        self._waiting = 0
+        """How many events they have."""
         self._since_snapshot = 0
         self._kept: deque[_Written] = deque()
         """The batches written last."""
@@ -121,7 +115,6 @@ class LogSink:
         self._written = asyncio.Event()
         self._closed = False
         self._task: asyncio.Task[None] | None = None
-        self.put(Taken(first))
         self.failure: LeaseLost | LogBehind | LogFull | StoreUnavailable | None = None
         """Why nothing more can be written, once that is so."""
 
@@ -134,35 +127,27 @@ class LogSink:
 
     def put(self, taken: Taken) -> bool:
         """See Outlet. `close` raises the error of a writer that failed."""
-        self._tokens += taken.tokens
-        self._logprobs += taken.logprobs or ()
-        self._events += taken.events
-        self._pieces += taken.pieces
-        if taken.outcome is not None:
-            self._outcomes.append(taken.outcome)
-        if self._timer is None and self._events:
+        self._steps.append(taken)
+        self._waiting += len(taken.events)
+        if self._timer is None and self._waiting:
             self._timer = asyncio.get_running_loop().call_later(self._timing.batch_seconds, self._due.set)
-        return len(self._events) <= MAX_WAITING_EVENTS and not self._pacing.crowded(self._lease.tenant)
+        return self._waiting <= MAX_WAITING_EVENTS and not self._pacing.crowded(self._lease.tenant)
 
     async def room(self) -> None:
         """See Outlet. Nothing is sampled that can't be kept."""
         await self._pacing.go_on(self._lease.tenant)
-        await self._until(lambda: len(self._events) <= MAX_WAITING_EVENTS)
+        await self._write_while(lambda: self._waiting > MAX_WAITING_EVENTS)
 
     async def settle(self) -> None:
         """See Outlet."""
-        await self._until(lambda: not self._events and not self._writing)
+        await self._write_while(lambda: self._waiting > 0 or self._writing)
 
-    async def _until(self, done: Callable[[], bool]) -> None:
-        """Have what waits written until that is so, or nothing more can be written."""
-        while not done() and self.failure is None and not self._idle:
+    async def _write_while(self, condition: Callable[[], bool]) -> None:
+        """Have batches written at once while the condition holds, unless nothing more can be written."""
+        while condition() and self.failure is None and self._task is not None and not self._task.done():
             self._due.set()
             self._written.clear()
             await self._written.wait()
-
-    @property
-    def _idle(self) -> bool:
-        return self._task is None or self._task.done()
 
     async def close(self) -> None:
         """Write no more than the batch under way; the rest waits for `flush` or `finish`."""
@@ -188,11 +173,9 @@ class LogSink:
 
     async def flush(self) -> None:
         """Write the waiting batch, if it has events. An error leaves it waiting, is `failure`, and ends the run."""
-        if not self._events:
+        if not self._waiting:
             return
-        events, ids, logprobs, outcomes = self._events, self._tokens, self._logprobs, self._outcomes
-        pieces = self._pieces
-        batch, self._writing = self._take(), True
+        steps, batch, self._writing = self._steps, self._take(), True
         entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
         after, progress = batch.events[0].sequence_number - 1, bool(batch.tokens or batch.outcomes)
         self._since_snapshot += len(batch.events)
@@ -205,14 +188,16 @@ class LogSink:
             )
         except (LeaseLost, LogBehind, LogFull, StoreUnavailable) as failure:
             self.failure = failure
-            self._events, self._tokens = events + self._events, ids + self._tokens
-            self._logprobs, self._outcomes = logprobs + self._logprobs, outcomes + self._outcomes
-            self._pieces = pieces + self._pieces
+            self._steps = steps + self._steps
+            self._waiting += len(batch.events)
             self._stop()
         else:
             self._metrics.log_entries.inc()
             self._metrics.log_bytes.inc(len(entry.blob))
-            self._keep(_Written(asyncio.get_running_loop().time(), after, entry, progress))
+            now = asyncio.get_running_loop().time()
+            self._kept.append(_Written(now, after, entry, progress))
+            while self._kept[0].at < now - self._timing.kept_seconds:
+                self._kept.popleft()
             if progress:
                 self._on_tokens()
         finally:
@@ -242,12 +227,13 @@ class LogSink:
         if steers:
             try:
                 async with self._succeed(plan, machine, response, steers, self._patience()) as successor:
-                    return await self._store(rest, plan, machine, succeeded(response, successor), (), steers, successor)
+                    succeeded = msgspec.structs.replace(response, harmonium=Extensions(succeeded_by=successor.turn.id))
+                    return await self._store(rest, plan, machine, succeeded, (), steers, successor)
             except NotSteered as why:
-                before, response = given_back(response, steers, why)
+                before, response = give_back(response, steers, why)
             except (QueueFull, StoreFull, TurnTooLarge, NotContinuable) as refusal:
                 why = NotSteered("successor_creation_failed", refusal_of(refusal).message)
-                before, response = given_back(response, steers, why)
+                before, response = give_back(response, steers, why)
         return await self._store(rest, plan, machine, response, before, steers)
 
     async def _store(
@@ -265,31 +251,17 @@ class LogSink:
         batch = msgspec.structs.replace(rest, events=[*rest.events, *terminal])
         entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
         turn, after = turn_of(plan, machine, response), batch.events[0].sequence_number - 1
-        end = partial(
-            self._jobs.finish, self._lease, turn, entry, after=after, announced=self._announced, steers=steers
-        )
-        if successor is not None:
-            end = partial(
-                *(self._jobs.succeed, self._lease, turn, entry, successor),
-                after=after,
-                announced=self._announced,
-                steers=steers,
-            )
-        span = spans.current.get().child("store.append")
-        try:
-            finished = await self._complete(end)
-            self._metrics.webhooks.labels("given_up").inc(finished.dropped)
-            if finished.unjoined:
-                event(
-                    logger, logging.INFO, "not added to its conversation", response_id=plan.id, reason=finished.unjoined
-                )
-        except StoreUnconfirmed as lack:  # it has ended all the same
-            unconfirmed(response, lack)
-        except BaseException as error:
-            span.fail(spans.kind_of(error), fault=spans.is_fault(error))
-            raise
-        finally:
-            span.end()
+        store = self._jobs.finish if successor is None else partial(self._jobs.succeed, successor=successor)
+        end = partial(store, self._lease, turn, entry, after=after, announced=self._announced, steers=steers)
+        with spans.current.get().child("store.append"):
+            try:
+                finished = await self._complete(end)
+            except StoreUnconfirmed as lack:  # it has ended all the same
+                unconfirmed(response, lack)
+            else:
+                self._metrics.webhooks.labels("given_up").inc(finished.dropped)
+                if reason := finished.unjoined:
+                    event(logger, logging.INFO, "not added to its conversation", response_id=plan.id, reason=reason)
         self._note_steers(plan.id, steers, successor)
         return terminal
 
@@ -323,17 +295,17 @@ class LogSink:
             )
         return await retry(work, self._patience())
 
-    def _keep(self, written: _Written) -> None:
-        self._kept.append(written)
-        while self._kept[0].at < written.at - self._timing.kept_seconds:
-            self._kept.popleft()
-
     def _take(self) -> Batch:
         """The batch that waits, to be written by the caller."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        made = (tuple(self._logprobs), tuple(self._outcomes), tuple(self._pieces))
-        batch = Batch(self._events, journaled(self._tokens), self._machine.stretches.cached, *made)
-        self._events, self._tokens, self._logprobs, self._outcomes, self._pieces = [], [], [], [], []
-        return batch
+        steps, self._steps, self._waiting = self._steps, [], 0
+        return Batch(
+            [event for step in steps for event in step.events],
+            journaled([token for step in steps for token in step.tokens]),
+            self._machine.stretches.cached,
+            [each for step in steps for each in step.logprobs or ()],
+            [step.outcome for step in steps if step.outcome is not None],
+            [piece for step in steps for piece in step.pieces],
+        )

@@ -1,31 +1,47 @@
-"""Submitting: a response that was made for a worker, to a place in the queue.
+"""Submitting: a response that was made for a worker, to a place in the queue; and the successor of a steered one.
 
-Once it is accepted nothing of the process that accepted it is needed any more. The first two events are in the log by
-then, so followers of the response begin with them.
+Once a response is accepted nothing of the process that accepted it is needed any more. The first two events are in the
+log by then, so followers of the response begin with them. When it ends, its steers are applied to a successor, or given
+back:
+
+    steers ─┬─▶ applied: the input of a response that goes on from it, which the script that ends the one accepts
+            └─▶ given back: in events before the terminal one, and in the response itself
+
+The successor has the settings of the request for the first one, which its plan keeps, and the conversation as it stands
+with the end that is about to be stored. Never end a response in one write and begin the next in another.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
 from service import spans
-from service.api.events import Event
-from service.api.response import Response, ResponseStatus
+from service.api.events import Event, SteerFailed
+from service.api.response import Extensions, GivenBack, Response, ResponseStatus, SteerError, SteerShown
+from service.api.steer import NotSteered, messages_in, required_input, settled
+from service.engine.port import EngineError
+from service.errors import ApiError
 from service.responses.append import unconfirmed
 from service.responses.drive import machine_of
-from service.responses.make import Maker, Queued
+from service.responses.make import Maker, Queued, make
 from service.responses.output.journal import Batch, encode_batch
-from service.responses.plan import Plan, encode, turn_of
+from service.responses.output.machine import Machine
+from service.responses.parent import Parent
+from service.responses.plan import Plan, encode, messages_of, turn_of
 from service.responses.prepare import Prepared
-from service.responses.service import Service
+from service.responses.refusals import refusal_of
+from service.responses.remembered import remembered
+from service.responses.service import Caller, Service
 from service.responses.traced import planned
 from service.spans import Headers, Kind
-from store.errors import QueueFull, StoreUnconfirmed
+from service.store_away import retry
+from service.tenants.limits import Allowance, Reservation
+from store.errors import QueueFull, StoreError, StoreUnavailable, StoreUnconfirmed
 from store.jobs.log import Entry
-from store.jobs.model import Priority
-from store.turn import Turn
+from store.jobs.model import Priority, Steer, Successor
 
 _PRIORITIES = {"priority": Priority.PRIORITY, "default": Priority.DEFAULT, "flex": Priority.FLEX}
 
@@ -37,46 +53,36 @@ class Submitted(NamedTuple):
     events: list[Event]
 
 
-class Accepted(NamedTuple):
-    """The stored parts of a response from its acceptance on: its turn, its spec and the first entry of its log, which
-    has the events.
+async def queued_parts(plan: Plan, trace: Headers = ()) -> tuple[Successor, list[Event]]:
+    """The stored parts of a planned response as it is queued, and the events of its log; attempts at it are linked to
+    its `trace`, where it has one.
     """
-
-    turn: Turn
-    spec: bytes
-    entry: Entry
-    events: list[Event]
-
-
-async def accepted(plan: Plan, trace: Headers = ()) -> Accepted:
-    """A planned response as it is queued; attempts at it are linked to its `trace`, where it has one."""
     if trace:
         plan = msgspec.structs.replace(plan, generation=msgspec.structs.replace(plan.generation, trace=trace))
     machine = machine_of(plan)
     events = machine.queued()
     turn = turn_of(plan, machine, msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED))
-    return Accepted(turn, await encode(plan), Entry(events[-1].sequence_number, encode_batch(Batch(events))), events)
+    entry = Entry(events[-1].sequence_number, encode_batch(Batch(events)))
+    return Successor(turn, await encode(plan), entry), events
 
 
 async def submit(maker: Maker, queued: Queued) -> Submitted:
     """Queue a response; its parent's pin goes with it, and what is reserved for it of limits. Raises StoreError."""
-    span = spans.current.get()
-    facts = planned(queued.prepared.plan) if span.kept else None
-    with queued.handed_over(maker), span.child("submit", Kind.PRODUCER, facts) as producer:
-        return await _submit(maker.service, maker.caller.tenant, queued.prepared, producer.headers)
-
-
-async def _submit(service: Service, tenant: str, prepared: Prepared, trace: Headers) -> Submitted:
+    service, prepared, span = maker.service, queued.prepared, spans.current.get()
     plan = prepared.plan
-    turn, spec, entry, events = await accepted(plan, trace)
     response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
-    async with _held(service, prepared) as pin:
+    async with AsyncExitStack() as stack:
+        stack.enter_context(queued.handed_over(maker))
+        facts = planned(plan) if span.kept else None
+        producer = stack.enter_context(span.child("submit", Kind.PRODUCER, facts))
+        made, events = await queued_parts(plan, producer.headers)
+        pin = await stack.enter_async_context(_held(service, prepared))
         try:
             await service.jobs.submit(
-                tenant,
-                turn,
-                spec,
-                entry,
+                maker.caller.tenant,
+                made.turn,
+                made.spec,
+                made.entry,
                 priority=_PRIORITIES[response.service_tier],
                 streams=prepared.stream,
                 fleeting=not plan.stored,
@@ -89,8 +95,8 @@ async def _submit(service: Service, tenant: str, prepared: Prepared, trace: Head
         except QueueFull:
             service.metrics.refused.labels("queue").inc()
             raise
-    prepared.parent.released()
-    service.metrics.jobs_submitted.inc()
+        prepared.parent.released()
+        service.metrics.jobs_submitted.inc()
     return Submitted(response, events)
 
 
@@ -104,3 +110,79 @@ async def _held(service: Service, prepared: Prepared) -> AsyncGenerator[str | No
             yield hold
     else:
         yield prepared.parent.pin if prepared.plan.conversation is None else service.store.token()
+
+
+Succeed = Callable[[Plan, Machine, Response, Sequence[Steer], float], AbstractAsyncContextManager[Successor]]
+"""Makes the response that goes on from one with its steers. It is stored in the block, or nothing is reserved
+for it of limits any more. The store may be away for so many seconds. Raises NotSteered where none can go on."""
+
+
+@asynccontextmanager
+async def succeed(
+    service: Service,
+    tenant: str,
+    plan: Plan,
+    machine: Machine,
+    response: Response,
+    steers: Sequence[Steer],
+    patience: float,
+) -> AsyncGenerator[Successor]:
+    """See Succeed. Raises StoreUnavailable too."""
+    _refuse(plan, response)
+    said = [message for steer in steers for message in messages_in(msgspec.Raw(steer.said))]
+    async with AsyncExitStack() as resources:
+        try:
+            above = await retry(partial(service.store.chain, tenant, plan.id, above=True), patience)
+            chain = remembered(above, plan.id, messages_of(plan, machine), stored=True).chain
+            service.store.refuse_long(chain)
+            project = None if service.key_ring is None else await service.key_ring.project(tenant)
+            asked = plan.generation
+            caller = Caller(tenant, asked.trace, session=asked.affinity, key=plan.key, project=project)
+            maker = Maker(service, caller, partial(_reserved, service, caller), parent=Parent(chain))
+            made = await make(maker, partial(settled, plan.settings, plan.id, said), resources)
+        except msgspec.DecodeError as error:
+            why = "Its settings were kept by another release, and this one can't read them."
+            raise NotSteered("successor_creation_failed", why) from error
+        except StoreUnavailable:
+            raise
+        except (ApiError, EngineError, StoreError) as error:
+            raise NotSteered("successor_creation_failed", refusal_of(error).message) from error
+        assert isinstance(made, Queued)  # the settings of a background response are kept alone
+        successor, _ = await queued_parts(made.prepared.plan, spans.current.get().headers)
+        with made.handed_over(maker):
+            yield successor
+
+
+@asynccontextmanager
+async def _reserved(service: Service, caller: Caller, plan: Plan) -> AsyncGenerator[Reservation | None]:
+    """The reservation of a successor from the limits of its project, and of the key that asked for the first response,
+    as they are now. Raises ApiError 429, StoreUnavailable.
+    """
+    own = None if caller.project is None else caller.project.limit
+    key = await service.directory.find_key(caller.tenant, caller.key) if caller.key else None
+    allowance = Allowance(caller.tenant, own, caller.key, None if key is None else key.limit)
+    asked = plan.generation
+    async with service.limiter.reserved(
+        allowance, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens, succeeds=True
+    ) as reservation:
+        yield reservation
+
+
+def _refuse(plan: Plan, response: Response) -> None:
+    """Raise NotSteered for an end that no response goes on from."""
+    if response.status is ResponseStatus.CANCELLED:
+        raise NotSteered("response_not_active", "The response was cancelled.")
+    if response.status is ResponseStatus.FAILED:
+        raise NotSteered("successor_creation_failed", "The response failed.")
+    if required_input(response):
+        raise NotSteered("successor_creation_failed", "It called a tool. Say it with the outputs of its calls.")
+    if not plan.settings:
+        raise NotSteered("steering_not_supported", "The response can't be continued by itself.")
+
+
+def give_back(response: Response, steers: Sequence[Steer], why: NotSteered) -> tuple[list[Event], Response]:
+    """The events that give steers back, and the response, which does so too, for callers that don't follow it."""
+    error = SteerError(why.code, why.message)
+    all_of_them = [GivenBack(SteerShown(response.id, each.id, msgspec.Raw(each.said)), error) for each in steers]
+    events: list[Event] = [SteerFailed(steer=each.steer, code=why.code, message=why.message) for each in all_of_them]
+    return events, msgspec.structs.replace(response, harmonium=Extensions(failed_steers=all_of_them))

@@ -8,19 +8,35 @@ a store that can't be reached only frees its memory later.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from service import logs
-from service.background.settling import settle_for_ever
+from service.api.response import decode_response
 from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
-from service.process import expire_archive, know_ids, without_archive
+from service.process import know_ids
 from service.responses.service import Service
 from service.settings.sources import DAY_SECONDS
-from store.errors import ArchiveForeign, ArchiveRefused, ArchiveUnavailable, ArchiveUnfit, LayoutMismatch, StoreError
+from service.tenants.limits import spent_in
+from store.backup.archiving.shards import end_archive
+from store.backup.archiving.store_archive import StoreArchive
+from store.backup.upkeep.daily import expire_daily
+from store.errors import (
+    ArchiveDamaged,
+    ArchiveForeign,
+    ArchiveRefused,
+    ArchiveUnavailable,
+    ArchiveUnfit,
+    LayoutMismatch,
+    NewerFormat,
+    NotFound,
+    StoreError,
+)
 from store.jobs.outbox import Outbox
+from store.limits import MOST_DUE, Due, Unspent
 
 if TYPE_CHECKING:
     from service.webhooks import Deliverer
@@ -28,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AGREE_SECONDS = 0.5
-"""How often a store that is away at the start is asked for its layout record."""
+"""How often a store that is away at the start, or contradicts this process, is asked for its layout record."""
 
 SWEEP_SECONDS = 60.0
 """How often what is deleted, or was not used for too long, is swept: it is counted in days."""
@@ -44,6 +60,10 @@ OLDER_SECONDS = 0.5
 
 EXPIRE_SECONDS = 600.0
 """How often it is looked whether somebody has deleted today what is too old in the archive."""
+
+MOST_ROUNDS = 200
+"""The most rounds of one look at due limits. A tenant may have thousands of responses that wait; none of them may lose
+its place among those at once meanwhile, nor be in the way of what others reserved."""
 
 AWAY = Backoff(1.0, 30.0)
 """The pauses in seconds while the archive is away."""
@@ -92,15 +112,13 @@ class Background:
         A part that a bug ends, ends alone: the others go on, this is `broken`, and `on_fault` is called.
         """
         service = self._service
-        doubted = service.metrics.expiry_doubted.labels
-        sweeping = sweep_for_ever(service, SWEEP_SECONDS, lambda why: doubted(why).inc())
-        parts = [("sweeping", sweeping)]
+        parts = [("sweeping", sweep_for_ever(service))]
         if service.settings.has_limits:
             parts += [("limits", service.limiter.hold_for_ever()), ("settling", settle_for_ever(service))]
-        if service.archive is not None:
-            parts += [("archiving", archive_for_ever(service)), ("noting", note_for_ever(service))]
+        if (archive := service.archive) is not None:
+            parts += [("archiving", archive_for_ever(service, archive)), ("noting", note_for_ever(service, archive))]
             if service.settings.archive_days:
-                parts.append(("expiring", expire_for_ever(service)))
+                parts.append(("expiring", expire_for_ever(service, archive)))
         if self._deliverer is not None:
             parts.append(("webhooks", self._deliverer.deliver_for_ever()))
         async with asyncio.TaskGroup() as group:
@@ -129,91 +147,132 @@ def _deliverer(service: Service) -> "Deliverer":
     return Deliverer(outbox, receiver, RETRY_SECONDS, count=lambda outcome: count(outcome).inc())
 
 
-async def sweep_for_ever(service: Service, seconds: float, doubted: Callable[[str], None]) -> None:
-    """At once, and then every `seconds` on average, delete a part of what is left of deleted conversations, of what
+@contextmanager
+def _tried(service: Service, refused: str) -> Generator[None]:
+    """The block, after which it goes on where the store fails. The log says so, unless it has said once that the store
+    is away, or contradicts this process.
+    """
+    try:
+        yield
+    except LayoutMismatch:
+        pass
+    except StoreError as error:
+        if service.store.server.health.away is None:
+            logs.event(logger, logging.WARNING, refused, reason=str(error))
+
+
+async def sweep_for_ever(service: Service) -> None:
+    """At once, and then every SWEEP_SECONDS on average, delete a part of what is left of deleted conversations, of what
     nobody used for too long, and of event logs that were kept for long enough, until cancelled; and count what could
     not be counted before. Never in step with other processes.
 
-    Where the store's layout record contradicts this process, it deletes nothing. `doubted` is called where unused
-    conversations were kept, as the time is in doubt, with the reason.
+    Where the store's layout record contradicts this process, it deletes nothing.
     """
-    agreed = False
+    store, agreed = service.store, False
     while True:
-        try:
+        with _tried(service, "not swept"):
             await service.layout.agree()
             agreed = True
-            await without_archive(service)
-            doubt = await service.store.sweep()  # at first before any wait: until then nobody has doubted the time
+            if service.archive is None and await end_archive(store.server, store.keyspace):
+                message = "the store has no archive any more: what left memory is out of reach"
+                logs.event(logger, logging.WARNING, message)
+            doubt = await store.sweep()  # at first before any wait: until then nobody has doubted the time
             if doubt is not None and doubt.trees:
                 message = "unused conversations are kept: the clock is in doubt"
                 logs.event(logger, logging.WARNING, message, why=doubt.why, conversations=doubt.trees)
-                doubted(doubt.why)
+                service.metrics.expiry_doubted.labels(doubt.why).inc()
             await service.jobs.expire_logs()
             await service.tally.settle()
             await know_ids(service)
-        except LayoutMismatch:  # which is told of once (service/responses/service.py)
-            agreed = True
-        except StoreError as error:
-            if service.store.server.health.away is None:  # else the log has said so once
-                logs.event(logger, logging.WARNING, "not swept", reason=str(error))
-        await asyncio.sleep((seconds if agreed else min(seconds, AGREE_SECONDS)) * random.uniform(0.5, 1.5))
+        seconds = SWEEP_SECONDS if agreed else min(SWEEP_SECONDS, AGREE_SECONDS)
+        await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
 
 
-async def archive_for_ever(service: Service) -> None:
+async def archive_for_ever(service: Service, archive: StoreArchive) -> None:
     """Archive what changed some time ago, again and again, until cancelled. Of all processes one does it for a shard.
 
     Turns that aren't archived stay in memory: an archive that is away loses nothing.
     """
-    archive, metrics = service.archive, service.metrics
-    assert archive is not None
     every, failures, told = min(ARCHIVE_SECONDS, max(0.1, service.settings.archive_after_seconds / 4)), 0, ""
     while True:
-        try:
-            left = await archive.archive_due()
-            metrics.archive_waiting.set(left.trees)
-            metrics.archive_lag_seconds.set(left.seconds)
-            if failures:
-                logs.event(logger, logging.WARNING, "the archive is back")
-            failures, told = 0, ""
-        except (ArchiveUnavailable, ArchiveUnfit, ArchiveForeign) as error:
-            failures += 1
-            kind = "" if isinstance(error, ArchiveUnavailable) and not isinstance(error, ArchiveRefused) else str(error)
-            if failures == 1 or kind != told:
-                logs.event(logger, logging.ERROR, "nothing is archived, and stays in memory", reason=str(error))
-            told = kind
-        except StoreError as error:
-            if service.store.server.health.away is None:  # else the log has said so once
-                logs.event(logger, logging.WARNING, "not archived", reason=str(error))
+        with _tried(service, "not archived"):
+            try:
+                left = await archive.archive_due()
+            except (ArchiveUnavailable, ArchiveUnfit, ArchiveForeign) as error:
+                failures += 1
+                passing = isinstance(error, ArchiveUnavailable) and not isinstance(error, ArchiveRefused)
+                kind = "" if passing else str(error)
+                if failures == 1 or kind != told:
+                    logs.event(logger, logging.ERROR, "nothing is archived, and stays in memory", reason=str(error))
+                told = kind
+            else:
+                service.metrics.archive_waiting.set(left.trees)
+                service.metrics.archive_lag_seconds.set(left.seconds)
+                if failures:
+                    logs.event(logger, logging.WARNING, "the archive is back")
+                failures, told = 0, ""
         await asyncio.sleep(AWAY.seconds(failures) if failures else every * random.uniform(0.5, 1.5))
 
 
-async def note_for_ever(service: Service) -> None:
+async def note_for_ever(service: Service, archive: StoreArchive) -> None:
     """Have the shards note what the archive lacks, also of what was there before it, until cancelled."""
-    archive = service.archive
-    assert archive is not None
     while True:
-        seconds = NOTE_SECONDS * random.uniform(0.5, 1.5)
-        try:
+        seconds = ARCHIVE_SECONDS
+        with _tried(service, "not noted for the archive"):
             await service.layout.check()
-            if await archive.note():
-                seconds = OLDER_SECONDS
-        except LayoutMismatch:  # which is told of once (service/responses/service.py)
-            pass
-        except StoreError as error:
-            seconds = ARCHIVE_SECONDS
-            if service.store.server.health.away is None:
-                logs.event(logger, logging.WARNING, "not noted for the archive", reason=str(error))
-        await asyncio.sleep(seconds)
+            seconds = OLDER_SECONDS if await archive.note() else NOTE_SECONDS
+        await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
 
 
-async def expire_for_ever(service: Service) -> None:
+async def expire_for_ever(service: Service, archive: StoreArchive) -> None:
     """Delete once a day turns in the archive that are older than ARCHIVE_DAYS, until cancelled."""
-    seconds = min(EXPIRE_SECONDS, service.settings.archive_days * DAY_SECONDS)
+    days = service.settings.archive_days
     while True:
-        try:
-            gone = await expire_archive(service)
+        with _tried(service, "what is too old stays in the archive"):
+            gone = await expire_daily(archive, days, service.store.clock())
             if gone is not None:
                 logs.event(logger, logging.INFO, "the archive was looked through for what is too old", deleted=gone)
-        except StoreError as error:
-            logs.event(logger, logging.WARNING, "what is too old stays in the archive", reason=str(error))
-        await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
+        await asyncio.sleep(min(EXPIRE_SECONDS, days * DAY_SECONDS) * random.uniform(0.5, 1.5))
+
+
+async def settle_for_ever(service: Service) -> None:
+    """Settle due reservations again and again, never in step with other processes, until cancelled."""
+    while True:
+        await asyncio.sleep(service.limiter.limits.held_seconds * random.uniform(0.5, 1))
+        with _tried(service, "limits are settled later"):
+            await settle_due(service)
+
+
+async def settle_due(service: Service) -> int:
+    """Settle limits that nobody settled: their process was killed, or the store was away, when the response ended.
+    Returns how many were looked at. Raises StoreUnavailable.
+
+    A stored response says how much it took. One that is under way is left alone. Of one that is gone nobody will ever
+    know more, so all that was reserved for it counts.
+    """
+    looked_at = 0
+    for _ in range(MOST_ROUNDS):
+        due = await service.limiter.limits.due()
+        for each in due:
+            await _settle(service, each)
+        looked_at += len(due)
+        if len(due) < MOST_DUE:
+            break
+    return looked_at
+
+
+async def _settle(service: Service, due: Due) -> None:
+    limits, (tenant, id) = service.limiter.limits, due
+    try:
+        found = await service.store.find(tenant, id, touches=False)
+    except NotFound:
+        await limits.settle(tenant, id, Unspent.UNKNOWN)
+        return
+    except (NewerFormat, ArchiveUnavailable, ArchiveDamaged):  # it is settled later; until then it is in nobody's way
+        await limits.hold(tenant, [id])
+        return
+    if found.under_way:
+        await limits.hold(tenant, [id])
+        return
+    response = await asyncio.to_thread(decode_response, found.response)
+    await limits.settle(tenant, id, spent_in(response))

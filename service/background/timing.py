@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 from service.backoff import Backoff
-from service.store_away import PAUSES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """The times of a worker and its attempts. All but `engine_away` and `store_away` are seconds."""
+    """The times of a worker and its attempts. All but `engine_away` are seconds."""
 
     poll_seconds: float = 1.0
     """How often a worker with room looks for jobs of which no message came, and for leases that ran out."""
@@ -38,9 +37,6 @@ class Timing:
     kept_seconds: float = 4.0
     """For how long an entry of a log is kept after it was written, to be written again. A server that syncs once a
     second loses two seconds at most."""
-
-    store_away: Backoff = PAUSES
-    """How soon the store is tried again."""
 
 
 TIMING = Timing()

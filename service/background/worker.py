@@ -26,7 +26,7 @@ from service.engine.port import EngineError
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from store.errors import StoreError
-from store.jobs.model import LEVELS, Claim, Job, WaitingTenant
+from store.jobs.model import LEVELS, Job, WaitingTenant
 from store.turn import Status
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,8 @@ class Worker:
                 poll = loop.time() + self._timing.poll_seconds * random.uniform(0.5, 1)
                 self._look_again()
                 if not self._takes:
-                    await self._rescue()
+                    for shard in list(self._waits):
+                        await self._claim_from(shard, LEVELS - 1, 0)
             while self._takes and self._waits and loop.time() < poll:
                 await self._claim()
             with suppress(TimeoutError):
@@ -123,16 +124,6 @@ class Worker:
             self._waits[self._next_shard] = 0
             self._next_shard = (self._next_shard + 1) % shards
 
-    def _note_shard(self, shard: int, claim: Claim) -> None:
-        """Note the state of a shard by a claim."""
-        if claim.first is not None:
-            self._waits.setdefault(shard, claim.first)
-        if claim.first is not None or claim.running:
-            self._under_way.add(shard)
-        else:
-            self._under_way.discard(shard)
-        self._service.metrics.jobs_rescued.inc(claim.rescued)
-
     @property
     def _takes(self) -> bool:
         """Whether it takes jobs at the moment."""
@@ -143,24 +134,6 @@ class Worker:
     @property
     def _room(self) -> int:
         return 0 if self._stopping else max(0, self._most - self.running)
-
-    async def _rescue(self) -> None:
-        """Claim no job, but put those whose lease ran out back into the queue, for workers with room, and end what
-        was cancelled by a process that died: that takes neither room nor an engine. Where there is no room, some
-        may give way.
-        """
-        for shard in list(self._waits):
-            del self._waits[shard]
-            try:
-                claim = await self._service.jobs.claim(shard, 0)
-            except StoreError as failure:
-                self._under_way.add(shard)
-                self._warn("no jobs can be rescued", shard, failure)
-                continue
-            self._note_shard(shard, claim)
-            await self._begin_all(shard, claim.jobs)
-            if not self._room and not self._stopping:
-                self._give_way(shard, claim.waiting)
 
     def _give_way(self, shard: int, waiting: Sequence[WaitingTenant]) -> None:
         """Have tenants with the most places here give some back to those that have waited for a while and have fewer.
@@ -221,31 +194,40 @@ class Worker:
                 if not self._takes:
                     return
                 # where no other one is asked, it may give all that it has
-                await self._claim_from(shard, level if len(self._waits) > 1 else LEVELS - 1)
+                await self._claim_from(shard, level if len(self._waits) > 1 else LEVELS - 1, self._room)
 
-    async def _claim_from(self, shard: int, level: int, most: int | None = None) -> int:
-        """Take the jobs that wait in a shard, up to a level, and note the level left there; the number taken."""
+    async def _claim_from(self, shard: int, level: int, most: int) -> int:
+        """Take the jobs that wait in a shard, up to a level, and note its state; the number taken.
+
+        With `most` 0 no job is claimed, but those whose lease ran out go back into the queue, for workers with room. A
+        job that was cancelled by a process that died is ended: that takes neither room nor an engine. Where there is no
+        room, some may give way.
+        """
         self._waits.pop(shard, None)  # before it is asked: jobs that come meanwhile are announced again
         try:
-            if self._failures:
+            if self._failures and most:
                 await self._service.engine.check()
-            claim = await self._service.jobs.claim(shard, min(self._room, most or self._room), level)
+            claim = await self._service.jobs.claim(shard, min(self._room, most), level)
         except EngineError as failure:
             self._waits[shard] = 0
             self._pause(str(failure))
             return 0
         except StoreError as failure:
             self._under_way.add(shard)
-            self._warn("no jobs can be claimed", shard, failure)
+            if self._service.store.server.health.away is None:  # else the log has said so once
+                logs.event(logger, logging.WARNING, "no jobs can be claimed", shard=shard, reason=str(failure))
             return 0
-        self._note_shard(shard, claim)
+        if claim.first is not None:
+            self._waits.setdefault(shard, claim.first)
+        if claim.first is not None or claim.running:
+            self._under_way.add(shard)
+        else:
+            self._under_way.discard(shard)
+        self._service.metrics.jobs_rescued.inc(claim.rescued)
         await self._begin_all(shard, await self._sorted_out(shard, claim.jobs))
+        if not most and not self._room and not self._stopping:
+            self._give_way(shard, claim.waiting)
         return len(claim.jobs)
-
-    def _warn(self, message: str, shard: int, failure: StoreError) -> None:
-        """Log a failure in one shard. Where the store is away, the log has said so once."""
-        if self._service.store.server.health.away is None:
-            logs.event(logger, logging.WARNING, message, shard=shard, reason=str(failure))
 
     async def _begin_all(self, shard: int, jobs: list[Job]) -> None:
         """Begin the claimed job: from the renewal on it counts as a try, and nobody else takes it."""
@@ -281,7 +263,7 @@ class Worker:
         if job.epoch == 1:
             metrics.queue_seconds.observe(job.age_seconds)
         attempt = Attempt(self._service, job, on_progress=self._awake.set, timing=self._timing)
-        name = _name(job)
+        name = f"{job.lease.tenant}/{job.lease.id[5:]}"
         self._attempts[name] = attempt
         if self._suspected(job):
             self._suspect = attempt
@@ -370,7 +352,7 @@ class Worker:
         """Listen for jobs and cancels in a shard; without the channel, polling and refused writes have to do."""
         while True:
             with suppress(StoreError):
-                async with self._service.listening.channel(self._service.jobs.control(shard)) as control:
+                async with self._service.store.listening.channel(self._service.jobs.control(shard)) as control:
                     while True:
                         messages = await control.messages(self._timing.poll_seconds)
                         if messages != []:
@@ -387,7 +369,3 @@ class Worker:
                 attempt.steer()
         self._waits[shard] = 0
         self._awake.set()
-
-
-def _name(job: Job) -> str:
-    return f"{job.lease.tenant}/{job.lease.id[5:]}"

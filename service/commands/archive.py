@@ -1,31 +1,85 @@
-"""The options of `harmonium archive`, and how its results are printed."""
+"""`harmonium archive`: what an operator does with an archive, and how it is printed. Never show what was said.
 
-import json
+The archive alone is opened where that is enough, so these work while there is no Redis. Else the settings' Redis is
+asked, or the embedded server, which may run.
+"""
+
+import asyncio
+import logging
 import os
+import re
 import sys
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack, aclosing
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Never, TypeVar
+from functools import partial
+from typing import IO, Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console
+import zstandard
+from rich.progress import MofNCompleteColumn, TextColumn
 
-from service.commands.signals import be_interruptible
-from service.settings.settings import Settings, SettingsError, display, load_settings
-from store.errors import StoreError
-from store.keys import HEX_DIGITS, digits_of
+from service.commands.backup import bar_on
+from service.commands.client.options import flag, option
+from service.commands.doctor import server_url, with_archive
+from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
+from service.logs import event
+from service.process import open_archive, open_directory, open_layout, open_store
+from service.settings.settings import Settings, display
+from service.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
+from store.archive.archive import Archive
+from store.backup import ownership
+from store.backup.archiving.marks import Marks
+from store.backup.archiving.retrieving import Retriever
+from store.backup.archiving.returning import Returner
+from store.backup.deletions import Deletions
+from store.backup.upkeep.erasing import Erased, OnHold, clear, forget_all
+from store.backup.upkeep.exporting import Export, Exported
+from store.backup.upkeep.faults import MEANINGS, Verified
+from store.backup.upkeep.looking import Failed, Stored, Waiting, failed, stored, waiting
+from store.backup.upkeep.refilling import Refilled, refill
+from store.backup.upkeep.verifying import Verify
+from store.errors import ArchiveForeign, ArchiveUnfit, StoreError, StoreUnavailable
+from store.history.history import ConversationHistoryStore
+from store.keys import HEX_DIGITS, checked_tenant, digits_of
+from store.registry.registry import ADMINISTRATORS
 
-if TYPE_CHECKING:
-    from rich.console import Console
+logger = logging.getLogger(__name__)
 
-EXIT_WHOLE = 0
-EXIT_FAULTS = 1
-EXIT_FAILED = 2
+ZST = ".zst"
+
+FAILED = 100
+"""How many of the trees that could not be archived are named."""
+
+SHOWN = 100
+"""The most faults that are shown one by one; JSON has up to a thousand."""
 
 SAMPLE = 1_000
 """How many trees `verify` looks at unless it is told otherwise."""
+
+T = TypeVar("T")
+
+
+class NoArchive(StoreError):
+    """The settings name no archive."""
+
+    def __init__(self) -> None:
+        super().__init__("there is none: set HARMONIUM_ARCHIVE_URL")
+
+
+class Status(NamedTuple):
+    """The state of the trees that wait in Redis, with some that could not be archived, or why those aren't known; and
+    why the archive can't be used, if so.
+    """
+
+    unfit: str | None
+    waiting: list[Waiting]
+    failed: list[Failed]
+    unreached: str | None = None
+
 
 archive = typer.Typer(
     no_args_is_help=True,
@@ -33,14 +87,13 @@ archive = typer.Typer(
     "`serve`, and all of it may run while the service does.",
 )
 
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object instead of sentences.")]
-Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose it is.", show_default=False)]
-T = TypeVar("T")
+Tenant = Annotated[str, option("--tenant", "NAME", "Whose it is.")]
+Work = Callable[[Archive, ConversationHistoryStore], Awaitable[T]]
 
 
 @archive.command("status")
 def status(
-    quick: Annotated[bool, typer.Option("--quick", metavar="", help="Without counting what is in it.")] = False,
+    quick: Annotated[bool, flag("--quick", "Without counting what is in it.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Where the archive is, whether it can be used, what waits to be archived, and how much is in it.
@@ -51,49 +104,62 @@ def status(
 
     The exit status is 0 where it can be used, 1 where the store can't be an archive, 2 where nothing could be asked.
     """
-    from service.commands import archive_work as work
+    settings = load()
 
-    settings = _load()
-    found = _do(lambda: work.status(settings, _progress(), quick=quick))
-    kept = found.stored
-    if as_json:
-        shards = [_row(each) for each in found.waiting]
-        told = {
-            "archive": display(work.settled(settings))["archive_url"],
-            "usable": found.unfit is None,
-            "unfit": found.unfit,
-            "warnings": found.warnings,
-            "redis": found.unreached,
-            "shards": shards,
-            "failed": [each._asdict() for each in found.failed],
-            "stored": None if kept is None else _row(kept),
-        }
-        typer.echo(json.dumps(told, indent=2))
-    else:
-        typer.echo(f"archive: {display(work.settled(settings))['archive_url']}")
-        typer.echo(f"probe: {found.unfit or 'passed'}")
-        for warning in found.warnings:
-            typer.echo(f"warning: {warning}")
-        for line in _waiting(found.waiting, found.unreached):
-            typer.echo(line)
-        for each in found.failed:
-            typer.echo(f"not archived: tenant {each.tenant}, {each.root}: {each.reason}")
-        if kept is not None:
-            typer.echo(f"in the archive: {kept.trees:,} trees, {kept.values:,} values, {kept.bytes:,} bytes")
-    raise typer.Exit(EXIT_WHOLE if found.unfit is None else EXIT_FAULTS)
+    async def look(archive: Archive) -> tuple[list[str], str | None, Stored | None]:
+        try:
+            warnings = list(await archive.probe())
+        except ArchiveUnfit as error:
+            return [], str(error), None
+        counted = None if quick else await _last(stored(archive), "listing", "values", lambda step: step.values)
+        return warnings, None, counted
+
+    async def wait(archive: Archive, store: ConversationHistoryStore) -> Status:
+        server, keyspace, why = store.server, store.keyspace, unfit
+        if unfit is None:
+            try:
+                await ownership.check(server, keyspace, archive)
+            except ArchiveForeign as error:
+                why = str(error)
+        deletions = Deletions(server, keyspace, archive) if unfit is None else None
+        here = await waiting(server, keyspace, deletions, fences=not quick)
+        return Status(why, here, await failed(server, keyspace, FAILED))
+
+    with _asking():
+        warnings, unfit, contents = _on_archive(settings, look)
+        try:
+            found = _on_both(settings, wait, own=False)
+        except (StoreUnavailable, OSError) as error:
+            found = Status(unfit, [], [], str(error))
+    where = display(settled(settings))["archive_url"]
+    fields = {
+        "archive": where,
+        "usable": found.unfit is None,
+        "unfit": found.unfit,
+        "warnings": warnings,
+        "redis": found.unreached,
+        "shards": [msgspec.structs.asdict(each) for each in found.waiting],
+        "failed": [each._asdict() for each in found.failed],
+        "stored": None if contents is None else msgspec.structs.asdict(contents),
+    }
+    lines = [f"archive: {where}", f"probe: {found.unfit or 'passed'}", *(f"warning: {each}" for each in warnings)]
+    lines += _waiting(found)
+    lines += [f"not archived: tenant {each.tenant}, {each.root}: {each.reason}" for each in found.failed]
+    if contents is not None:
+        lines.append(f"in the archive: {contents.trees:,} trees, {contents.values:,} values, {contents.bytes:,} bytes")
+    show(fields, lines, as_json=as_json)
+    raise typer.Exit(0 if found.unfit is None else EXIT_FAILED)
 
 
 @archive.command("verify")
-def verify(
-    whole: Annotated[bool, typer.Option("--all", metavar="", help="All trees, in the archive and in Redis.")] = False,
+def verify_archive(
+    whole: Annotated[bool, flag("--all", "All trees, in the archive and in Redis.")] = False,
     sample: Annotated[
         int, typer.Option("--sample", min=1, max=1_000_000, metavar="N", help="About so many of each, at random.")
     ] = SAMPLE,
-    alone: Annotated[bool, typer.Option("--alone", metavar="", help="The archive alone, without Redis.")] = False,
-    repair: Annotated[bool, typer.Option("--repair", metavar="", help="Mend what can be mended.")] = False,
-    turns_per_second: Annotated[
-        float, typer.Option(min=0, metavar="N", help="Pace at which Redis is read. 0 is as fast as it answers.")
-    ] = 0,
+    alone: Annotated[bool, flag("--alone", "The archive alone, without Redis.")] = False,
+    repair: Annotated[bool, flag("--repair", "Mend what can be mended.")] = False,
+    turns_per_second: Pace = 0,
     as_json: AsJson = False,
 ) -> None:
     """Check that what is archived can be read and is whole, and that it has what Redis has.
@@ -105,28 +171,19 @@ def verify(
     The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done, or if a later release
     wrote some of it.
     """
-    from service.commands import archive_work as work
-    from service.commands.archive_work import lines_of, object_of
-
-    settings, most = _load(), None if whole else sample
-    found = _do(
-        lambda: work.verify(
-            settings, _progress(), most=most, repair=repair, alone=alone, turns_per_second=turns_per_second
-        )
-    )
-    if as_json:
-        typer.echo(json.dumps(object_of(found), indent=2))
-    else:
-        for line in lines_of(found, repair=repair):
-            typer.echo(line)
-        if found.unjudged and not alone:
-            numbers = ", ".join(f"{number:02x}" for number in found.unjudged)
-            typer.echo(f"Redis was not compared in shard {numbers}: it has no archive there yet, or not for all of it")
-        if found.moved:
-            typer.echo(f"Damaged values that were moved away: {found.moved:,}")
-        if found.left and not repair:
-            typer.echo("`harmonium archive verify --repair` mends what can be; see docs/archive.md")
-    raise typer.Exit(EXIT_FAILED if found.newer else EXIT_FAULTS if found.left else EXIT_WHOLE)
+    settings, most = load(), None if whole else sample
+    with _asking():
+        found = verify(settings, most=most, repair=repair, alone=alone, turns_per_second=turns_per_second)
+    lines = lines_of(found, repair=repair)
+    if found.unjudged and not alone:
+        numbers = ", ".join(f"{number:02x}" for number in found.unjudged)
+        lines.append(f"Redis was not compared in shard {numbers}: it has no archive there yet, or not for all of it")
+    if found.moved:
+        lines.append(f"Damaged values that were moved away: {found.moved:,}")
+    if found.left and not repair:
+        lines.append("`harmonium archive verify --repair` mends what can be; see docs/archive.md")
+    show(object_of(found), lines, as_json=as_json)
+    raise typer.Exit(EXIT_UNABLE if found.newer else EXIT_FAILED if found.left else 0)
 
 
 @archive.command("export")
@@ -135,10 +192,7 @@ def export(
     file: Annotated[
         str, typer.Argument(metavar="[FILE]", help="A new file, compressed if it ends with .zst; - is stdout.")
     ] = "-",
-    tree: Annotated[
-        str | None,
-        typer.Option("--tree", metavar="ID", help="Only the tree with this response.", show_default=False),
-    ] = None,
+    tree: Annotated[str | None, option("--tree", "ID", "Only the tree with this response.")] = None,
 ) -> None:
     """Write what a tenant has in the archive as lines of JSON, one for each turn; deleted ones are left out.
 
@@ -146,34 +200,38 @@ def export(
 
     The exit status is 0 if all is in it, 1 if something could not be read, 2 if it could not be done.
     """
-    from service.commands import archive_work as work
+    settings = load()
+    digits = "" if tree is None else digits_of(tree)
+    if tree is not None and not re.fullmatch(rf"[0-9a-f]{{{HEX_DIGITS}}}", digits):
+        fail(f"--tree {tree[:80]}: should be the id of a response, or of a conversation", EXIT_UNABLE)
 
-    settings = _load()
-    if tree is not None and not _is_id(tree):
-        _fail(f"--tree {tree[:80]}: should be the id of a response, or of a conversation")
+    async def write(file: IO[bytes], archive: Archive) -> Exported:
+        export = Export(archive, checked_tenant(tenant))
+        with bar_on(TextColumn("{task.completed:,} turns")) as bar:
+            task = bar.add_task("exporting", total=None)
+            async with aclosing(export.lines(digits or None)) as lines:
+                async for line in lines:
+                    file.write(line + b"\n")
+                    bar.update(task, completed=export.done.turns)
+        return export.done
 
-    def write() -> Any:
-        if file == "-":
-            return work.export(settings, sys.stdout.buffer, tenant, tree, _progress())
-        path = Path(file)
-        with open(path, "xb", opener=_own) as opened, work.packed(opened, path) as packed:
-            return work.export(settings, packed, tenant, tree, _progress())
-
-    done = _do(write)
+    with _asking(), ExitStack() as files:
+        opened: IO[bytes] = sys.stdout.buffer
+        if file != "-":
+            opened = files.enter_context(open(file, "xb", opener=_own))
+        if file.endswith(ZST):
+            opened = files.enter_context(zstandard.ZstdCompressor().stream_writer(opened, closefd=True))
+        done = _on_archive(settings, partial(write, opened))
     typer.echo(f"{done.turns:,} turns of {done.trees:,} trees", err=True)
     if done.unreadable:
         typer.echo(f"{done.unreadable:,} values could not be read: see `harmonium archive verify`", err=True)
-    raise typer.Exit(EXIT_FAULTS if done.unreadable else EXIT_WHOLE)
+    raise typer.Exit(EXIT_FAILED if done.unreadable else 0)
 
 
 @archive.command("restore")
 def restore(
-    into_memory: Annotated[
-        bool, typer.Option("--into-memory", metavar="", help="Bring trees back into Redis now, the newest first.")
-    ] = False,
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="NAME", help="Only what this tenant has.", show_default=False)
-    ] = None,
+    into_memory: Annotated[bool, flag("--into-memory", "Bring trees back into Redis now, the newest first.")] = False,
+    tenant: TenantOption = None,
     since: Annotated[
         datetime | None,
         typer.Option("--since", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Only what was archived since, UTC."),
@@ -187,33 +245,41 @@ def restore(
 
     The exit status is 0 if all that was asked for is back, 1 if some is not, 2 if it could not be done.
     """
-    from service.commands import archive_work as work
-
-    settings = _load()
+    settings = load()
     if not into_memory:
-        _do(lambda: work.settled(settings))
+        with _asking():
+            settled(settings)
         typer.echo("Nothing has to be copied: what is archived comes back from there when its id is asked for.")
         typer.echo("`harmonium archive restore --into-memory` brings back the newest now, as far as there is room.")
         return
-    moment = 0.0 if since is None else since.replace(tzinfo=UTC).timestamp()
-    done = _do(lambda: work.fill(settings, _progress(), tenant=tenant, since=moment))
-    if as_json:
-        typer.echo(json.dumps(_row(done), indent=2))
-    else:
-        typer.echo(f"{done.trees:,} of {done.wanted:,} trees are in Redis, with {done.turns:,} turns")
-        if done.no_room:
-            typer.echo(f"No room for {done.no_room:,}: they come back when they are read")
-        if done.unreadable:
-            typer.echo(f"{done.unreadable:,} could not be brought back: see `harmonium archive verify`")
-    raise typer.Exit(EXIT_FAULTS if done.no_room or done.unreadable else EXIT_WHOLE)
+
+    async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:
+        retriever = Retriever(store.server, store.keyspace, archive)
+        returner = Returner(store, retriever, after_seconds=settings.archive_after_seconds)
+        moment = 0.0 if since is None else since.replace(tzinfo=UTC).timestamp()
+        return await _last(
+            refill(store, archive, returner, tenant=tenant, since=moment),
+            "bringing back",
+            "trees",
+            lambda step: step.trees + step.no_room + step.unreadable,
+            lambda step: step.wanted,
+        )
+
+    with _asking():
+        done = _on_both(settings, bring)
+    lines = [f"{done.trees:,} of {done.wanted:,} trees are in Redis, with {done.turns:,} turns"]
+    if done.no_room:
+        lines.append(f"No room for {done.no_room:,}: they come back when they are read")
+    if done.unreadable:
+        lines.append(f"{done.unreadable:,} could not be brought back: see `harmonium archive verify`")
+    show(msgspec.structs.asdict(done), lines, as_json=as_json)
+    raise typer.Exit(EXIT_FAILED if done.no_room or done.unreadable else 0)
 
 
 @archive.command("erase")
 def erase(
     tenant: Tenant,
-    yes: Annotated[
-        bool, typer.Option("--yes", metavar="", help="Do it; without this it only says what it would.")
-    ] = False,
+    yes: Annotated[bool, flag("--yes", "Do it; without this it only says what it would.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Erase all that a tenant has, in the archive and in Redis, for good.
@@ -224,46 +290,176 @@ def erase(
 
     The exit status is 0 if all is gone, 1 if some is under way, 2 if it could not be done.
     """
-    from service.commands import archive_work as work
-
-    settings = _load()
+    settings = load()
     if not yes:
-        _fail(f"this erases all that tenant {tenant} has, in the archive and in Redis, for good; say --yes to do it")
-    gone = _do(lambda: work.erase(settings, tenant))
-    if as_json:
-        told = {"tenant": tenant, **_row(gone.archive), "trees_in_redis": gone.trees, "under_way": gone.under_way}
-        typer.echo(json.dumps(told, indent=2))
-    else:
-        typer.echo(f"erased: {gone.trees:,} trees in Redis, {gone.archive.deleted:,} values in the archive")
-        if gone.under_way:
-            typer.echo(f"{gone.under_way:,} trees have a response under way: run it again when those have ended")
-    raise typer.Exit(EXIT_FAULTS if gone.under_way else EXIT_WHOLE)
+        fail(
+            f"this erases all that tenant {tenant} has, in the archive and in Redis, for good; say --yes to do it",
+            EXIT_UNABLE,
+        )
+
+    async def go(archive: Archive, store: ConversationHistoryStore) -> tuple[Erased, int, int]:
+        """Mark the tenant first, then erase what is in Redis, then what is in the archive."""
+        marks, at = Marks(archive), round(time.time() * 1e6)
+        if await marks.held(tenant):
+            raise OnHold(tenant)
+        await marks.erase(tenant, at)
+        trees, under_way = await forget_all(store, tenant)
+        await Deletions(store.server, store.keyspace, archive).count_everywhere()
+        return await clear(archive, tenant, at), trees, under_way
+
+    with _asking():
+        gone, trees, under_way = _on_both(settings, go)
+        done = {"trees": trees, "values": gone.deleted, "under_way": under_way}
+        _note(settings, AuditEvent("archive.erased", tenant, data=done))
+    lines = [f"erased: {trees:,} trees in Redis, {gone.deleted:,} values in the archive"]
+    if under_way:
+        lines.append(f"{under_way:,} trees have a response under way: run it again when those have ended")
+    fields = {"tenant": tenant, **msgspec.structs.asdict(gone), "trees_in_redis": trees, "under_way": under_way}
+    show(fields, lines, as_json=as_json)
+    raise typer.Exit(EXIT_FAILED if under_way else 0)
 
 
 @archive.command("hold")
 def hold(
     tenant: Tenant,
-    release: Annotated[bool, typer.Option("--release", metavar="", help="End the hold.")] = False,
+    release: Annotated[bool, flag("--release", "End the hold.")] = False,
 ) -> None:
     """Hold what a tenant has in the archive: it is not deleted for its age, nor erased as a whole.
 
     Users go on deleting single responses and conversations: a hold doesn't stop that.
     """
-    from service.commands import archive_work as work
+    settings = load()
 
-    settings = _load()
-    before = _do(lambda: work.hold(settings, tenant, release=release))
+    async def mark(archive: Archive) -> bool:
+        """Put the tenant on hold, or end that; whether it was on hold before."""
+        marks = Marks(archive)
+        if not release:
+            return not await marks.hold(tenant, round(time.time() * 1e6))
+        before = await marks.held(tenant)
+        await marks.release(tenant)
+        return before
+
+    with _asking():
+        before = _on_archive(settings, mark)
+        if before == release:
+            _note(settings, AuditEvent("archive.released" if release else "archive.held", tenant))
     if release:
         typer.echo(f"tenant {tenant} is no longer on hold" if before else f"tenant {tenant} was not on hold")
     else:
         typer.echo(f"tenant {tenant} was on hold already" if before else f"tenant {tenant} is on hold")
 
 
-def _waiting(shards: list[Any], unreached: str | None) -> list[str]:
+def _asking() -> AbstractContextManager[None]:
+    """Something is asked of an archive in the block."""
+    return asking("the archive", EXIT_UNABLE)
+
+
+def settled(settings: Settings) -> Settings:
+    """The settings with the archive that the service has with them. Raises NoArchive."""
+    found = with_archive(settings)
+    if not found.has_archive:
+        raise NoArchive
+    return found
+
+
+def _on_archive(settings: Settings, work: Callable[[Archive], Awaitable[T]]) -> T:
+    """Do something with the settings' archive alone. Raises StoreError, and ValueError for a URL that names none."""
+
+    async def do() -> T:
+        archive = open_archive(settled(settings))
+        if archive is None:
+            raise NoArchive
+        try:
+            return await work(archive)
+        finally:
+            await archive.close()
+
+    return asyncio.run(do())
+
+
+def _on_both(settings: Settings, work: Work[T], *, own: bool = True) -> T:
+    """Do something with the settings' archive and their Redis. Raises StoreError, OSError, ValueError; ArchiveForeign
+    where the archive isn't the store's `own`, unless that doesn't matter.
+    """
+
+    async def do(url: str) -> T:
+        reached = known.model_copy(update={"redis_url": url})
+        archive, store = open_archive(reached), open_store(reached)
+        try:
+            if archive is None:
+                raise NoArchive
+            await open_layout(reached, store.server).check(limits=False)
+            if own:
+                await ownership.check(store.server, store.keyspace, archive)
+            return await work(archive, store)
+        finally:
+            await store.close()
+            if archive is not None:
+                await archive.close()
+
+    known = settled(settings)  # before a server is started for it
+    with server_url(settings) as url:
+        return asyncio.run(do(url))
+
+
+def verify(settings: Settings, *, most: int | None, repair: bool, alone: bool, turns_per_second: float) -> Verified:
+    """Check the archive, and compare it with Redis unless it is to be checked `alone`."""
+
+    async def check(archive: Archive, store: ConversationHistoryStore | None = None) -> Verified:
+        steps = Verify(archive, store, turns_per_second=turns_per_second).run(most=most, repair=repair)
+        return await _last(steps, "checking", "trees", lambda step: step.trees + step.compared)
+
+    found = _on_archive(settings, check) if alone else _on_both(settings, check)
+    if repaired := Counter(fault.what for fault, done in found.faults.items() if done):
+        data = {"repaired": dict(repaired), "left": found.left}
+        _note(settings, AuditEvent("archive.repaired", settings.key_prefix, data=data))
+    return found
+
+
+async def add_to_log(settings: Settings, happened: AuditEvent) -> None:
+    """Have the audit log of the settings' Redis say what somebody has done on the command line."""
+    store = open_store(settings)
+    try:
+        await note(open_directory(settings, store).registry, ADMINISTRATORS, Actor(COMMAND_LINE), happened)
+    finally:
+        await store.close()
+
+
+def _note(settings: Settings, happened: AuditEvent) -> None:
+    """The same, of what was done all the same where Redis can't be reached; that is logged."""
+    try:
+        with server_url(settings) as url:
+            asyncio.run(add_to_log(settings.model_copy(update={"redis_url": url}), happened))
+    except OSError as error:
+        why = {"type": happened.type, "id": happened.id, "reason": str(error)}
+        event(logger, logging.WARNING, "no entry was made in the audit log", **why)
+
+
+async def _last(
+    steps: AsyncGenerator[T],
+    doing: str,
+    unit: str,
+    completed: Callable[[T], int],
+    total: Callable[[T], int] | None = None,
+) -> T:
+    """The last of the steps, of which there is one at least; a bar shows the others."""
+    columns = (
+        (TextColumn(f"{{task.completed:,}} {unit}"),) if total is None else (MofNCompleteColumn(), TextColumn(unit))
+    )
+    with bar_on(*columns) as bar:
+        task = bar.add_task(doing, total=None)
+        async with aclosing(steps):
+            step = await anext(steps)
+            async for step in steps:
+                bar.update(task, completed=completed(step), total=None if total is None else total(step))
+            return step
+
+
+def _waiting(found: Status) -> list[str]:
     """Lines on the trees that wait to be archived, shard by shard."""
-    if unreached is not None:
-        return [f"Redis: {unreached}"]
-    lines: list[str] = []
+    if found.unreached is not None:
+        return [f"Redis: {found.unreached}"]
+    shards, lines = found.waiting, list[str]()
     for each in shards:
         if not each.noted:
             lines.append(f"shard {each.shard:02x}: no service has told it of an archive yet")
@@ -281,41 +477,35 @@ def _waiting(shards: list[Any], unreached: str | None) -> list[str]:
     return lines
 
 
-def _row(value: Any) -> dict[str, Any]:
-    """A value by the names of its fields, but for faults."""
-    return {name: field for name, field in msgspec.structs.asdict(value).items() if name != "faults"}
+def lines_of(found: Verified, *, repair: bool) -> list[str]:
+    """The faults, each in three lines, and the result."""
+    lines: list[str] = []
+    for fault, repaired in list(found.faults.items())[:SHOWN]:
+        done = f"; {'repaired' if repaired else 'not repaired'}" if repair else ""
+        lines.append(fault.id or fault.key)
+        detail = f": {fault.detail}" if fault.detail else ""
+        lines.append(f"    {fault.what}: {MEANINGS[fault.what].says}{detail}")
+        lines.append(f"    tenant {fault.tenant}, {fault.key}{done}")
+    if found.found > min(SHOWN, len(found.faults)):
+        lines.append(f"… and more: {found.found:,} faults in all")
+    read = f"{found.trees:,} trees with {found.turns:,} turns in the archive"
+    return [*lines, f"{read}, {found.compared:,} trees of Redis: {outcome(found.found, found.left, repair=repair)}"]
 
 
-def _is_id(text: str) -> bool:
-    digits = digits_of(text)
-    return len(digits) == HEX_DIGITS and all(mark in "0123456789abcdef" for mark in digits)
+def outcome(found: int, left: int, *, repair: bool) -> str:
+    """The result of a check in words."""
+    if not found:
+        return "nothing is wrong"
+    done = f", {left:,} of them left" if left else ", all repaired"
+    return f"{found:,} faults{done if repair else ''}"
+
+
+def object_of(found: Verified) -> dict[str, Any]:
+    """All of it by names."""
+    faults = [{**fault._asdict(), "repaired": repaired} for fault, repaired in found.faults.items()]
+    return {**msgspec.structs.asdict(found), "left": found.left, "faults": faults}
 
 
 def _own(path: str, flags: int) -> int:
     """A file that its owner alone may read: it has what was said."""
     return os.open(path, flags, 0o600)
-
-
-def _progress() -> "Console":
-    return Console(stderr=True)
-
-
-def _do(deed: Callable[[], T]) -> T:
-    """The result of a deed on the settings' archive. An error ends the command."""
-    be_interruptible()
-    try:
-        return deed()
-    except (StoreError, OSError, ValueError, TypeError) as error:
-        _fail(f"the archive: {error}")
-
-
-def _load() -> Settings:
-    try:
-        return load_settings()
-    except SettingsError as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> Never:
-    typer.echo(f"harmonium: {message}", err=True)
-    raise typer.Exit(EXIT_FAILED)

@@ -6,23 +6,24 @@ else started for the check. Never change a setting here.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from http.client import HTTPException
+from dataclasses import asdict, replace
 from importlib.util import find_spec
-from typing import cast
+from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
-from urllib.request import ProxyHandler, build_opener
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from service.commands.client.bench import one_response
-from service.commands.client.service import Service
+from service.commands.client.errors import ClientError
+from service.commands.client.options import option, service_of
+from service.commands.client.profile import Profile
+from service.commands.client.service import Bounds, Service
+from service.commands.options import EXIT_FAILED, AsJson, asking, fail, show, with_settings
 from service.commands.serve import StartError, address_of, listen, url_of
 from service.configured_engines import open_engine, open_engines
 from service.engine.port import Engine, EngineUnavailable
@@ -55,57 +56,70 @@ ARCHIVE_REMEDY = "docs/archive.md says what a store has to do, and what each war
 FOLDER_REMEDY = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The findings at an address, which is shown without its password."""
+@with_settings("host", "port", "engine", "engine_url", "local_model", "model", "redis_url", "data_dir")
+def doctor(
+    settings: Settings,
+    url: Annotated[
+        str | None,
+        option(
+            "--url", "URL", "A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say what keeps `serve` from serving, and what could cost you conversations.
 
-    redis: str
-    findings: list[Finding]
+    Every finding says what it is now, why it matters and what to do. `unsafe` is what loses conversations, shows them
+    to others, or lets none be made: a policy that evicts keys, nothing on disk, a replica, no password, an engine that
+    doesn't answer, a port that another program has. `warn` is what should be looked at. The exit status is 1 if
+    anything is unsafe, so that a script can go on only if nothing is. Nothing is changed.
 
-    @property
-    def safe(self) -> bool:
-        """Whether nothing is unsafe."""
-        return all(finding.level is not Level.UNSAFE for finding in self.findings)
-
-    def as_json(self) -> str:
-        """All of it as one object."""
-        found = [asdict(finding) for finding in self.findings]
-        return json.dumps({"safe": self.safe, "redis": self.redis, "findings": found}, indent=2)
-
-    def show(self, console: Console) -> None:
-        """A table of all findings, and how many there are of each level."""
-        table = Table("Level", "What", "Now, and why it matters", "Remedy", title=self.redis, show_lines=True)
-        for column in table.columns:
-            column.overflow = "fold"  # a cut name would be of no use
-        for each, nodes in self._alike().items():
-            what = "\n".join((each.what, *nodes))
-            now = Text(each.now)
-            if each.remedy:
-                now.append(f"\n{each.why}", "dim")
-            table.add_row(Text(each.level, COLORS[each.level]), Text(what), now, Text(each.remedy))
-        console.print(table)
-        counts = [sum(each.level is level for each in self.findings) for level in Level]
-        console.print(", ".join(f"{count} {level}" for count, level in zip(counts, Level, strict=True)))
-
-    def _alike(self) -> dict[Finding, list[str]]:
-        """The findings as if there were one node, each with the nodes of which it is true."""
-        found: dict[Finding, list[str]] = {}
-        for each in self.findings:
-            found.setdefault(replace(each, node=""), []).extend([each.node] if each.node else [])
-        return found
+    It looks at what `serve` would use with the same settings: the Redis, the primary behind Sentinels, or every primary
+    of a cluster; the port, the API keys, the engine. An embedded server is asked while it runs, or else started for a
+    moment, in its data folder. With --url a response is made, retrieved, continued and deleted there, too.
+    """
+    with asking("can't check"):
+        try:
+            found = diagnose(settings, None if url is None else service_of(url))
+        except ClientError as error:
+            fail(f"can't check: {error}")
+    safe = all(each.level is not Level.UNSAFE for each in found)
+    redis = str(display(settings)["redis_url"] or f"embedded in {settings.data_dir}")
+    if as_json:
+        show({"safe": safe, "redis": redis, "findings": [asdict(each) for each in found]}, (), as_json=True)
+    else:
+        _print(redis, found, Console())
+    return 0 if safe else EXIT_FAILED
 
 
-def diagnose(settings: Settings, running: Service | None = None) -> Report:
-    """The report on the settings: their Redis, and what else `serve` needs; and on a service that is `running`.
+def _print(redis: str, found: Sequence[Finding], console: Console) -> None:
+    """Print a table of all findings, and how many there are of each level."""
+    alike: dict[Finding, list[str]] = {}
+    for each in found:  # as if there were one node, each with the nodes of which it is true
+        alike.setdefault(replace(each, node=""), []).extend([each.node] if each.node else [])
+    table = Table("Level", "What", "Now, and why it matters", "Remedy", title=redis, show_lines=True)
+    for column in table.columns:
+        column.overflow = "fold"  # a cut name would be of no use
+    for each, nodes in alike.items():
+        now = Text(each.now)
+        if each.remedy:
+            now.append(f"\n{each.why}", "dim")
+        what = Text("\n".join((each.what, *nodes)))
+        table.add_row(Text(each.level, COLORS[each.level]), what, now, Text(each.remedy))
+    console.print(table)
+    console.print(", ".join(f"{sum(each.level is level for each in found)} {level}" for level in Level))
+
+
+def diagnose(settings: Settings, running: Service | None = None) -> list[Finding]:
+    """The findings on the settings: their Redis, and what else `serve` needs; and on a service that is `running`.
 
     Raises OSError, ValueError and TypeError where that Redis can't even be asked.
     """
-    shown = str(display(settings)["redis_url"] or f"embedded in {settings.data_dir}")
     found = [_keys(settings), _port(settings), _engine(settings), _sandbox(settings), _webhooks(settings)]
     found += [_archive(settings), *_redis(settings)]
     if running is not None:
         found.append(_response(running))
-    return Report(shown, worst_first(found))
+    return worst_first(found)
 
 
 def _redis(settings: Settings) -> list[Finding]:
@@ -156,13 +170,11 @@ def _port(settings: Settings) -> Finding:
 
 def _is_harmonium(url: str) -> bool:
     """Whether a harmonium answers there: `GET /` says so to everybody."""
-    direct = build_opener(ProxyHandler({}))
+    asked = Service(Profile(url, None, None), Bounds(ANSWER_SECONDS, MAX_ANSWER_BYTES))
     try:
-        with direct.open(url, timeout=ANSWER_SECONDS) as answer:
-            said = json.loads(answer.read(MAX_ANSWER_BYTES))
-    except (OSError, HTTPException, ValueError):
+        return asked.call("GET", "/").get("name") == "harmonium"
+    except ClientError:
         return False
-    return isinstance(said, dict) and cast(dict[str, object], said).get("name") == "harmonium"
 
 
 _LOCAL = {

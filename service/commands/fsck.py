@@ -6,22 +6,22 @@ tenants and numbers, never what anybody said.
 """
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
 from textwrap import fill, indent
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
+import msgspec
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, TaskID, TextColumn
-from rich.progress import Progress as Bar
+from rich.progress import MofNCompleteColumn, TextColumn
 from rich.text import Text
 
-from service.commands.archive import SAMPLE
-from service.commands.archive_work import add_to_log, lines_of, object_of, verify
+from service.commands.archive import SAMPLE, add_to_log, lines_of, object_of, outcome, verify
 from service.commands.backup import bar_on
+from service.commands.client.options import flag
 from service.commands.doctor import server_url, with_archive
+from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
 from service.settings.core import SQLITE
 from service.settings.settings import Settings
 from service.tenants.audit import AuditEvent
@@ -37,95 +37,81 @@ SHOWN = 100
 
 INDENT = "    "
 
-EXIT_CLEAN = 0
-EXIT_FAULTS = 1
-EXIT_UNCHECKED = 2
 
+@with_settings("redis_url", "data_dir")
+def fsck(
+    settings: Settings,
+    repair: Annotated[bool, flag("--repair", "Mend what is wrong, and check again.")] = False,
+    turns_per_second: Pace = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Check that every turn is stored whole, and that the counters equal what is stored; and where there is an archive,
+    that a sample of both has the same. `archive verify --all` compares all.
 
-class Archived(NamedTuple):
-    """The result of a check of the archive, or why there was none; neither without an archive."""
+    It may run while conversations go on, and without `--repair` it changes nothing. A turn is judged at one moment, so
+    a sound store is never blamed; counters are judged where nothing changed during a look. Of what was said, nothing is
+    shown. docs/operating.md lists what can be wrong, and what a repair does about it: a turn that nobody can read any
+    more is taken away, with all that continue it.
 
-    verified: Verified | None = None
-    failure: str = ""
-
-    @property
-    def shown(self) -> dict[str, Any] | None:
-        """The result as one object."""
-        if self.failure:
-            return {"failure": self.failure}
-        return None if self.verified is None else object_of(self.verified)
-
-
-def check(settings: Settings, *, repair: bool, turns_per_second: float, progress: Console) -> Report:
-    """Check the settings' Redis, and repair it if asked to; a bar on `progress` where that is a terminal.
-
-    Raises LayoutMismatch where it can't be judged with these settings, StoreUnavailable where it can't be asked, and
-    OSError where an embedded server doesn't start.
+    The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done.
     """
-    with server_url(settings) as url, bar_on(progress, MofNCompleteColumn(), TextColumn("turns")) as bar:
+    with (
+        asking("can't check the store", EXIT_UNABLE),
+        server_url(settings) as url,
+        bar_on(MofNCompleteColumn(), TextColumn("turns")) as bar,
+    ):
         task = bar.add_task("", total=None)
-        return asyncio.run(
-            _check(url, settings, repair, turns_per_second, lambda step: _show(bar, task, step, settings))
-        )
+
+        def hear(step: Progress) -> None:
+            action = "checking" if not step.round else f"repairing, round {step.round},"
+            description = f"{action} shard {step.shard + 1} of {settings.shards}"
+            bar.update(task, description=description, completed=step.turns, total=step.total)
+
+        report = asyncio.run(_checked(url, settings, repair, turns_per_second, hear))
+    verified, failure = _checked_archive(settings, repair, turns_per_second)
+    if as_json:
+        show(_fields_of(report, verified, failure), (), as_json=True)
+    else:
+        _print(report, verified, failure, Console(), repair=repair)
+    if report.newer or failure or (verified and verified.newer):
+        return EXIT_UNABLE
+    return EXIT_FAILED if report.left or (verified and verified.left) else 0
 
 
-def check_archive(settings: Settings, *, repair: bool, turns_per_second: float, progress: Console) -> Archived:
-    """Check a sample of the settings' archive, where there is one, and compare it with Redis."""
+def _checked_archive(settings: Settings, repair: bool, turns_per_second: float) -> tuple[Verified | None, str]:
+    """The result for a sample of the settings' archive, compared with Redis, or why there is none; neither without an
+    archive.
+    """
     known = with_archive(settings)
     if not known.has_archive or (known.archive_url == SQLITE and not (known.data_dir / ARCHIVE).exists()):
-        return Archived()
+        return None, ""
     try:
-        return Archived(
-            verify(*(settings, progress), most=SAMPLE, repair=repair, alone=False, turns_per_second=turns_per_second)
-        )
+        return verify(settings, most=SAMPLE, repair=repair, alone=False, turns_per_second=turns_per_second), ""
     except (StoreError, OSError, ValueError, TypeError) as error:
-        return Archived(failure=str(error))
+        return None, str(error)
 
 
-def exit_status(report: Report, archive: Archived) -> int:
-    """0 when nothing is wrong, 1 when faults are left, 2 when something can't be judged by this release, or the archive
-    could not be asked.
-    """
-    verified = archive.verified
-    if report.newer or archive.failure or (verified and verified.newer):
-        return EXIT_UNCHECKED
-    return EXIT_FAULTS if report.left or (verified and verified.left) else EXIT_CLEAN
-
-
-def as_json(report: Report, archive: Archived) -> str:
+def _fields_of(report: Report, verified: Verified | None, failure: str) -> dict[str, Any]:
     """All of a report as one object."""
-    complaints = [
-        {
-            "shard": each.shard,
-            "tenant": each.tenant,
-            "id": each.id,
-            "what": each.what,
-            "detail": each.detail,
-            "mended": repaired,
-        }
-        for each, repaired in report.faults.items()
-    ]
-    return json.dumps(
-        {
-            "shards": report.shards,
-            "turns": report.turns,
-            "found": report.found,
-            "left": report.left,
-            "complaints": complaints,
-            "counters_judged": not report.unjudged,
-            "shards_not_judged": report.unjudged,
-            "turns_to_sweep": report.unneeded,
-            "turns_of_a_later_release": report.newer,
-            "unknown_keys": report.unknown,
-            "seconds": round(report.seconds, 3),
-            "archive": archive.shown,
-        },
-        indent=2,
-    )
+    archived = {"failure": failure} if failure else None if verified is None else object_of(verified)
+    return {
+        "shards": report.shards,
+        "turns": report.turns,
+        "found": report.found,
+        "left": report.left,
+        "complaints": [{**msgspec.structs.asdict(each), "mended": mended} for each, mended in report.faults.items()],
+        "counters_judged": not report.unjudged,
+        "shards_not_judged": report.unjudged,
+        "turns_to_sweep": report.unneeded,
+        "turns_of_a_later_release": report.newer,
+        "unknown_keys": report.unknown,
+        "seconds": round(report.seconds, 3),
+        "archive": archived,
+    }
 
 
-def show(report: Report, archive: Archived, console: Console, *, repair: bool) -> None:
-    """The faults, if there are any, and the result in sentences. An id stands on a line of its own, never broken."""
+def _print(report: Report, verified: Verified | None, failure: str, console: Console, *, repair: bool) -> None:
+    """Print the faults, and the result in sentences. An id stands on a line of its own, never broken."""
     for each, repaired in list(report.faults.items())[:SHOWN]:
         done = f"; {'repaired' if repaired else 'not repaired'}" if repair else ""
         place = f"shard {each.shard:02x}{f', tenant {each.tenant}' if each.tenant else ''}"
@@ -138,16 +124,16 @@ def show(report: Report, archive: Archived, console: Console, *, repair: bool) -
         console.print(f"… and more: {report.found:,} faults in all")
     for line in _lines(report, repair):
         console.print(Text(line))
-    if archive.failure:
-        console.print(Text(f"The archive was not checked: {archive.failure}"))
-    elif archive.verified:
-        for line in lines_of(archive.verified, repair=repair):
+    if failure:
+        console.print(Text(f"The archive was not checked: {failure}"))
+    elif verified:
+        for line in lines_of(verified, repair=repair):
             console.print(Text(line), soft_wrap=True)
-        if archive.verified.left or archive.verified.trees >= SAMPLE:
+        if verified.left or verified.trees >= SAMPLE:
             console.print(Text("`harmonium archive verify --all` checks all of both; see docs/archive.md"))
 
 
-async def _check(
+async def _checked(
     url: str, settings: Settings, repair: bool, turns_per_second: float, hear: Callable[[Progress], None]
 ) -> Report:
     fsck = Fsck(
@@ -163,33 +149,20 @@ async def _check(
                 if isinstance(step, Progress):
                     hear(step)
                 elif isinstance(step, Report):
-                    if repair and any(step.faults.values()):
-                        await _note(settings.model_copy(update={"redis_url": url}), step)
+                    if kinds := Counter(fault.what for fault, repaired in step.faults.items() if repaired):
+                        data = {"repaired": dict(kinds), "left": step.left}
+                        done = AuditEvent("store.fsck_repaired", settings.key_prefix, data=data)
+                        await add_to_log(settings.model_copy(update={"redis_url": url}), done)
                     return step
     finally:
         await fsck.close()
     raise AssertionError("a check ends with its report")
 
 
-async def _note(settings: Settings, report: Report) -> None:
-    """Have the audit log say that the store was repaired, and how many faults of each kind it had."""
-    kinds = Counter(fault.what for fault, repaired in report.faults.items() if repaired)
-    data = {"repaired": dict(kinds), "left": report.left}
-    await add_to_log(settings, AuditEvent("store.fsck_repaired", settings.key_prefix, data=data))
-
-
-def _show(bar: Bar, task: TaskID, step: Progress, settings: Settings) -> None:
-    action = "checking" if not step.round else f"repairing, round {step.round},"
-    description = f"{action} shard {step.shard + 1} of {settings.shards}"
-    bar.update(task, description=description, completed=step.turns, total=step.total)
-
-
 def _lines(report: Report, repair: bool) -> list[str]:
     """The report in sentences."""
     where = "1 shard" if report.shards == 1 else f"{report.shards} shards"
-    result = "nothing is wrong" if not report.found else f"{report.found:,} faults"
-    if report.found and repair:
-        result += f", {report.left:,} of them left" if report.left else ", all repaired"
+    result = outcome(report.found, report.left, repair=repair)
     lines = [f"{report.turns:,} turns in {where}, {report.seconds:.1f} s: {result}"]
     if report.left and not repair:
         lines.append("`harmonium fsck --repair` repairs them; see docs/operating.md")

@@ -29,11 +29,11 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from service import logs
-from service.commands.joining import join, stored_responses
 from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts, watched
 from service.commands.terminal import TerminalFormatter, card
-from service.metrics.processes import shared_folder
-from service.settings.core import SQLITE
+from service.metrics.scrape import read_shards
+from service.process import open_jobs, open_layout, open_store, open_store_archive
+from service.settings.core import SQLITE, counting_together
 from service.settings.keys import Keys, warn_of_short
 from service.settings.settings import Settings, display, variable
 from service.settings.sources import env_file, service_links
@@ -41,7 +41,15 @@ from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.socket.protocol import SocketProtocol
 from service.web.stopping import HANG_UP, STOP_SIGNALS, Terminal
 from store.embedded import EmbeddedServer
-from store.errors import DataFolderBusy, StoreUnavailable
+from store.errors import (
+    ArchiveForeign,
+    ArchiveUnavailable,
+    ArchiveUnfit,
+    DataFolderBusy,
+    StoreError,
+    StoreUnavailable,
+    Unsupported,
+)
 from store.redis.connection import connect
 
 BACKLOG = 2048
@@ -81,7 +89,7 @@ def run(settings: Settings, create_app: CreateApp) -> None:
     with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
         join(served, alone=not settings.redis_url)
         url, terminal = address_of(listener), terminal_of(settings)
-        stored = stored_responses(served) if terminal else None
+        stored = asyncio.run(_stored_responses(served)) if terminal else None
         close_logs = configure_logs(settings)  # after the store: it starts a thread
         try:
             _announce(settings, url, terminal)
@@ -89,10 +97,51 @@ def run(settings: Settings, create_app: CreateApp) -> None:
             if settings.workers == 1:
                 Server(config, ready).run(sockets=[listener])
             else:
-                with shared_folder():
+                with counting_together():
                     Supervisor(config, [listener], ready).run()
         finally:
             close_logs()
+
+
+def join(settings: Settings, *, alone: bool = False) -> None:
+    """Agree with the layout record of the store. `alone`: nobody else uses it, so its limits change with ours.
+
+    A store that doesn't answer keeps nobody from starting: `/ready` says so then, and every sweep asks the record
+    again. Raises LayoutMismatch where this process must not use the store, and Unsupported where that, or the archive,
+    can't do what is asked.
+    """
+    asyncio.run(_join(settings, alone=alone))
+
+
+async def _join(settings: Settings, *, alone: bool) -> None:
+    store = open_store(settings)
+    try:
+        await open_layout(settings, store.server, alone=alone).agree()
+        archive = open_store_archive(settings, store)
+        if archive is not None:
+            try:
+                await archive.open()
+            finally:
+                await archive.close()
+        await store.confirmer.require(store.keyspace.all_shards())
+    except (StoreUnavailable, ArchiveUnavailable):
+        return
+    except (ValueError, ArchiveUnfit, ArchiveForeign) as error:
+        raise Unsupported(f"{variable('archive_url')} {error}") from error
+    finally:
+        await store.close()
+
+
+async def _stored_responses(settings: Settings) -> int | None:
+    """How many responses the settings' store has; None where it doesn't say."""
+    store = open_store(settings)
+    try:
+        shards = await read_shards(open_jobs(settings, store))
+        return sum(shard.responses for shard in shards.values())
+    except StoreError:
+        return None
+    finally:
+        await store.close()
 
 
 def listen(host: str, port: int) -> socket.socket:

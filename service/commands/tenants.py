@@ -1,49 +1,61 @@
-"""The options of `harmonium projects`, `keys`, `usage` and `audit`, and how their results are printed."""
+"""`harmonium projects`, `keys`, `usage` and `audit`: what an administrator does in the registry of the settings' store,
+and the rows in which it is shown.
+"""
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Never
+from time import time
+from typing import Annotated, Any, Never, TypeVar
 
+import msgspec
 import typer
 from msgspec import UNSET
-from rich.console import Console
-from rich.table import Table
 
-from service.commands import tenants_work as work
-from service.commands.signals import be_interruptible
-from service.errors import ApiError
+from service.commands.client.options import AsLines, argument, flag, option
+from service.commands.doctor import server_url
+from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
+from service.process import open_directory, open_store
 from service.settings.core import parse_limits
-from service.settings.settings import Settings, SettingsError, load_settings
-from service.tenants.audit import Wanted, done_by
-from service.tenants.directory import ChangedProject, Directory, Wish
-from service.tenants.permissions import ListMode, read_permissions, read_scopes
-from service.tenants.records import checked_name, checked_weight
-from store.errors import StoreError
+from service.settings.settings import Settings
+from service.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, Wanted, done_by, page_of_entries
+from service.tenants.directory import ChangedProject, Directory, Made, RecordPage, Wish
+from service.tenants.limits import Limit
+from service.tenants.permissions import ALL, ListMode, read_permissions, read_scopes
+from service.tenants.records import Account, Key, Project, checked_name, checked_weight
+from service.tenants.usage import DAY_HOURS, UsageScope, usage_of
+from store.history.history import ConversationHistoryStore
+from store.registry.spending import HOUR_SECONDS, Spending
 
-EXIT_FAILURE = 1
-EXIT_SETTINGS = 2
+T = TypeVar("T")
+
+ACTOR = Actor(COMMAND_LINE)
+PAGE = 100
+
+BEFORE_ALL = f"{ENTRY_PREFIX}1"
+"""A cursor before all entries of the audit log."""
+
+FOLLOW_SECONDS = 1.0
+"""How long a follower of the audit log waits before it asks for more."""
 
 DAY_SECONDS = 86_400
 
 projects = typer.Typer(no_args_is_help=True, help="Tenants that are made while the service runs: list, create, end.")
 keys = typer.Typer(no_args_is_help=True, help="Keys of projects and of administrators: list, create, revoke.")
 
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of a table.")]
-Project = Annotated[str, typer.Argument(metavar="PROJECT", help="The id of a project.", show_default=False)]
-KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The id of a key, as `list` shows it.", show_default=False)]
+ProjectId = Annotated[str, argument("PROJECT", "The id of a project.")]
+KeyId = Annotated[str, argument("KEY", "The id of a key, as `list` shows it.")]
 Days = Annotated[
-    float | None,
-    typer.Option("--days", metavar="N", min=0.0001, max=3_660, help="When it expires. Without it, never."),
+    float | None, typer.Option("--days", metavar="N", min=0.0001, max=3_660, help="When it expires. Without it, never.")
 ]
 
 Weight = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--weight",
-        metavar="N|none",
-        help="How much it is served beside others, which have 1: from 0.01 to 1,000. `none` is what the settings say.",
-        show_default=False,
+        "N|none",
+        "How much it is served beside others, which have 1: from 0.01 to 1,000. `none` is what the settings say.",
     ),
 ]
 
@@ -52,8 +64,8 @@ _KEY = ("id", "name", "account", "redacted", "scopes", "created_at", "expires_at
 _ADMIN = ("id", "name", "redacted", "created_at", "expires_at", "last_used_at")
 _ENTRY = ("effective_at", "type", "resource", "project", "actor")
 _USAGE = ("requests", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
-
-Row = dict[str, Any]
+BY = {"project": "tenant", "key": "key", "model": "model"}
+"""The dimensions of usage, with the store's names."""
 
 
 class Dimension(StrEnum):
@@ -66,55 +78,58 @@ class Dimension(StrEnum):
 
 @projects.command("list")
 def list_projects(
-    archived: Annotated[bool, typer.Option("--archived", metavar="", help="With those that have ended.")] = False,
+    archived: Annotated[bool, flag("--archived", "With those that have ended.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """All projects: those of HARMONIUM_API_KEYS, which are static, and then those that were made here, in order."""
-    rows = _run(lambda directory: work.projects(directory, archived=archived))
-    _print(rows, _PROJECT if archived else _PROJECT[:-1], as_json)
+
+    async def listed(directory: Directory) -> list[Row]:
+        found = await _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
+        return [_project_row(each) for each in found]
+
+    show_rows(_in_registry(listed), _PROJECT if archived else _PROJECT[:-1], as_json=as_json)
 
 
 @projects.command("create")
 def create_project(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
+    name: Annotated[str, argument("NAME", "Its name.")],
     weight: Weight = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a project: a tenant of its own. `harmonium keys create` makes it a key."""
-    made = _run(lambda directory: directory.create_project(work.ACTOR, _name(name), _weight(weight)))
-    _print_one(work.project_row(made), _PROJECT[:-1], as_json)
+    made = _in_registry(lambda directory: directory.create_project(ACTOR, checked_name(name), _weight(weight)))
+    _show_one(_project_row(made), _PROJECT[:-1], as_json)
 
 
 @projects.command("update")
 def update_project(
-    project: Project,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Its new name.", show_default=False)
-    ] = None,
+    project: ProjectId,
+    name: Annotated[str | None, option("--name", "NAME", "Its new name.")] = None,
     weight: Weight = None,
     as_json: AsJson = False,
 ) -> None:
     """Give a project another name, or another weight by which its requests are served beside others."""
     if name is None and weight is None:
-        _fail("say what is to change: --name or --weight", EXIT_FAILURE)
+        fail("say what is to change: --name or --weight")
 
-    def update(directory: Directory) -> Awaitable[Any]:
-        wished = ChangedProject(None if name is None else _name(name), UNSET if weight is None else _weight(weight))
-        return directory.update_project(work.ACTOR, project, wished)
+    def update(directory: Directory) -> Awaitable[Project]:
+        named = None if name is None else checked_name(name)
+        wished = ChangedProject(named, UNSET if weight is None else _weight(weight))
+        return directory.update_project(ACTOR, project, wished)
 
-    _print_one(work.project_row(_run(update)), _PROJECT[:-1], as_json)
+    _show_one(_project_row(_in_registry(update)), _PROJECT[:-1], as_json)
 
 
 @projects.command("archive")
-def archive_project(project: Project, as_json: AsJson = False) -> None:
+def archive_project(project: ProjectId, as_json: AsJson = False) -> None:
     """End a project for good: its keys open nothing any more. Its conversations expire like all others."""
-    ended = _run(lambda directory: directory.archive_project(work.ACTOR, project))
-    _print_one(work.project_row(ended), _PROJECT, as_json)
+    ended = _in_registry(lambda directory: directory.archive_project(ACTOR, project))
+    _show_one(_project_row(ended), _PROJECT, as_json)
 
 
 @projects.command("models")
 def permit_models(
-    project: Project,
+    project: ProjectId,
     allow: Annotated[
         list[str] | None,
         typer.Option("--allow", metavar="MODEL", help="Only this may be used; several times for several."),
@@ -123,25 +138,27 @@ def permit_models(
         list[str] | None,
         typer.Option("--deny", metavar="MODEL", help="All but this may be used; several times for several."),
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", metavar="", help="All may be used.")] = False,
+    clear: Annotated[bool, flag("--clear", "All may be used.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show which models a project may use, or change that. The others are not there for it."""
     if bool(allow) + bool(deny) + clear > 1:
-        _fail("only one of --allow, --deny and --clear makes sense", EXIT_FAILURE)
+        fail("only one of --allow, --deny and --clear makes sense")
     mode: ListMode = "allow_list" if allow else "deny_list"
 
-    def permit(directory: Directory) -> Awaitable[Any]:
+    def permit(directory: Directory) -> Awaitable[Project]:
         if names := allow or deny:
-            return directory.permit_models(work.ACTOR, project, read_permissions(mode, names))
-        return directory.permit_models(work.ACTOR, project, None) if clear else directory.project(project)
+            return directory.permit_models(ACTOR, project, read_permissions(mode, names))
+        return directory.permit_models(ACTOR, project, None) if clear else directory.project(project)
 
-    _print_one(work.models_row(_run(permit)), ("id", "mode", "model_ids"), as_json)
+    models = _in_registry(permit).models or ALL
+    row = {"id": project, "mode": models.mode, "model_ids": list(models.ids)}
+    _show_one(row, row, as_json)
 
 
 @projects.command("limits")
 def limit_project(
-    project: Project,
+    project: ProjectId,
     wished: Annotated[
         list[str] | None,
         typer.Option(
@@ -150,7 +167,7 @@ def limit_project(
             help="Change one, such as max_tokens_per_1_month=100000, or =none for no limit; several times for several.",
         ),
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", metavar="", help="Take away all of its limits.")] = False,
+    clear: Annotated[bool, flag("--clear", "Take away all of its limits.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what limits a project, or change that: requests and tokens in a minute and in a month, and how many
@@ -160,28 +177,26 @@ def limit_project(
     Where a project has none of its own, HARMONIUM_TENANT_LIMITS holds, which isn't shown here.
     """
     if wished and clear:
-        _fail("only one of --set and --clear makes sense", EXIT_FAILURE)
+        fail("only one of --set and --clear makes sense")
     limits = None if clear else _limits(wished or ())
 
-    def limit(directory: Directory) -> Awaitable[Any]:
-        if limits == {}:
-            return directory.project(project)
-        return directory.limit(work.ACTOR, project, limits)
+    def limit(directory: Directory) -> Awaitable[Project]:
+        return directory.project(project) if limits == {} else directory.limit(ACTOR, project, limits)
 
-    found = work.limit_row(_run(limit))
+    found = msgspec.structs.asdict(_in_registry(limit).limit or Limit())
     rows = [found] if as_json else [{"limit": name, "most": most} for name, most in found.items() if most is not None]
-    _print(rows, ("limit", "most"), as_json)
+    show_rows(rows, ("limit", "most"), as_json=as_json)
 
 
 @keys.command("list")
-def list_keys(project: Project, as_json: AsJson = False) -> None:
+def list_keys(project: ProjectId, as_json: AsJson = False) -> None:
     """The keys of a project, without their values."""
-    _print(_run(lambda directory: work.keys(directory, project)), _KEY, as_json)
+    _show_keys(lambda directory, after: directory.keys(project, after=after, limit=PAGE), _KEY, as_json)
 
 
 @keys.command("create")
 def create_key(
-    project: Project,
+    project: ProjectId,
     account: Annotated[str, typer.Option("--account", metavar="NAME", help="Its owner, such as a program.")] = "app",
     scope: Annotated[
         list[str] | None,
@@ -192,29 +207,30 @@ def create_key(
 ) -> None:
     """Make a service account with a key. Its value is printed here, and nowhere else."""
 
-    def make(directory: Directory) -> Awaitable[Row]:
+    async def make(directory: Directory) -> Made | None:
         wish = _wish("Secret Key", days, read_scopes(scope or ()))
-        return work.create_key(directory, project, _name(account), wish)
+        _, made = await directory.create_account(ACTOR, project, checked_name(account), wish)
+        return made
 
-    _print_one(_run(make), ("value", *_KEY[:-1]), as_json)
+    _show_made(make, _KEY, as_json)
 
 
 @keys.command("revoke")
-def revoke_key(project: Project, key: KeyId, as_json: AsJson = False) -> None:
+def revoke_key(project: ProjectId, key: KeyId, as_json: AsJson = False) -> None:
     """End a key of a project: it opens nothing any more, in all processes within a second."""
-    _run(lambda directory: directory.delete_key(work.ACTOR, project, key))
-    _print_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
+    _in_registry(lambda directory: directory.delete_key(ACTOR, project, key))
+    _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 
 @keys.command("list-admin")
 def list_admin_keys(as_json: AsJson = False) -> None:
     """The keys of administrators, without their values; not the one in the settings."""
-    _print(_run(work.admin_keys), _ADMIN, as_json)
+    _show_keys(lambda directory, after: directory.admin_keys(after=after, limit=PAGE, ascending=True), _ADMIN, as_json)
 
 
 @keys.command("create-admin")
 def create_admin_key(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.", show_default=False)],
+    name: Annotated[str, argument("NAME", "Whose it is.")],
     days: Days = None,
     as_json: AsJson = False,
 ) -> None:
@@ -222,52 +238,42 @@ def create_admin_key(
 
     The service takes such keys where `HARMONIUM_PROJECTS` is on, or `HARMONIUM_ADMIN_KEY` is set.
     """
-    made = _run(lambda directory: work.create_admin_key(directory, _wish(_name(name), days)))
-    _print_one(made, ("value", *_ADMIN[:-1]), as_json)
+    _show_made(lambda directory: directory.create_admin_key(ACTOR, _wish(checked_name(name), days)), _ADMIN, as_json)
 
 
 @keys.command("revoke-admin")
 def revoke_admin_key(key: KeyId, as_json: AsJson = False) -> None:
     """End a key of an administrator."""
-    _run(lambda directory: directory.delete_admin_key(work.ACTOR, key))
-    _print_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
+    _in_registry(lambda directory: directory.delete_admin_key(ACTOR, key))
+    _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 
 def audit(
-    project: Annotated[str | None, typer.Option(metavar="ID", help="Only in this project.", show_default=False)] = None,
-    type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Only this, such as api_key.deleted.", show_default=False)
-    ] = None,
+    project: Annotated[str | None, option("ID", "Only in this project.")] = None,
+    type: Annotated[str | None, option("TYPE", "Only this, such as api_key.deleted.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="How many at most.")] = 50,
-    follow: Annotated[
-        bool, typer.Option("--follow", metavar="", help="The oldest of them first, and then each new one until Ctrl-C.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
+    follow: Annotated[bool, flag("--follow", "The oldest of them first, and then each new one until Ctrl-C.")] = False,
+    as_json: AsLines = False,
 ) -> None:
     """Show who did what to which project, service account and key, the newest first."""
     wanted = Wanted(types=(type,) if type else (), projects=(project,) if project else ())
 
-    def shown(entry: Row) -> Row:
-        about = {"resource": entry[entry["type"]]["id"], "project": entry.get("project", {}).get("id")}
-        return {name: entry[name] for name in ("effective_at", "type")} | about | {"actor": done_by(entry)}
-
     def tell(entry: Row) -> None:
-        (row,) = work.as_table([shown(entry)], *_ENTRY)
-        typer.echo(json.dumps(entry) if as_json else "  ".join(row))
+        row = _entry_row(entry)
+        typer.echo(json.dumps(entry) if as_json else "  ".join(cell(name, row) for name in row))
 
     if follow:
-        _run(lambda directory: work.follow_entries(directory, wanted, limit, tell))
-        return
-    found = _run(lambda directory: work.entries(directory, wanted, limit))
+        _in_registry(lambda directory: _follow(directory, wanted, limit, tell))
+    found: list[Row] = _in_registry(lambda directory: _entries(directory, wanted, limit))
     if as_json:
         for each in found:
             tell(each)
-        return
-    _print([shown(each) for each in found], _ENTRY, as_json=False)
+    else:
+        show_rows([_entry_row(each) for each in found], _ENTRY, as_json=False)
 
 
 def usage(
-    project: Annotated[str | None, typer.Option(metavar="ID", help="Only this project.", show_default=False)] = None,
+    project: Annotated[str | None, option("ID", "Only this project.")] = None,
     by: Annotated[
         list[Dimension] | None,
         typer.Option("--by", help="A dimension to show it by; several times for several.", show_default="project"),
@@ -277,24 +283,121 @@ def usage(
 ) -> None:
     """Show the usage by each project, key or model: responses that ended, and their tokens."""
     names = tuple(dict.fromkeys(each.value for each in by or (Dimension.PROJECT,)))
-    rows = _do(lambda: work.run_on_spending(_load(), lambda spending: work.usage(spending, project, names, days)))
-    _print(rows, (*names, *_USAGE), as_json)
+    end = int(time()) // HOUR_SECONDS + 1
+    first = max(0, (end - 1) // DAY_HOURS - days + 1) * DAY_HOURS
+    tenants = frozenset([project] if project else ())
+    asked = UsageScope(first=first, end=end, width=end, most=1, tenants=tenants, by=tuple(BY[name] for name in names))
+    (bucket,) = _in_store(lambda _, store: usage_of(Spending(store), asked)).buckets
+    rows = [
+        {name: getattr(spender, BY[name]) or None for name in names} | sums._asdict()
+        for spender, sums in sorted(bucket.results.items())
+    ]
+    show_rows(rows, (*names, *_USAGE), as_json=as_json)
 
 
-def _run(deed: Callable[[Directory], Awaitable[Any]]) -> Any:
-    """The result of a deed in the registry of the settings' store."""
-    return _do(lambda: work.run(_load(), deed))
+def _in_registry(deed: Callable[[Directory], Awaitable[T]]) -> T:
+    """The result of a deed in the registry of the settings' store. An error ends the command."""
+    return _in_store(lambda settings, store: deed(open_directory(settings, store)))
 
 
-def _do(deed: Callable[[], Any]) -> Any:
-    """The result of a deed in the settings' store. An error ends the command."""
-    be_interruptible()
-    try:
-        return deed()
-    except ApiError as refusal:
-        _fail(refusal.message, EXIT_FAILURE)
-    except (StoreError, OSError, ValueError, TypeError) as error:
-        _fail(f"can't reach the store: {error}", EXIT_FAILURE)
+def _in_store(deed: Callable[[Settings, ConversationHistoryStore], Awaitable[T]]) -> T:
+    """The result of a deed in the settings' store, which has a URL then, as the embedded server has meanwhile."""
+
+    async def do(url: str) -> T:
+        reached = settings.model_copy(update={"redis_url": url})
+        store = open_store(reached)
+        try:
+            return await deed(reached, store)
+        finally:
+            await store.close()
+
+    settings = load()
+    with asking("can't reach the store"), server_url(settings) as url:
+        return asyncio.run(do(url))
+
+
+async def _entries(directory: Directory, wanted: Wanted, limit: int) -> list[Row]:
+    """The newest entries of the audit log, `limit` at most, the newest first."""
+    found: list[Row] = []
+    after, more = None, True
+    while more and len(found) < limit:
+        page = await page_of_entries(directory.registry, wanted, after=after, limit=min(PAGE, limit - len(found)))
+        found += page.shown
+        after, more = page.last, page.more
+    return found
+
+
+async def _follow(directory: Directory, wanted: Wanted, first: int, tell: Callable[[Row], None]) -> Never:
+    """Tell of so many entries of the audit log, and without end of each that is made: the oldest first."""
+    known = await _entries(directory, wanted, first)
+    for each in reversed(known):
+        tell(each)
+    newest = known[0]["id"] if known else BEFORE_ALL
+    while True:
+        page = await page_of_entries(directory.registry, wanted, after=None, before=newest, limit=PAGE)
+        for each in reversed(page.shown):
+            tell(each)
+        newest = page.first or newest
+        if not page.more:
+            await asyncio.sleep(FOLLOW_SECONDS)
+
+
+async def _all(page: Callable[[str | None], Awaitable[RecordPage[Any]]]) -> list[Any]:
+    """All of a list; the settings bound how much that is."""
+    found: list[Any] = []
+    after, more = None, True
+    while more:
+        listed = await page(after)
+        found += listed.records
+        after, more = listed.last, listed.more
+    return found
+
+
+def _show_keys(
+    page: Callable[[Directory, str | None], Awaitable[RecordPage[Key]]], names: Iterable[str], as_json: bool
+) -> None:
+    """Print all keys of a list."""
+
+    async def listed(directory: Directory) -> list[Row]:
+        return await _key_rows(directory, await _all(lambda after: page(directory, after)))
+
+    show_rows(_in_registry(listed), names, as_json=as_json)
+
+
+def _show_made(make: Callable[[Directory], Awaitable[Made | None]], names: tuple[str, ...], as_json: bool) -> None:
+    """Print a new key with its value, which is shown once."""
+
+    async def made(directory: Directory) -> Row:
+        new = await make(directory)
+        assert new is not None, "there was a wish for one"
+        (row,) = await _key_rows(directory, [new.key])
+        return {**row, "value": new.value}
+
+    _show_one(_in_registry(made), ("value", *names[:-1]), as_json)
+
+
+async def _key_rows(directory: Directory, found: list[Key]) -> list[Row]:
+    rows: list[Row] = []
+    for begin in range(0, len(found), PAGE):
+        some = found[begin : begin + PAGE]
+        owners: Sequence[Account | None] = [None] * len(some)
+        if some[0].account:
+            owners = await directory.owners(some)
+        used = await directory.last_used(some)
+        for key, owner, last in zip(some, owners, used, strict=True):
+            row: Row = {name: getattr(key, name) for name in ("id", "name", "created_at", "expires_at", "redacted")}
+            row |= {"scopes": list(key.scopes), "last_used_at": last}
+            rows.append(row | ({} if owner is None else {"account": owner.name}))
+    return rows
+
+
+def _project_row(project: Project) -> Row:
+    return {name: getattr(project, name) for name in _PROJECT} | {"created_at": project.created_at or None}
+
+
+def _entry_row(entry: Row) -> Row:
+    about = (entry["effective_at"], entry["type"], entry[entry["type"]]["id"], entry.get("project", {}).get("id"))
+    return dict(zip(_ENTRY, (*about, done_by(entry)), strict=True))
 
 
 def _weight(typed: str | None) -> float | None:
@@ -304,12 +407,8 @@ def _weight(typed: str | None) -> float | None:
     try:
         weight = float(typed)
     except ValueError:
-        _fail(f"--weight {typed}: should be a number, or none", EXIT_FAILURE)
+        fail(f"--weight {typed}: should be a number, or none")
     return checked_weight(weight)
-
-
-def _name(name: str) -> str:
-    return checked_name(name)
 
 
 def _limits(wished: Iterable[str]) -> dict[str, int | None]:
@@ -323,7 +422,7 @@ def _limits(wished: Iterable[str]) -> dict[str, int | None]:
             found[name] = None if none else int(number)
         except ValueError as error:
             wrong = str(error) if str(error).startswith("should") else "should be one NAME=NUMBER"
-            _fail(f"--set {each}: {wrong}, or none", EXIT_FAILURE)
+            fail(f"--set {each}: {wrong}, or none")
     return found
 
 
@@ -331,40 +430,7 @@ def _wish(name: str, days: float | None, scopes: tuple[str, ...] = ()) -> Wish:
     return Wish(name, scopes, None if days is None else max(1, round(days * DAY_SECONDS)))
 
 
-def _print(rows: list[Row], columns: Iterable[str], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-        return
-    names = tuple(columns)
-    shown = work.as_table(rows, *names)
-    table = Table(box=None, pad_edge=False)
-    for place, name in enumerate(names):
-        longest = max((len(row[place]) for row in shown), default=0)
-        table.add_column(name.replace("_", " "), no_wrap=True, min_width=longest)  # ids are copied whole
-    for row in shown:
-        table.add_row(*row)
-    Console().print(table, crop=False, soft_wrap=True)
-
-
-def _print_one(row: Row, columns: Iterable[str], as_json: bool) -> None:
-    """One thing, each of its facts on a line, so that it can be copied whole."""
-    if as_json:
-        typer.echo(json.dumps(row, indent=2))
-        return
-    names = tuple(columns)
-    ((values),) = work.as_table([row], *names)
-    for name, value in zip(names, values, strict=True):
-        if value:
-            typer.echo(f"{name.replace('_', ' ')}: {value}")
-
-
-def _load() -> Settings:
-    try:
-        return load_settings()
-    except SettingsError as error:
-        _fail(str(error), EXIT_SETTINGS)
-
-
-def _fail(message: str, status: int) -> Never:
-    typer.echo(f"harmonium: {message}", err=True)
-    raise typer.Exit(status)
+def _show_one(row: Row, names: Iterable[str], as_json: bool) -> None:
+    """Print one thing, each of its facts on a line, so that it can be copied whole."""
+    lines = [f"{name.replace('_', ' ')}: {text}" for name in names if (text := cell(name, row))]
+    show(row, lines, as_json=as_json)

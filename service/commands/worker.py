@@ -18,8 +18,7 @@ from starlette.types import ASGIApp
 from service import logs
 from service.app import create_probe_app, settle
 from service.background.tasks import Background
-from service.commands.joining import join
-from service.commands.serve import StartError, allow_files, check_url, configure_logs, listen, tell_service_links
+from service.commands.serve import StartError, allow_files, check_url, configure_logs, join, listen, tell_service_links
 from service.commands.signals import exit_on_signals, watched
 from service.configured_engines import reread
 from service.engine.port import EngineUnavailable

@@ -82,6 +82,8 @@ def decoded(text: str) -> tuple[Any] | None:
 _OUTSIDE = re.compile(r'[{}\[\]"]')
 _INSIDE = re.compile(r'["\\]')
 _CONTROL = re.compile(r"[\x00-\x1f]")
+IN_STRINGS = r'"\\\x00-\x1f'
+"""The signs that mean something in a string of JSON, as in a regex's brackets."""
 
 
 class ObjectScan:
@@ -97,6 +99,11 @@ class ObjectScan:
     def quoting(self) -> bool:
         """Whether it stands inside a string that JSON allows so far, so that any text may be quoted."""
         return self._in_string and self._legal
+
+    @property
+    def signs(self) -> str | None:
+        """The signs that change where it stands, as in a regex's brackets; None where any does."""
+        return None if self._escaped else IN_STRINGS if self._in_string else r'{}\[\]"'
 
     def end(self, text: str, at: int = 0) -> int | None:
         """Where in the text the object ends that goes on from `at`, or None if it goes on behind the text."""
@@ -193,6 +200,13 @@ class JsonCall:
         self._named = False
         self._scan = ObjectScan()
         """Of the arguments; before and behind them, of the object around them."""
+
+    @property
+    def signs(self) -> str | None:
+        """The signs that mean something where its arguments stand, as in a regex's brackets: text without them goes out
+        as it is, and need not be taken. None where all text must.
+        """
+        return self._scan.signs if self._part is _In.ARGUMENTS and self._waiting is None else None
 
     def text(self, text: str, emit: Emit) -> int:
         """Take text; how much of it was taken: the rest is no part of the call."""
@@ -486,6 +500,12 @@ class XmlCall:
         """The parts of a value that waits for its end; None of one that goes out as it comes."""
         self._fresh = False
         """Whether nothing of the value came yet."""
+
+    @property
+    def signs(self) -> str | None:
+        """The signs that mean something in a text that goes out as it comes; see JsonCall."""
+        waits = self._stands is not _Stands.VALUE or self._value is not None or self._held or self._fresh
+        return None if waits else IN_STRINGS
 
     def text(self, text: str, emit: Emit) -> int:
         """Take text; how much of it was taken: the rest is no part of the call."""

@@ -167,7 +167,7 @@ MARKUPS: Mapping[str, Markup] = {
         _KIMI_CALLS,
         ("<|tool_call_begin|>", "<|tool_call_end|>"),
         _KIMI_ARGUMENTS,
-        rf"\s*(?:functions\.)?(?P<name>.*?)(?::\d+)?\s*{re.escape(_KIMI_ARGUMENTS)}",
+        rf"\s*+(?:functions\.)?(?P<name>.*?)(?::\d+\s*)?{re.escape(_KIMI_ARGUMENTS)}",
         Form("<|tool_call_begin|>functions.{}:", "<|tool_call_end|>", between="", number=_KIMI_ARGUMENTS),
     ),
     "minimax": _invokes("", "minimax:tool_call", "minimax_xml", seams=Seams()),

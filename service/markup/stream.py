@@ -27,7 +27,7 @@ end of turn closes an open segment; where nothing is open and nothing was called
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
@@ -60,10 +60,13 @@ class Part(Enum):
 
 
 class _Spelled(NamedTuple):
-    """The patterns of marks that are spelled in ordinary tokens: of whole ones, and of one begun at a text's end."""
+    """The patterns of marks that are spelled in ordinary tokens: of whole ones, of one begun at a text's end, and of
+    their first signs, as in a regex's brackets.
+    """
 
     whole: re.Pattern[str]
     begun: re.Pattern[str]
+    signs: str
 
 
 @lru_cache(maxsize=256)
@@ -72,7 +75,8 @@ def _spelled(marks: frozenset[str]) -> _Spelled:
         "|".join(map(re.escape, sorted(each, key=len, reverse=True))) or r"(?!)"
         for each in (marks, {mark[:size] for mark in marks for size in range(1, len(mark))})
     )
-    return _Spelled(re.compile(whole), re.compile(rf"(?:{begun})\Z"))
+    signs = re.escape("".join({mark[0] for mark in marks}))
+    return _Spelled(re.compile(whole), re.compile(rf"(?:{begun})\Z"), signs)
 
 
 class _Finders(dict[frozenset[str], _Spelled]):
@@ -135,16 +139,24 @@ class StreamParser:
         """The part to return to if there is none."""
         self._called = False
         """Whether something was called in this turn."""
+        self._sign: Callable[[str], re.Match[str] | None] | None = None
+        """Finds a sign by which a text can't go out as it comes; None where no text can."""
         self._out: list[Segment] = []
 
     def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
         """Take some sampled ids and their text, special tokens spelled out; return what they complete, in order."""
-        if self._absent_from(ids):  # nearly all chunks are like this
-            self._keep(ids)
-            self._read(text)
-        else:
+        if not self._absent_from(ids):
             for piece in self._marks.split(ids, text):
                 self._take(piece)
+        elif self._sign is not None and self._sign(text) is None:  # nearly all chunks are like this
+            self._ids += ids
+            if self._call is not None:
+                self._arguments.append(text)
+            return [text] if text else []
+        else:
+            self._keep(ids)
+            self._read(text)
+        self._sign = self._next_sign()
         out, self._out = self._out, []
         return out
 
@@ -154,6 +166,13 @@ class StreamParser:
         self._finish(None)
         out, self._out = self._out, []
         return out
+
+    def _next_sign(self) -> Callable[[str], re.Match[str] | None] | None:
+        """See `_sign`. A line break always is one: it may stand at a seam, and no string of JSON has any."""
+        if not self._segment or self._held or self._space or self._raw is not None:
+            return None
+        signs = self._call.signs if self._call is not None else ""
+        return None if signs is None else re.compile(f"[\n{signs}{self._finders[self._awaited()].signs}]").search
 
     @property
     def _edge(self) -> str:

@@ -42,17 +42,13 @@ class TurnConstraint(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=TAGS_CACHED)
-def _made(markup: str, marks: tuple[tuple[str, int], ...], asked: TurnConstraint, part: Part) -> str | None:
-    return _Writer(markup, dict(marks)).tag(asked, part)
-
-
-def tag(markup: str, *, marks: Mapping[str, int], asked: TurnConstraint, part: Part) -> str | None:
+def tag(markup: str, marks: tuple[tuple[str, int], ...], asked: TurnConstraint, part: Part) -> str | None:
     """The structural tag of a request, where a generation goes on in a part of the answer; None if it demands nothing.
 
-    `marks` are as `make` has them. Behind a call, another one may follow, or the end. Raises LookupError for tools of a
-    markup whose calls can't be constrained.
+    `marks` are as a Speech has them. Behind a call, another one may follow, or the end. Raises LookupError for tools of
+    a markup whose calls can't be constrained.
     """
-    return _made(markup, tuple(sorted(marks.items())), asked, part)
+    return _Writer(markup, dict(marks)).tag(asked, part)
 
 
 class _Writer:

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from itertools import product
+from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, get_type_hints
 
@@ -18,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from service.api.events import Event, OutputItemAdded
 from service.api.response import Response
 from service.engine.port import EngineError, EngineOverloaded, EngineRefused, EngineUnavailable
-from service.metrics.processes import ProcessSlot, take_slot
+from service.metrics.processes import take_slot
 
 PREFIX = "harmonium_"
 
@@ -124,8 +125,8 @@ class Metrics:
     """All metrics of a process. Made once, by `make_metrics`."""
 
     registry: CollectorRegistry
-    slot: ProcessSlot | None
-    """This process's slot among several that share a port."""
+    folder: Path | None
+    """The folder in which it counts together with others that share a port."""
 
     requests: Counter = metric(
         "requests_total",
@@ -336,15 +337,6 @@ class Metrics:
         """Count a failure of the engine by its kind."""
         self.engine_errors.labels(next(word for kind, word in _FAILURES if isinstance(failure, kind))).inc()
 
-    def store_failed(self, why: str) -> None:
-        """Count a failed operation of the store: `timeout`, `error` or `unconfirmed`."""
-        self.store_errors.labels(why).inc()
-
-    def store_waited(self, confirmed: bool, seconds: float) -> None:
-        """Count a wait for replicas or the disk, and whether it was in time."""
-        self.store_confirms.labels("met" if confirmed else "unmet").inc()
-        self.store_confirm_seconds.observe(seconds)
-
 
 def declared() -> Iterator[tuple[str, type[Kind], Description]]:
     """Every metric: its attribute, its kind and what is declared of it."""
@@ -356,10 +348,10 @@ def declared() -> Iterator[tuple[str, type[Kind], Description]]:
 
 def make_metrics(workers: int = 1) -> Metrics:
     """All metrics, in a registry of their own. With several `workers` they go on in the slot of one that died."""
-    slot = take_slot(workers)
+    folder = take_slot(workers)
     registry = CollectorRegistry()
     made: dict[str, Any] = {name: description.make(kind, registry) for name, kind, description in declared()}
-    return Metrics(registry=registry, slot=slot, **made)
+    return Metrics(registry=registry, folder=folder, **made)
 
 
 @asynccontextmanager

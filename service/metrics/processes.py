@@ -9,10 +9,9 @@ every process that ever died. Nothing here is used by a process that serves alon
 
 import fcntl
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from prometheus_client import Metric, values
 from prometheus_client.multiprocess import (
@@ -21,7 +20,7 @@ from prometheus_client.multiprocess import (
 )
 from prometheus_client.process_collector import ProcessCollector
 
-from service.settings.core import count_in, metrics_folder
+from service.settings.core import metrics_folder
 
 MAX_SLOTS = 1024
 """Far more than WORKERS may be: a replacement may begin before its predecessor has ended."""
@@ -33,46 +32,23 @@ KINDS = ("counter", "histogram", "gauge_livesum")
 """The sets of values that have a file each, by the names that prometheus_client gives them."""
 
 
-@contextmanager
-def shared_folder() -> Generator[None]:
-    """A fresh folder in which all processes count that are started within the block."""
-    with TemporaryDirectory(prefix="harmonium-metrics-") as folder, count_in(Path(folder)):
-        yield
-
-
-class ProcessSlot:
-    """A process's slot in the folder: its number, by which its files are known."""
-
-    def __init__(self, folder: Path, number: int, lock: int) -> None:
-        self.folder = folder
-        self.number = number
-        self._lock = lock
-        """The descriptor of the lock. It is never closed, so the slot is free once the process has ended."""
-
-    @classmethod
-    def take(cls, folder: Path) -> "ProcessSlot":
-        """The first free slot, in which all metrics count that are made from now on. Raises OSError."""
-        for number in range(MAX_SLOTS):
-            if (lock := _locked(folder, number)) is not None:
-                slot = cls(folder, number, lock)
-                slot._move_in()
-                return slot
-        raise OSError(f"all {MAX_SLOTS} slots in {folder} are taken")
-
-    def _move_in(self) -> None:
-        os.pwrite(self._lock, b"%10d" % os.getpid(), 0)
-        mark_process_dead(self.number, str(self.folder))
-        _make_files(self.folder, self.number)
-        values.ValueClass = values.MultiProcessValue(lambda: self.number)  # pyright: ignore[reportUnknownMemberType]
-
-
-def take_slot(workers: int) -> ProcessSlot | None:
-    """This process's slot among `workers` of them, or None if it is the only one and counts in its memory."""
+def take_slot(workers: int) -> Path | None:
+    """The folder in which all metrics count that this process makes from now on, in the first free slot; None if it is
+    the only one of `workers`, and counts in its memory. Raises OSError.
+    """
     folder = metrics_folder()
-    if workers > 1 and folder is not None:
-        return ProcessSlot.take(folder)
-    values.ValueClass = values.MutexValue  # whatever the variable says: it may be set for another program
-    return None
+    if workers == 1 or folder is None:
+        values.ValueClass = values.MutexValue  # whatever the variable says: it may be set for another program
+        return None
+    for number in range(MAX_SLOTS):
+        if (lock := _locked(folder, number)) is not None:  # it is never closed: the slot is free once we have ended
+            os.pwrite(lock, b"%10d" % os.getpid(), 0)
+            mark_process_dead(number, str(folder))
+            _make_files(folder, number)
+            slot = partial(int, number)
+            values.ValueClass = values.MultiProcessValue(slot)  # pyright: ignore[reportUnknownMemberType]
+            return folder
+    raise OSError(f"all {MAX_SLOTS} slots in {folder} are taken")
 
 
 class Together:

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from service import logs
 from service.build import Build, this_build
+from service.engine.engines import Engines
 from service.engine.port import Load
 from service.errors import unavailable
 from service.metrics.counters import Description, Metrics
@@ -41,15 +42,6 @@ OPENMETRICS_END = b"# EOF\n"
 
 _as_openmetrics = cast(Callable[[Collector], bytes], openmetrics.generate_latest)  # pyright: ignore[reportUnknownMemberType]
 
-
-ReadServers = Callable[[], Mapping[str, bool]]
-"""Tells of each of the engine's servers whether it is up."""
-
-ReadLoads = Callable[[], Mapping[str, Load]]
-"""Tells how much each of the engine's servers has to do for this process."""
-
-ReadWaiting = Callable[[], int]
-"""Tells how many generations wait for room at a server."""
 
 ReadShards = Callable[[], Awaitable[Mapping[int, Queue]]]
 """Reads what every shard holds, by its number. Raises StoreError."""
@@ -131,23 +123,19 @@ class Exposition:
         self,
         metrics: Metrics,
         read_shards: ReadShards,
-        read_servers: ReadServers,
+        engines: Engines,
         limits: Mapping[str, float],
         *,
-        read_loads: ReadLoads = dict,
-        read_waiting: ReadWaiting = int,
         store_seconds: float = STORE_SECONDS,
     ) -> None:
         """`limits` are those of `limits_of`."""
-        self._counted = metrics.registry if metrics.slot is None else Together(metrics.slot.folder)
-        self._alone = metrics.slot is None
+        self._counted = metrics.registry if metrics.folder is None else Together(metrics.folder)
+        self._alone = metrics.folder is None
         (removed,) = metrics.turns_removed.describe()
         self._removed_name = removed.name
         self._read_shards = read_shards
-        self._read_servers = read_servers
+        self._engines = engines
         self._limits = limits
-        self._read_loads = read_loads
-        self._read_waiting = read_waiting
         self._store_seconds = store_seconds
         self._under_way = 0
 
@@ -165,7 +153,8 @@ class Exposition:
         with self._one_more():
             shards = await self._shards()
             removed = await asyncio.to_thread(self._removed)
-        return Holdings(self._limits, shards, self._read_servers(), self._read_loads(), self._read_waiting(), removed)
+        engines = self._engines
+        return Holdings(self._limits, shards, engines.servers(), engines.loads(), engines.waiting, removed)
 
     @contextmanager
     def _one_more(self) -> Generator[None]:
@@ -204,11 +193,11 @@ class Exposition:
         yield from self._counted.collect()
         if self._alone:
             yield from ProcessCollector(registry=None).collect()
-        yield _family(ENGINE_UP, {(name,): float(up) for name, up in self._read_servers().items()})
-        loads = self._read_loads()
+        yield _family(ENGINE_UP, {(name,): float(up) for name, up in self._engines.servers().items()})
+        loads = self._engines.loads()
         yield _family(ENGINE_TOKENS, {(name,): load.tokens for name, load in loads.items()})
         yield _family(ENGINE_ROOM, {(name,): load.room for name, load in loads.items() if load.room})
-        yield _family(ENGINE_WAITING, {(): self._read_waiting()})
+        yield _family(ENGINE_WAITING, {(): self._engines.waiting})
         yield _family(LIMIT, {(name,): limit for name, limit in self._limits.items()})
         yield _family(STORE_UP, {(): float(shards is not None)})
         if shards is not None:

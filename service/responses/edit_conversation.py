@@ -79,7 +79,7 @@ async def _fork(service: Service, tenant: str, new: New, source: str, named: Nam
 
 
 async def _begin(service: Service, tenant: str, id: str, new: New, chain: Chain) -> Conversation:
-    shown = Conversation(id, int(service.clock()), new.metadata)
+    shown = Conversation(id, int(service.store.clock()), new.metadata)
     first, _ = await _by_hand(service, tenant, service.conversations.first_turn_id(id), new.items, chain)
     with _told_by_the_log(id):
         await service.conversations.create(tenant, id, first, msgspec.json.encode(shown), pin=chain.pin or "")

@@ -23,9 +23,10 @@ from service.responses.plan import Plan
 from service.responses.prepare import Prepared, Recall, prepared, prepared_below
 from service.responses.seal import seal_for
 from service.responses.service import Caller, Service
+from service.settings.mcp import Connection
 from service.store_away import retry
 from service.tenants.limits import Reservation
-from service.tools.toolbox import ToolRun, decode_connections
+from service.tools.toolbox import ToolRun
 from store.errors import NotFound
 from store.history.approvals import Use
 
@@ -121,7 +122,7 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
         mode="stream" if planned.stream else "plain",
         since=maker.since,
         seconds=service.settings.request_seconds,
-        clock=service.clock,
+        clock=service.store.clock,
         tools=await tools_of(service, tenant, plan),
         use_up=use_up_for(service, tenant, plan, service.store.token()),
         begin_call=claim.begin_call,
@@ -150,7 +151,7 @@ async def tools_of(service: Service, tenant: str, plan: Plan) -> ToolRun | None:
     if not plan.connections:
         return service.toolbox.run(tenant)
     _, connections = (await service.seals.of(tenant)).open(plan.connections)
-    return service.toolbox.run(tenant, decode_connections(connections))
+    return service.toolbox.run(tenant, msgspec.json.decode(connections, type=list[Connection]))
 
 
 def use_up_for(service: Service, tenant: str, plan: Plan, run: str) -> UseUp | None:
@@ -183,7 +184,7 @@ async def storable(service: Service, plan: Plan) -> None:
 async def _is_there(service: Service, tenant: str, id: str) -> bool:
     """Whether a response was accepted. Raises StoreUnavailable."""
     try:
-        await service.store.peek(tenant, id)
+        await service.store.find(tenant, id, touches=False)
     except NotFound:
         return False
     return True

@@ -34,7 +34,7 @@ from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
 from service.api.tools.callee import Callee
 from service.api.tools.mcp import declarations, declared_types
-from service.browser.displays import DISPLAY, displays_of
+from service.browser.browser import DISPLAY, displays_of
 from service.engine.engines import salt_of
 from service.engine.port import EngineRefused, Generation, ModelCard, Sampling
 from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, unsupported
@@ -68,7 +68,7 @@ from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
 from service.tenants.permissions import check_scope
-from service.tools.toolbox import ToolCatalog, encode_connections
+from service.tools.toolbox import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
 from store.history.approvals import Use
 from store.turn import Chain, StoredMessage
@@ -242,7 +242,7 @@ class _Preparation:
     async def plan(self) -> Prepared:
         """Its plan. Raises ApiError, StoreError, and EngineUnavailable where a template is to make the prompt."""
         request, model, parent = self.request, self.model, self.parent
-        id, created_at = self.caller.response_id or self.service.store.new_id(parent.id), self.service.clock()
+        id, created_at = self.caller.response_id or self.service.store.new_id(parent.id), self.service.store.clock()
         opener = await self.service.seals.of(self.caller.tenant)
         looked = await self._looked()
         read, notes = await self._read(opener, looked)
@@ -266,7 +266,7 @@ class _Preparation:
             items=msgspec.json.encode(prompt.items),
             rules=rules,
             settings=_settings(request, base.instructions, prompt),
-            connections=opener.seal(CONNECTIONS, encode_connections(looked.connections)) if looked.connections else "",
+            connections=opener.seal(CONNECTIONS, msgspec.json.encode(looked.connections)) if looked.connections else "",
             root=parent.root or "",
             key=self.caller.key,
         )
@@ -291,7 +291,7 @@ class _Preparation:
         if not toolbox.asks and not routes:
             return ToolCatalog()
         declared = declarations(tools, most) if toolbox.asks else ()
-        return await toolbox.look(self.caller.tenant, declared, routes)
+        return await toolbox.discover(self.caller.tenant, declared, routes)
 
     async def _read(self, opener: Sealer, looked: ToolCatalog) -> tuple[Read, list[StoredMessage]]:
         """Its items, tools and formats, and the notes of the lists of tools that it is the first to show. Raises
@@ -313,7 +313,7 @@ class _Preparation:
             container = _container(self.parent, read.items)
             if container != self.parent.container or any(map(_names_container, rules.callees)):
                 check_scope(self.caller.scopes, "api.containers.write")
-            callees = await self.service.toolbox.bound(self.caller.tenant, rules.callees, container)
+            callees = await self.service.toolbox.bind(self.caller.tenant, rules.callees, container)
             rules = msgspec.structs.replace(rules, callees=callees)
         shown = self.parent.notes(DISPLAY) if rules.browses else ()
         displays = await asyncio.to_thread(displays_of, shown) if shown else ()

@@ -1,8 +1,6 @@
 """The service as a request gets it: its parts, and on whose behalf the request is made."""
 
-import asyncio
-from collections.abc import Callable, Sequence
-from time import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -21,7 +19,6 @@ from service.tenants.keyring import KeyRing
 from service.tenants.limits import Limiter
 from service.tenants.records import Project
 from service.tenants.usage import Tally
-from service.tools.containers import Containers
 from service.tools.toolbox import Toolbox
 from store.backup.archiving.store_archive import StoreArchive
 from store.history.approvals import Approvals
@@ -29,10 +26,7 @@ from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import KeyedRequests
 from store.jobs.jobs import Jobs
-from store.jobs.log import EventLog
 from store.layout import Layout
-from store.listening import Listening
-from store.registry.spending import Spending
 
 
 class Service(msgspec.Struct, frozen=True):
@@ -48,35 +42,26 @@ class Service(msgspec.Struct, frozen=True):
     limiter: Limiter
     directory: Directory
     """The projects, accounts and keys in the store."""
-    spending: Spending
-    """The usage: how much was spent, by whom and when."""
     tally: Tally
-    """Counts the usage of answers that aren't stored."""
+    """The usage: how much was spent, by whom and when."""
     key_ring: KeyRing | None
     """The keys in the store as far as they were presented; None where they open nothing."""
     conversations: Conversations
     approvals: Approvals
     keyed_requests: KeyedRequests
     jobs: Jobs
-    log: EventLog
-    listening: Listening
     engine: Engines
     limits: Limits
     metrics: Metrics
     seals: Seals
     templates: Templates
     toolbox: Toolbox
-    containers: Containers | None
-    """The sessions in which code runs; None where the settings have no sandbox."""
-    cancel_slots: asyncio.Semaphore
-    """How many cancelled responses may be ended at once, each of which replays its log."""
     pacing: Pacing
     """When a tenant's requests and jobs begin in this process."""
     tracer: Tracer
     """Traces requests and jobs; off by default."""
     archive: StoreArchive | None = None
     """Keeps the turns that leave memory; None where they are gone then."""
-    clock: Callable[[], float] = time
 
 
 class Caller(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from service.sandbox.port import Limits, Sandbox
-from service.settings.sandbox import LOCAL
+from service.settings.protocol import LOCAL
 from service.settings.settings import Settings
 
 if TYPE_CHECKING:

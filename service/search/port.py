@@ -78,7 +78,7 @@ def is_within(host: str, domains: tuple[str, ...]) -> bool:
     return not domains or any(name == domain or name.endswith(f".{domain}") for domain in domains)
 
 
-def kept(results: Iterable[Result], query: Query) -> list[Result]:
+def bounded(results: Iterable[Result], query: Query) -> list[Result]:
     """The results of a service's answer that may be shown, bounded in number and length."""
     found = (
         Result(result.url, result.title[:MAX_TITLE_CHARS], result.snippet[:MAX_SNIPPET_CHARS])

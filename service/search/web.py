@@ -214,13 +214,13 @@ def _target(url: str, domains: tuple[str, ...]) -> URL:
 
 def _page(sent: _Sent, *, source: bool) -> Page:
     """The page made of an answer. It takes milliseconds, and for some pages seconds: never on the event loop."""
-    text = decoded(sent.body, sent.charset, html=sent.kind in HTML)
+    text = text_of(sent.body, sent.charset, html=sent.kind in HTML)
     if sent.kind in HTML and not source:
         return html_page(text, sent.url, rest)
     return text_page(f"{SOURCE}{sent.url}" if source else sent.url, "", text)
 
 
-def decoded(body: bytes, said: str | None, *, html: bool) -> str:
+def text_of(body: bytes, said: str | None, *, html: bool) -> str:
     """The text of a body: by the mark at its beginning, by what was `said` of it, by what some HTML says of itself, or
     else as UTF-8. Bytes that can't be decoded are replaced.
     """

@@ -10,10 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from yarl import URL
 
+from service.settings.core import MIB
 from service.settings.sources import has_exporter
-
-KIB = 1024
-MIB = 1024 * KIB
 
 RENEWALS = 4
 """How often a lease is renewed before it would run out."""

@@ -8,10 +8,11 @@ import ipaddress
 import json
 import os
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -92,8 +93,12 @@ def comma_separated(value: object) -> object:
     return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
 
 
+def _whole(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
 def _whole_path(value: str) -> str:
-    return str(Path(value).expanduser().absolute()) if value else ""
+    return str(_whole(Path(value))) if value else ""
 
 
 def _folder(value: str) -> str:
@@ -133,249 +138,6 @@ def _zero_or_context(tokens: int) -> int:
     if 0 < tokens < LEAST_CONTEXT_TOKENS:
         raise ValueError(f"should be 0, or at least {LEAST_CONTEXT_TOKENS}")
     return tokens
-
-
-def _default_data_dir() -> Path:
-    base = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "harmonium"
-
-
-class CoreSettings(BaseModel):
-    """The settings of serving and storing. The text below each is its help and its documentation (`description`)."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        hide_input_in_errors=True,
-        validate_default=True,
-        defer_build=True,  # for all settings together, and not for each part of them
-    )
-
-    host: str = "127.0.0.1"
-    """Address to listen on. Without API keys it must be loopback."""
-    port: int = Field(8000, ge=0, le=65535)
-    """TCP port to listen on; 0 takes a free one."""
-    workers: int = Field(1, ge=1, le=64)
-    """Processes that share the port and the store."""
-    api_keys: tuple[ApiKey, ...] = Field((), max_length=MAX_API_KEYS)
-    """Keys that clients may present, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each
-    other's conversations."""
-    admin_key: Annotated[SecretStr, AfterValidator(partial(check_key, least=LEAST_KEY_CHARS))] = SecretStr("")
-    """The key of an administrator, of at least 20 characters. With it there are projects and keys in the store, which
-    OpenAI's admin API makes and ends. Without it, and without PROJECTS, only API_KEYS open the service."""
-    projects: bool = False
-    """Whether there are projects and keys in the store, also without ADMIN_KEY: `harmonium keys create-admin` makes the
-    first administrator's."""
-    tenant_limits: dict[str, int] = {}
-    """Limits of each tenant that no administrator has given another limit, comma-separated, such as
-    max_requests_per_1_minute=60,max_tokens_per_1_month=1000000. docs/tenants.md names all. Empty is no limit."""
-    usage_days: int = Field(90, ge=0, le=3_660)
-    """For how many days it is known what each project, key and model used in each hour; 0 counts nothing. An hour takes
-    some 200 bytes for each project, key and model in it, in each shard, and at most 200 KB."""
-    priority_tenants: Words = ()
-    """Tenants whose `priority` requests go before other tenants', comma-separated. Where API_KEYS has one tenant, it
-    may. A `service_tier` of priority is default for the others."""
-
-    engine: Literal["demo", "vllm", "vllm-local", "sglang", "tensorrt", "llama", "llama-local", "chat"] = "demo"
-    """The engine that samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers;
-    `vllm-local`, vLLM in this process; `sglang`, SGLang servers; `tensorrt`, TensorRT-LLM servers; `llama`, llama.cpp
-    servers; `llama-local`, llama.cpp beside this process; `chat`, any Chat Completions."""
-    model: str = Field("", max_length=256)
-    """Id of the model that is served. Empty is the first that the server lists, LOCAL_MODEL for `vllm-local`, its
-    file's name for `llama-local`, and gpt-oss-20b on the demo engine."""
-    context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
-    """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
-    for the demo engine. It never raises what a server says, and is needed for `tensorrt`, for a router and for most
-    servers of `chat`, which say nothing."""
-    engine_url: Words = Field((), max_length=MAX_SERVERS)
-    """The servers of `vllm`, `sglang`, `tensorrt`, `llama` or `chat`. Several are comma-separated, and have to serve
-    the same model. One that begins with dns+, as dns+http://vllm:8000, is a server at each address that its host has.
-    Empty is http://127.0.0.1:8001 for `vllm`, `tensorrt` and `chat`, port 30000 for `sglang`, and 8080 for `llama`."""
-    engine_api_key: SecretKey = SecretStr("")
-    """The key that the servers ask for. Empty sends none."""
-    engines: WholePath = Field("", max_length=4096)
-    """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
-    place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
-    pass_through: bool = True
-    """Whether /v1/chat/completions, /v1/completions and /v1/embeddings are passed on to the engine's server. `demo` and
-    `vllm-local` have none."""
-    local_model: str = Field("", max_length=4096)
-    """The model that `vllm-local` or `llama-local` loads. For vLLM it is a name or a folder, and empty is
-    openai/gpt-oss-20b; for llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""
-    local_args: dict[str, Any] = {}
-    """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs; or options of
-    `llama-local`, with the names that xllamacpp's CommonParams has for llama.cpp's, such as n_parallel, n_gpu_layers
-    and cpuparams.n_threads."""
-    demo_tokens_per_second: float = Field(0, ge=0, le=1_000_000)
-    """Pace of the demo engine; 0 is as fast as it can."""
-
-    store: bool = True
-    """Whether responses are stored unless a request says otherwise; false forbids storing."""
-    redis_url: str = Field("", repr=False)
-    """Redis to keep conversations in: redis://, unix://, redis+sentinel:// or redis+cluster://, with rediss for TLS.
-    Empty starts an embedded server that keeps its data in the data folder."""
-    key_prefix: str = Field("harmonium", pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
-    """The prefix of every Redis key; services that share a Redis need different ones."""
-    shards: int = Field(1, ge=1, le=MAX_SHARDS)
-    """Parts that conversations are spread over, each on one node of a cluster. It may grow at any time, and must never
-    shrink."""
-    data_dir: Path = Field(default_factory=_default_data_dir)
-    """Folder of the embedded server's data. One harmonium at a time can own it."""
-    store_timeout_seconds: float = Field(2.0, gt=0, le=60)
-    """The most that one operation of the store may take before it counts as down."""
-    store_patience_seconds: float = Field(20.0, ge=0, le=600)
-    """For how long an answer that has ended waits to be stored while Redis is away, and its client for its end. A
-    failover takes 5 to 30 s."""
-    store_replicas: int = Field(0, ge=0, le=100)
-    """How many replicas have to have a response before its end is told, and before one that is queued is accepted."""
-    store_fsync: bool = False
-    """Whether the disk has to have it, too: it takes Valkey or Redis 7.2, and with `appendfsync everysec` up to a
-    second."""
-    store_cache_bytes: int = Field(64 * MIB, ge=0, le=64 * 1024 * MIB)
-    """Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none."""
-
-    max_responses: int = Field(1_000_000, ge=0)
-    """The most responses kept in a shard; the least recently used of the tenant that has most are evicted for new ones.
-    0 is no limit."""
-    max_trees: int = Field(0, ge=0)
-    """The most conversations kept in a shard, each with all its forks; the least recently used of tenants with more
-    than their share are evicted for new ones. 0 is no limit."""
-    max_bytes: int = Field(4096 * MIB, ge=0)
-    """The most memory that Redis may hold for a shard's conversations, in bytes; the least recently used responses of
-    the tenant that has most are evicted for new ones. 0 is no limit."""
-    change_limits: bool = False
-    """Whether this process makes its limits those of the store, where the store was used with others. Without it, it
-    doesn't start then. It is about MAX_RESPONSES, MAX_TREES, MAX_BYTES, IDLE_DAYS, CONVERSATION_IDLE_DAYS,
-    MAX_LOG_BYTES and STREAM_RETENTION_SECONDS, by which each process deletes for all. An embedded server's follow its
-    own."""
-    idle_days: float = Field(30, ge=0, le=36_500)
-    """A chain of responses that nobody used for so many days is deleted; with an archive it only leaves memory. 0 keeps
-    it."""
-    conversation_idle_days: float = Field(0, ge=0, le=36_500)
-    """A conversation with an id, and the responses in it, are deleted once nobody used them for so many days, no fewer
-    than IDLE_DAYS. 0 keeps them, until they are deleted or evicted."""
-
-    max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB)
-    """The largest request body, in bytes. All bodies of one process, and the stored responses that clients read, have
-    six times as many together; more are refused with 503."""
-    max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
-    """A conversation whose stored messages have this many bytes can't be continued."""
-    max_output_tokens: int = Field(32_768, ge=16)
-    """Output tokens, reasoning included, when a request names no limit of its own."""
-    max_concurrent_requests: int = Field(512, ge=1, le=100_000)
-    """Requests that one process works on at once. More requests for a response wait for QUEUE_SECONDS; what asks no
-    model, such as a GET or a cancel, has an eighth more. 256 wait at most; the rest is refused with 503."""
-    queue_seconds: float = Field(10, ge=0, le=600)
-    """How long a request for a response waits until the process has room for it. Then it is refused with 503; 0 refuses
-    it at once."""
-    tenant_weights: Words = ()
-    """Weights of tenants, or of projects by their ids, whose requests wait: `tenant=3` is served three times as many
-    tokens as another one. Comma-separated, each from 0.01 to 1,000; without, it is 1. A weight that an administrator
-    gave the project goes before."""
-    request_seconds: float = Field(600, gt=0, le=86_400)
-    """The most that one response may take."""
-    keepalive_seconds: float = Field(15, gt=0, le=3600)
-    """Seconds without an event before a comment keeps a stream's connection alive."""
-    send_seconds: float = Field(60, gt=0, le=3600)
-    """How long a client may take to send the body of a request, and may leave a stream unread before its connection is
-    closed."""
-    shutdown_seconds: int = Field(30, ge=1, le=3600)
-    """How long open streams may continue after a stop was requested."""
-
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The lowest level that is logged."""
-    log_format: Literal["text", "json"] = "text"
-    """Lines for people, or one JSON object a line."""
-
-    @field_validator("api_keys", mode="before")
-    @classmethod
-    def _parse_api_keys(cls, value: object) -> object:
-        return parse_api_keys(value) if isinstance(value, str) else value
-
-    @field_validator("tenant_limits", mode="before")
-    @classmethod
-    def _parse_limits(cls, value: object) -> object:
-        return parse_limits(value) if isinstance(value, str) else value
-
-    @field_validator("tenant_weights")
-    @classmethod
-    def _check_weights(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        parse_weights(value)
-        return value
-
-    @field_validator("engine_url")
-    @classmethod
-    def _check_engine_url(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(server_url(each, f"a key goes into {PREFIX}ENGINE_API_KEY") for each in value)
-
-    @field_validator("local_args", mode="before")
-    @classmethod
-    def _parse_args(cls, value: object) -> object:
-        try:
-            parsed = json.loads(value or "{}") if isinstance(value, str) else value
-        except ValueError:
-            parsed = None
-        if not isinstance(parsed, dict):
-            raise ValueError('should be a JSON object, such as {"max_model_len": 32768} is for vLLM')
-        return cast(dict[str, object], parsed)
-
-    @field_validator("data_dir")
-    @classmethod
-    def _expand_data_dir(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
-
-    @field_validator("redis_url")
-    @classmethod
-    def _check_redis_url(cls, value: str) -> str:
-        if value:
-            parse(value)
-        return value
-
-
-class ArchiveSettings(BaseModel):
-    """The settings of the archive. The text below each setting is its help and its documentation."""
-
-    model_config = ConfigDict(defer_build=True)
-
-    archive_url: str = Field("", max_length=4096, repr=False)
-    """Where turns are kept that leave memory: `sqlite` in the data folder, `sqlite:///FOLDER`, `s3://BUCKET/PREFIX`,
-    `gs://`, `az://` or `postgresql://`. `none` deletes what leaves memory. Empty is `sqlite` with the embedded server,
-    and `none` with REDIS_URL."""
-    archive_after_seconds: float = Field(60, ge=0, le=86_400)
-    """How long after a conversation changed it is archived. Until then it is in memory alone."""
-    archive_days: float = Field(0, ge=0, le=36_500)
-    """An archived conversation that nobody continued for so many days is deleted for good. 0 keeps it."""
-    archive_when_down: Literal["refuse", "evict"] = "refuse"
-    """Treatment of a new turn where memory is full of turns that an archive which is away still lacks: it is refused
-    with 503, or takes the place of the turn used least, which is then lost."""
-
-    @field_validator("archive_url")
-    @classmethod
-    def _check_archive_url(cls, value: str) -> str:
-        """Check the URL as far as that needs no backend. No error shows it, as it may have a password in it."""
-        if value in ("", NO_ARCHIVE, SQLITE):
-            return value
-        try:
-            scheme = urlsplit(value).scheme
-        except ValueError:
-            scheme = ""
-        if "://" not in value or scheme not in ARCHIVE_KINDS:
-            raise ValueError("should be none, sqlite, or begin with sqlite:///, s3://, gs://, az:// or postgresql://")
-        return value
-
-    @property
-    def has_archive(self) -> bool:
-        """Whether there is an archive: with the embedded server, once its address is known."""
-        return self.archive_url not in ("", NO_ARCHIVE)
-
-    @property
-    def archive_kind(self) -> str:
-        """The kind of the archive, or none."""
-        return self.archive_url.partition(":")[0] if self.has_archive else NO_ARCHIVE
-
-
-def environment(names: Sequence[str]) -> dict[str, str]:
-    """Those variables of the environment with these names that are there."""
-    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def parse_limits(text: str) -> dict[str, int]:
@@ -453,6 +215,235 @@ def server_url(url: str, key_remedy: str) -> str:
     return url.rstrip("/").removesuffix("/v1")
 
 
+def _parsed(parse: Callable[[str], object]) -> BeforeValidator:
+    """Text is parsed; anything else is as it is."""
+    return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
+
+
+def _engine_args(value: object) -> object:
+    try:
+        parsed = json.loads(value or "{}") if isinstance(value, str) else value
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ValueError('should be a JSON object, such as {"max_model_len": 32768} is for vLLM')
+    return cast(dict[str, object], parsed)
+
+
+def _right_weights(entries: tuple[str, ...]) -> tuple[str, ...]:
+    parse_weights(entries)
+    return entries
+
+
+def _engine_urls(urls: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(server_url(each, f"a key goes into {PREFIX}ENGINE_API_KEY") for each in urls)
+
+
+def _right_redis_url(url: str) -> str:
+    if url:
+        parse(url)
+    return url
+
+
+def _default_data_dir() -> Path:
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "harmonium"
+
+
+class CoreSettings(BaseModel):
+    """The settings of serving and storing. The text below each is its help and its documentation (`description`)."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        hide_input_in_errors=True,
+        validate_default=True,
+        defer_build=True,  # for all settings together, and not for each part of them
+    )
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Without API keys it must be loopback."""
+    port: int = Field(8000, ge=0, le=65535)
+    """TCP port to listen on; 0 takes a free one."""
+    workers: int = Field(1, ge=1, le=64)
+    """Processes that share the port and the store."""
+    api_keys: Annotated[tuple[ApiKey, ...], _parsed(parse_api_keys)] = Field((), max_length=MAX_API_KEYS)
+    """Keys that clients may present, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each
+    other's conversations."""
+    admin_key: Annotated[SecretStr, AfterValidator(partial(check_key, least=LEAST_KEY_CHARS))] = SecretStr("")
+    """The key of an administrator, of at least 20 characters. With it there are projects and keys in the store, which
+    OpenAI's admin API makes and ends. Without it, and without PROJECTS, only API_KEYS open the service."""
+    projects: bool = False
+    """Whether there are projects and keys in the store, also without ADMIN_KEY: `harmonium keys create-admin` makes the
+    first administrator's."""
+    tenant_limits: Annotated[dict[str, int], _parsed(parse_limits)] = {}
+    """Limits of each tenant that no administrator has given another limit, comma-separated, such as
+    max_requests_per_1_minute=60,max_tokens_per_1_month=1000000. docs/tenants.md names all. Empty is no limit."""
+    usage_days: int = Field(90, ge=0, le=3_660)
+    """For how many days it is known what each project, key and model used in each hour; 0 counts nothing. An hour takes
+    some 200 bytes for each project, key and model in it, in each shard, and at most 200 KB."""
+    priority_tenants: Words = ()
+    """Tenants whose `priority` requests go before other tenants', comma-separated. Where API_KEYS has one tenant, it
+    may. A `service_tier` of priority is default for the others."""
+
+    engine: Literal["demo", "vllm", "vllm-local", "sglang", "tensorrt", "llama", "llama-local", "chat"] = "demo"
+    """The engine that samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers;
+    `vllm-local`, vLLM in this process; `sglang`, SGLang servers; `tensorrt`, TensorRT-LLM servers; `llama`, llama.cpp
+    servers; `llama-local`, llama.cpp beside this process; `chat`, any Chat Completions."""
+    model: str = Field("", max_length=256)
+    """Id of the model that is served. Empty is the first that the server lists, LOCAL_MODEL for `vllm-local`, its
+    file's name for `llama-local`, and gpt-oss-20b on the demo engine."""
+    context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
+    """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
+    for the demo engine. It never raises what a server says, and is needed for `tensorrt`, for a router and for most
+    servers of `chat`, which say nothing."""
+    engine_url: Annotated[Words, AfterValidator(_engine_urls)] = Field((), max_length=MAX_SERVERS)
+    """The servers of `vllm`, `sglang`, `tensorrt`, `llama` or `chat`. Several are comma-separated, and have to serve
+    the same model. One that begins with dns+, as dns+http://vllm:8000, is a server at each address that its host has.
+    Empty is http://127.0.0.1:8001 for `vllm`, `tensorrt` and `chat`, port 30000 for `sglang`, and 8080 for `llama`."""
+    engine_api_key: SecretKey = SecretStr("")
+    """The key that the servers ask for. Empty sends none."""
+    engines: WholePath = Field("", max_length=4096)
+    """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
+    place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
+    pass_through: bool = True
+    """Whether /v1/chat/completions, /v1/completions and /v1/embeddings are passed on to the engine's server. `demo` and
+    `vllm-local` have none."""
+    local_model: str = Field("", max_length=4096)
+    """The model that `vllm-local` or `llama-local` loads. For vLLM it is a name or a folder, and empty is
+    openai/gpt-oss-20b; for llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""
+    local_args: Annotated[dict[str, Any], BeforeValidator(_engine_args)] = {}
+    """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs; or options of
+    `llama-local`, with the names that xllamacpp's CommonParams has for llama.cpp's, such as n_parallel, n_gpu_layers
+    and cpuparams.n_threads."""
+    demo_tokens_per_second: float = Field(0, ge=0, le=1_000_000)
+    """Pace of the demo engine; 0 is as fast as it can."""
+
+    store: bool = True
+    """Whether responses are stored unless a request says otherwise; false forbids storing."""
+    redis_url: Annotated[str, AfterValidator(_right_redis_url)] = Field("", repr=False)
+    """Redis to keep conversations in: redis://, unix://, redis+sentinel:// or redis+cluster://, with rediss for TLS.
+    Empty starts an embedded server that keeps its data in the data folder."""
+    key_prefix: str = Field("harmonium", pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
+    """The prefix of every Redis key; services that share a Redis need different ones."""
+    shards: int = Field(1, ge=1, le=MAX_SHARDS)
+    """Parts that conversations are spread over, each on one node of a cluster. It may grow at any time, and must never
+    shrink."""
+    data_dir: Annotated[Path, AfterValidator(_whole)] = Field(default_factory=_default_data_dir)
+    """Folder of the embedded server's data. One harmonium at a time can own it."""
+    store_timeout_seconds: float = Field(2.0, gt=0, le=60)
+    """The most that one operation of the store may take before it counts as down."""
+    store_patience_seconds: float = Field(20.0, ge=0, le=600)
+    """For how long an answer that has ended waits to be stored while Redis is away, and its client for its end. A
+    failover takes 5 to 30 s."""
+    store_replicas: int = Field(0, ge=0, le=100)
+    """How many replicas have to have a response before its end is told, and before one that is queued is accepted."""
+    store_fsync: bool = False
+    """Whether the disk has to have it, too: it takes Valkey or Redis 7.2, and with `appendfsync everysec` up to a
+    second."""
+    store_cache_bytes: int = Field(64 * MIB, ge=0, le=64 * 1024 * MIB)
+    """Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none."""
+
+    max_responses: int = Field(1_000_000, ge=0)
+    """The most responses kept in a shard; the least recently used of the tenant that has most are evicted for new ones.
+    0 is no limit."""
+    max_trees: int = Field(0, ge=0)
+    """The most conversations kept in a shard, each with all its forks; the least recently used of tenants with more
+    than their share are evicted for new ones. 0 is no limit."""
+    max_bytes: int = Field(4096 * MIB, ge=0)
+    """The most memory that Redis may hold for a shard's conversations, in bytes; the least recently used responses of
+    the tenant that has most are evicted for new ones. 0 is no limit."""
+    change_limits: bool = False
+    """Whether this process makes its limits those of the store, where the store was used with others. Without it, it
+    doesn't start then. It is about MAX_RESPONSES, MAX_TREES, MAX_BYTES, IDLE_DAYS, CONVERSATION_IDLE_DAYS,
+    MAX_LOG_BYTES and STREAM_RETENTION_SECONDS, by which each process deletes for all. An embedded server's follow its
+    own."""
+    idle_days: float = Field(30, ge=0, le=36_500)
+    """A chain of responses that nobody used for so many days is deleted; with an archive it only leaves memory. 0 keeps
+    it."""
+    conversation_idle_days: float = Field(0, ge=0, le=36_500)
+    """A conversation with an id, and the responses in it, are deleted once nobody used them for so many days, no fewer
+    than IDLE_DAYS. 0 keeps them, until they are deleted or evicted."""
+
+    max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB)
+    """The largest request body, in bytes. All bodies of one process, and the stored responses that clients read, have
+    six times as many together; more are refused with 503."""
+    max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
+    """A conversation whose stored messages have this many bytes can't be continued."""
+    max_output_tokens: int = Field(32_768, ge=16)
+    """Output tokens, reasoning included, when a request names no limit of its own."""
+    max_concurrent_requests: int = Field(512, ge=1, le=100_000)
+    """Requests that one process works on at once. More requests for a response wait for QUEUE_SECONDS; what asks no
+    model, such as a GET or a cancel, has an eighth more. 256 wait at most; the rest is refused with 503."""
+    queue_seconds: float = Field(10, ge=0, le=600)
+    """How long a request for a response waits until the process has room for it. Then it is refused with 503; 0 refuses
+    it at once."""
+    tenant_weights: Annotated[Words, AfterValidator(_right_weights)] = ()
+    """Weights of tenants, or of projects by their ids, whose requests wait: `tenant=3` is served three times as many
+    tokens as another one. Comma-separated, each from 0.01 to 1,000; without, it is 1. A weight that an administrator
+    gave the project goes before."""
+    request_seconds: float = Field(600, gt=0, le=86_400)
+    """The most that one response may take."""
+    keepalive_seconds: float = Field(15, gt=0, le=3600)
+    """Seconds without an event before a comment keeps a stream's connection alive."""
+    send_seconds: float = Field(60, gt=0, le=3600)
+    """How long a client may take to send the body of a request, and may leave a stream unread before its connection is
+    closed."""
+    shutdown_seconds: int = Field(30, ge=1, le=3600)
+    """How long open streams may continue after a stop was requested."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The lowest level that is logged."""
+    log_format: Literal["text", "json"] = "text"
+    """Lines for people, or one JSON object a line."""
+
+
+class ArchiveSettings(BaseModel):
+    """The settings of the archive. The text below each setting is its help and its documentation."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    archive_url: str = Field("", max_length=4096, repr=False)
+    """Where turns are kept that leave memory: `sqlite` in the data folder, `sqlite:///FOLDER`, `s3://BUCKET/PREFIX`,
+    `gs://`, `az://` or `postgresql://`. `none` deletes what leaves memory. Empty is `sqlite` with the embedded server,
+    and `none` with REDIS_URL."""
+    archive_after_seconds: float = Field(60, ge=0, le=86_400)
+    """How long after a conversation changed it is archived. Until then it is in memory alone."""
+    archive_days: float = Field(0, ge=0, le=36_500)
+    """An archived conversation that nobody continued for so many days is deleted for good. 0 keeps it."""
+    archive_when_down: Literal["refuse", "evict"] = "refuse"
+    """Treatment of a new turn where memory is full of turns that an archive which is away still lacks: it is refused
+    with 503, or takes the place of the turn used least, which is then lost."""
+
+    @field_validator("archive_url")
+    @classmethod
+    def _check_archive_url(cls, value: str) -> str:
+        """Check the URL as far as that needs no backend. No error shows it, as it may have a password in it."""
+        if value in ("", NO_ARCHIVE, SQLITE):
+            return value
+        try:
+            scheme = urlsplit(value).scheme
+        except ValueError:
+            scheme = ""
+        if "://" not in value or scheme not in ARCHIVE_KINDS:
+            raise ValueError("should be none, sqlite, or begin with sqlite:///, s3://, gs://, az:// or postgresql://")
+        return value
+
+    @property
+    def has_archive(self) -> bool:
+        """Whether there is an archive: with the embedded server, once its address is known."""
+        return self.archive_url not in ("", NO_ARCHIVE)
+
+    @property
+    def archive_kind(self) -> str:
+        """The kind of the archive, or none."""
+        return self.archive_url.partition(":")[0] if self.has_archive else NO_ARCHIVE
+
+
+def environment(names: Sequence[str]) -> dict[str, str]:
+    """Those variables of the environment with these names that are there."""
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach `host`: 127.0.0.0/8, ::1 or the name localhost."""
     try:
@@ -473,10 +464,11 @@ def metrics_folder() -> Path | None:
 
 
 @contextmanager
-def count_in(folder: Path) -> Generator[None]:
-    """Have all processes that are started within the block count together in `folder`."""
-    os.environ[METRICS_FOLDER] = str(folder)
-    try:
-        yield
-    finally:
-        del os.environ[METRICS_FOLDER]
+def counting_together() -> Generator[None]:
+    """Have all processes that are started within the block count together, in a fresh folder."""
+    with TemporaryDirectory(prefix="harmonium-metrics-") as folder:
+        os.environ[METRICS_FOLDER] = folder
+        try:
+            yield
+        finally:
+            del os.environ[METRICS_FOLDER]

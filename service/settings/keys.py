@@ -6,13 +6,14 @@ neither their bytes nor their number.
 """
 
 import logging
-from collections.abc import Iterable
 from hashlib import sha256
 from multiprocessing import parent_process
 from threading import Lock
 
+from pydantic import SecretStr
+
 from service.logs import event
-from service.settings.core import DEFAULT_TENANT, LEAST_KEY_CHARS, ApiKey
+from service.settings.core import LEAST_KEY_CHARS
 from service.settings.settings import Settings, SettingsError
 
 logger = logging.getLogger(__name__)
@@ -29,11 +30,9 @@ class Keys:
         """Have the keys of these settings. Each request sees all of them, or none: nothing here waits."""
         self._settings = settings
         self._several = settings.several_tenants
-        self._tenants = _by_digest(settings.api_keys)
-        key = settings.metrics_key
-        self._scrapers = _by_digest([ApiKey(DEFAULT_TENANT, key)] if key.get_secret_value() else [])
-        key = settings.admin_key
-        self._administrators = _by_digest([ApiKey(DEFAULT_TENANT, key)] if key.get_secret_value() else [])
+        self._tenants = {digest: each.tenant for each in settings.api_keys for digest in _digests(each.key)}
+        self._scrapers = _digests(settings.metrics_key)
+        self._administrators = _digests(settings.admin_key)
 
     @property
     def rereads(self) -> bool:
@@ -110,8 +109,10 @@ def warn_of_short(settings: Settings) -> None:
         event(logger, logging.WARNING, message, tenants=", ".join(short), remedy="openssl rand -hex 32 makes one")
 
 
-def _by_digest(keys: Iterable[ApiKey]) -> dict[bytes, str]:
-    return {_digest(each.key.get_secret_value().encode()): each.tenant for each in keys}
+def _digests(key: SecretStr) -> frozenset[bytes]:
+    """The digest of a key; none where it is empty."""
+    value = key.get_secret_value().encode()
+    return frozenset([_digest(value)] if value else ())
 
 
 def _digest(key: bytes) -> bytes:

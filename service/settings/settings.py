@@ -40,8 +40,7 @@ from service.settings.core import (
     parse_weights,
 )
 from service.settings.engines import BadEngines, ListedEngine, read_engines
-from service.settings.protocol import ProtocolSettings
-from service.settings.sandbox import SandboxSettings
+from service.settings.protocol import ProtocolSettings, SandboxSettings
 from service.settings.sources import (
     CLIENTS,
     DAY_SECONDS,

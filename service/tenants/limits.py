@@ -11,7 +11,7 @@ The limiter lets work begin within its tenant's limits, and counts what it took.
 A tenant without limits costs no call of the store. Settling happens beside the request, which never waits for it: with
 the tenant's next admission, or by itself SETTLE_SECONDS later. A reservation that a process can't settle, because it
 was killed, is due some time later: then another process settles it by the stored response
-(service/background/settling.py).
+(service/background/tasks.py).
 """
 
 import asyncio
@@ -110,12 +110,15 @@ def filled(own: Limit | None, default: Limit) -> Limit:
     )
 
 
-class Shown:
-    """The headers of some limits, OpenAI's `x-ratelimit-*`. They show one limit of requests and one of tokens: the one
-    with the smallest part left, among those of a minute where there are such.
+class KnownLimits:
+    """All limits of a caller, and the headers about them, OpenAI's `x-ratelimit-*`. These show one limit of requests
+    and one of tokens: the one with the smallest part left, among those of a minute where there are such.
     """
 
-    def __init__(self, checks: Sequence[Check]) -> None:
+    def __init__(self, checks: list[Check]) -> None:
+        self.checks = checks
+        self.parallel = any(check.what == "parallel" for check in checks)
+        """Whether some are of how many there are at once."""
         self._choices = [(names, found) for what, names in _HEADERS.items() if (found := _shown(checks, what))]
 
     def headers(self, left: Sequence[Left]) -> list[tuple[bytes, bytes]]:
@@ -273,20 +276,6 @@ class Reservation:
                 self._limiter.settle_unless(is_there, self._tenant, self._never_began)
 
 
-class _Known(NamedTuple):
-    """All limits of a key, and the headers about them."""
-
-    checks: list[Check]
-    shown: Shown
-    parallel: bool
-    """Whether some are of how many there are at once."""
-
-
-def _known(default: Limit, allowance: Allowance) -> _Known:
-    checks = allowance.checks(default)
-    return _Known(checks, Shown(checks), any(check.what == "parallel" for check in checks))
-
-
 class Limiter:
     """The limits of all tenants, as one process keeps them."""
 
@@ -304,7 +293,7 @@ class Limiter:
         self._loans = loans
         self._clock = clock
         self._settle_seconds = settle_seconds
-        self._known_of = lru_cache(MOST_REMEMBERED)(partial(_known, default))
+        self._known_of = lru_cache(MOST_REMEMBERED)(self._known)
         self._held: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By tenant, the ids of the work under way by the tokens of their reservations."""
         self._over: defaultdict[str, list[Over]] = defaultdict(list)
@@ -319,7 +308,8 @@ class Limiter:
         where it has no limits. A response that `succeeds` another takes the place of that one, which ends as it begins.
         Raises ApiError 429, StoreUnavailable.
         """
-        checks, shown, parallel = self._known_of(allowance)
+        known = self._known_of(allowance)
+        checks = known.checks
         if not checks:
             yield None
             return
@@ -337,11 +327,14 @@ class Limiter:
         if found.refused is not None:
             raise refusal_of(allowance, model, checks, found, self._clock())
         self._held[tenant][never_began.token] = id
-        reservation = Reservation(self, tenant, never_began, shown.headers(found.left), at_once=parallel)
+        reservation = Reservation(self, tenant, never_began, known.headers(found.left), at_once=known.parallel)
         try:
             yield reservation
         finally:
             reservation.settle()
+
+    def _known(self, allowance: Allowance) -> KnownLimits:
+        return KnownLimits(allowance.checks(self.default))
 
     def settle(self, tenant: str, over: Over, *, at_once: bool = True) -> None:
         """Count the tokens of some work, soon. Never blocks."""

@@ -133,7 +133,7 @@ class Tally:
 
     def __init__(self, spending: Spending, away: Callable[[], bool], clock: Callable[[], float] = monotonic) -> None:
         """`away` says whether the store is known to be away."""
-        self._spending = spending
+        self.spending = spending
         self._away = away
         self._clock = clock
         self._waiting: deque[_Waiting] = deque()
@@ -163,7 +163,7 @@ class Tally:
 
     async def _counted(self, waiting: _Waiting) -> bool:
         try:
-            await self._spending.count(waiting.tenant, waiting.id, waiting.expense)
+            await self.spending.count(waiting.tenant, waiting.id, waiting.expense)
         except StoreError:
             return False
         return True

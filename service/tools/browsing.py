@@ -17,8 +17,20 @@ from msgspec import Meta
 from service.api.outcome import HostedCall, Outcome
 from service.api.tools.builtin import browser
 from service.api.tools.callee import Hosted
-from service.browser.browser import Asked, Fetch, Find, Gone, Search, asked, page_there, restored, view_of
-from service.browser.displays import UsageError, shortened, with_room
+from service.browser.browser import (
+    Asked,
+    Fetch,
+    Find,
+    Gone,
+    Search,
+    UsageError,
+    asked,
+    page_there,
+    restored,
+    shortened,
+    view_of,
+    with_room,
+)
 from service.browser.page import SOURCE, Display, Page, results_page
 from service.decoding import decode
 from service.errors import invalid_value

@@ -171,7 +171,7 @@ def _conditions(outer: _Condition, where: str) -> Iterator[tuple[_Condition, str
             yield from _conditions(each, f"{where}.filters[{place}]")
 
 
-async def searched(call: HostedCall, server: ToolServer) -> Outcome:
+async def search(call: HostedCall, server: ToolServer) -> Outcome:
     """Search by a server's tool. Returns the outcome, also of a failed search."""
     queries, options = queries_of(call.arguments), _OPTIONS.decode(call.tool.options)
     if not queries:

@@ -42,6 +42,10 @@ _STATUS: dict[str, Literal["completed", "failed", "incomplete"]] = {
 }
 
 
+_ENDED = {"timeout": "The code took too long and was interrupted.\n", "stopped": "The code was interrupted.\n"}
+"""The notices of ends of which the logs have none."""
+
+
 class CodeInterpreter:
     """The back end of Python."""
 
@@ -173,21 +177,13 @@ class PythonRun:
             path: {"container_id": container, "file_id": file_id(container, path), "filename": path.rpartition("/")[2]}
             for path in cell.files
         }
+        nothing = "" if cell.logs or cell.images else "(no output)"
         return Outcome(
             _STATUS[cell.ended],
-            before + _cut(_ended(cell) + cell.logs) + told,
+            before + _cut(_ENDED.get(cell.ended, nothing) + cell.logs) + told,
             shown=_shown(cell.logs + left_out, drawn, container, call),
             cites={"files": files} if files else {},
         )
-
-
-def _ended(cell: Cell) -> str:
-    """The notice of a cell's end, where its logs have none."""
-    if cell.ended == "timeout":
-        return "The code took too long and was interrupted.\n"
-    if cell.ended == "stopped":
-        return "The code was interrupted.\n"
-    return "" if cell.logs or cell.images else "(no output)"
 
 
 def _shown(logs: str, drawn: list[dict[str, Any]], container: str, call: HostedCall) -> dict[str, Any]:

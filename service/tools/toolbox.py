@@ -1,7 +1,7 @@
 """The offers of a request's MCP servers, and the calls of a response. It decides which servers may be asked, and how.
 Calls of tools that the model was trained with go to their back ends.
 
-    declarations ─▶ look ─▶ offers, lists, connections ─▶ ToolRun ─▶ sessions
+    declarations ─▶ discover ─▶ offers, lists, connections ─▶ ToolRun ─▶ sessions
 
 Lists are cached for minutes, for each tenant and its credentials apart: a tenant may see a list that another may not.
 Sessions are never shared: each belongs to one response and ends with it.
@@ -32,6 +32,7 @@ from service.settings.mcp import (
     trusted,
 )
 from service.tools import file_search
+from service.tools.containers import Containers
 from service.tools.port import BackEnd, Call, Listing, ToolFailure, ToolServer, Unreachable
 
 LIST_SECONDS = 300.0
@@ -40,7 +41,6 @@ LIST_SECONDS = 300.0
 LISTS_CACHED = 64
 """The most lists that a process caches: at most 16 MiB of them (ToolLimits.list_bytes)."""
 
-_CONNECTIONS = msgspec.json.Decoder(list[Connection])
 _ARGUMENTS = msgspec.json.Decoder(dict[str, Any])
 
 Opener = Callable[[Connection, str], ToolServer]
@@ -84,23 +84,20 @@ class Toolbox:
         *,
         allowing: str,
         back_ends: Sequence[BackEnd] = (),
+        containers: Containers | None = None,
     ) -> None:
         """`servers` are the operator's. `allow` are the prefixes of URLs that requests may name, and `allowing` is the
-        name of the setting that has them.
+        name of the setting that has them. Code runs in `containers`, None where there is no sandbox.
         """
+        self.containers = containers
         self._back_ends: dict[HostedKind, BackEnd] = {each.builtin.kind: each for each in back_ends}
         self._servers = {label: server for label, server in servers.items() if server.type is None}
-        self._standing = {server.type: (label, server) for label, server in servers.items() if server.type is not None}
+        self._stand_ins = {server.type: (label, server) for label, server in servers.items() if server.type is not None}
         """The servers that stand for a type of tool, by the type."""
         self._allow = tuple(allow)
         self._open = open_server
         self._allowing = allowing
-
-        @lru_cache(LISTS_CACHED)
-        def kept(tenant: str, mark: str) -> _Kept:
-            return _Kept()
-
-        self._kept = kept
+        self._kept = lru_cache(LISTS_CACHED)(lambda *_: _Kept())
         """The cached list for a tenant of the connection with this mark, to be filled in."""
 
     @property
@@ -108,11 +105,11 @@ class Toolbox:
         """The tools that the model was trained with and that run here."""
         return tuple(each.builtin for each in self._back_ends.values() if each.usable)
 
-    async def bound(self, tenant: str, callees: tuple[Callee, ...], before: str | None) -> tuple[Callee, ...]:
+    async def bind(self, tenant: str, callees: tuple[Callee, ...], before: str | None) -> tuple[Callee, ...]:
         """The callees of a response; those that the model was trained with get the place of their calls. `before` is
         the container of its conversation. Raises ApiError, StoreError.
         """
-        bound: list[Callee] = []
+        bound = list[Callee]()
         for callee in callees:
             if callee.hosted is not None and (back_end := self._back_ends.get(callee.hosted.kind)) is not None:
                 place = await back_end.bind(tenant, callee.hosted, before)
@@ -128,9 +125,9 @@ class Toolbox:
     @property
     def routes(self) -> Iterable[str]:
         """The types of tools that servers stand for."""
-        return self._standing.keys()
+        return self._stand_ins.keys()
 
-    async def look(self, tenant: str, declared: Sequence[Declaration], types: Sequence[str] = ()) -> ToolCatalog:
+    async def discover(self, tenant: str, declared: Sequence[Declaration], types: Sequence[str] = ()) -> ToolCatalog:
         """Ask the servers that a request declares for their tools, and those that stand for these `types`. Servers that
         were not asked lately are asked side by side.
 
@@ -138,8 +135,8 @@ class Toolbox:
         ApiError 424 where one gives no list, or not the tool by which it stands for a type.
         """
         reached = [(each, self._connection(each)) for each in declared if not each.elsewhere]
-        standing = [self._standing[each] for each in types]
-        wanted = [*(to for _, to in reached), *(trusted(*each) for each in standing)]
+        stand_ins = [self._stand_ins[each] for each in types]
+        wanted = [*(to for _, to in reached), *(trusted(*each) for each in stand_ins)]
         try:
             async with asyncio.TaskGroup() as group:
                 asked = [group.create_task(self._listing(tenant, to)) for to in wanted]
@@ -150,7 +147,7 @@ class Toolbox:
         for (each, to), listing in zip(reached, listings, strict=False):
             offers.append(self._offer(each, listing))
             lists.append((each.label, mark_of(to), _shown(offers[-1], listing)))
-        routed = tuple(_routed(*each, listing) for each, listing in zip(standing, listings, strict=True))
+        routed = tuple(_routed(*each, listing) for each, listing in zip(stand_ins, listings, strict=True))
         named = tuple(to for each, to in reached if each.url is not None)
         return ToolCatalog(tuple(offers), tuple(lists), named, routed)
 
@@ -158,7 +155,7 @@ class Toolbox:
         """The runner of one response's calls. `connections` are those that its request named."""
         reached = {("mcp", label): trusted(label, server) for label, server in self._servers.items()}
         reached |= {("mcp", each.label): each for each in connections}
-        reached |= {(type, label): trusted(label, server) for type, (label, server) in self._standing.items()}
+        reached |= {(type, label): trusted(label, server) for type, (label, server) in self._stand_ins.items()}
         callers: dict[HostedKind, Call] = {kind: back_end.run(tenant) for kind, back_end in self._back_ends.items()}
         return ToolRun(reached, lambda connection: self._open(connection, tenant), callers)
 
@@ -263,16 +260,6 @@ def _no_list(label: str, why: str) -> ApiError:
     )
 
 
-def encode_connections(connections: Sequence[Connection]) -> bytes:
-    """Connections as bytes; they hold secrets."""
-    return msgspec.json.encode(connections)
-
-
-def decode_connections(encoded: bytes) -> list[Connection]:
-    """The connections of some bytes."""
-    return _CONNECTIONS.decode(encoded)
-
-
 class ToolRun:
     """The calls of one response. `aclose` ends its sessions."""
 
@@ -307,7 +294,7 @@ class ToolRun:
             session = self._sessions.get((kind, label)) or self._open(connection)
             self._sessions[kind, label] = session
             if kind == FILE_SEARCH:
-                return await file_search.searched(call, session)
+                return await file_search.search(call, session)
             result = await session.call(call.tool.tool, arguments, repeatable=call.tool.repeatable)
         except ToolFailure as failure:
             return Outcome("failed", f"Error: {failure}", error=failure.error)

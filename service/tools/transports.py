@@ -261,25 +261,22 @@ PROCESSES = 32
 """The most programs that run at once, one for each response that uses such a server: each may take tens of MiB."""
 
 
-class Processes:
+class Processes(Share):
     """The places for programs in this process of the service, which tenants share."""
-
-    def __init__(self, most: int, *, several: Callable[[], bool]) -> None:
-        self._share = Share(most, several=several)
 
     @contextmanager
     def place(self, tenant: str) -> Generator[None]:
         """A place for one more program. Raises Unreachable."""
-        if not self._share.fits(tenant, 1):
+        if not self.fits(tenant, 1):
             raise Unreachable(
-                f"No place is free for another program: this process of the service has {self._share.limit}. Try again "
+                f"No place is free for another program: this process of the service has {self.limit}. Try again "
                 "in a moment."
             )
-        self._share.take(tenant, 1)
+        self.take(tenant, 1)
         try:
             yield
         finally:
-            self._share.give_back(tenant, 1)
+            self.give_back(tenant, 1)
 
 
 class Pipes(Heard):
@@ -397,7 +394,8 @@ async def _stop(process: Process, work: list[asyncio.Task[None]]) -> None:
     assert process.stdin is not None
     process.stdin.close()
     try:
-        await _gone(process)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), STOP_SECONDS)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -405,13 +403,7 @@ async def _stop(process: Process, work: list[asyncio.Task[None]]) -> None:
             each.cancel()
         try:
             await asyncio.gather(*work, return_exceptions=True)
-            await _gone(process)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
         finally:  # a process that left the group may hold the pipes, and nothing else closes them
             cast(Any, process)._transport.close()
-
-
-async def _gone(process: Process) -> None:
-    """Wait until a program has ended and let go of its pipes, or the time is up."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(STOP_SECONDS):
-            await process.wait()

@@ -41,6 +41,10 @@ Headers = dict[bytes, bytes]
 class WrongKey(ApiError):
     """401: a key that opens nothing."""
 
+    def __init__(self) -> None:
+        message = "Incorrect API key provided. Check it, or ask who runs this service for one."
+        super().__init__(401, message, code="invalid_api_key")
+
 
 class Entry(NamedTuple):
     """The caller of a request: the tenant; the key, if the registry has it; and the registry's entry of the project, if
@@ -85,7 +89,7 @@ class Entrance:
         if tenant is not None:
             entry = Entry(tenant, project=None if self._ring is None else await self._ring.project(tenant))
             if entry.project is not None and entry.project.archived_at is not None:
-                raise _wrong_key()
+                raise WrongKey
         elif self._ring is not None and self.keys.administers(value):
             entry = Entry(ADMINISTRATORS, actor=Actor.of(None))
         else:
@@ -100,7 +104,7 @@ class Entrance:
         """The holder of a key of the registry. Raises ApiError, StoreUnavailable."""
         holder = None if self._ring is None else await self._ring.holder(value)
         if holder is None:
-            raise _wrong_key()
+            raise WrongKey
         if holder.project is None:
             return Entry(ADMINISTRATORS, holder.key, Actor.of(holder.key))
         named = headers.get(b"openai-project", b"").decode("latin-1")
@@ -122,7 +126,7 @@ def check_scraper(keys: Keys, headers: Headers) -> None:
     """Refuse a caller that may not read the metrics: they show how much others use the service. Raises ApiError 401."""
     if keys.for_metrics:
         if not keys.opens_metrics(_presented(headers)):
-            raise _wrong_key()
+            raise WrongKey
     elif not keys.open:
         raise _unauthorized(
             "/metrics is for the operator of a service, so no API key opens it. Set HARMONIUM_METRICS_KEY and send "
@@ -184,7 +188,8 @@ def refuse_foreign(method: str, headers: Headers, *, uploads: bool = False) -> N
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind == b"multipart/form-data" and uploads and b"origin" not in headers:
             return
-        if kind != b"application/json" and (kind or b"origin" in headers or _has_body(headers)):
+        has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+        if kind != b"application/json" and (kind or b"origin" in headers or has_body):
             wanted = "multipart/form-data; send a form" if uploads else "application/json; send JSON"
             raise ApiError(
                 415,
@@ -205,12 +210,8 @@ def refuse_foreign_page(headers: Headers) -> None:
         )
 
 
-def _has_body(headers: Headers) -> bool:
-    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
-
-
-def _unauthorized(message: str, kind: type[ApiError] = ApiError) -> ApiError:
-    return kind(401, message, code="invalid_api_key")
+def _unauthorized(message: str) -> ApiError:
+    return ApiError(401, message, code="invalid_api_key")
 
 
 def _not_permitted(scope: str) -> ApiError:
@@ -220,7 +221,3 @@ def _not_permitted(scope: str) -> ApiError:
         "An administrator's key administers, and does nothing else; the others don't.",
         code="insufficient_permissions",
     )
-
-
-def _wrong_key() -> ApiError:
-    return _unauthorized("Incorrect API key provided. Check it, or ask who runs this service for one.", WrongKey)

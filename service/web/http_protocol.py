@@ -9,7 +9,6 @@ A request that opens a WebSocket goes to the protocol that is configured for the
 """
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -24,7 +23,9 @@ from websockets.exceptions import InvalidHandshake
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
+from service.errors import ApiError, InvalidRequest
 from service.web.dialect import SOCKET_PATHS
+from service.web.errors import envelope
 
 MAX_HEAD_BYTES = 64 * 1024
 """The most of URL and headers, or of trailers, in bytes. Common servers and proxies take 8 to 64 KiB."""
@@ -36,7 +37,8 @@ MAX_PIPELINED = 4
 """The most requests that may wait on one connection for the answer to an earlier one. Hardly any client sends two."""
 
 BREAK_OFF = "harmonium.break_off"
-"""The extension of a request's scope that has `now`, a function that ends the answer without its end."""
+"""The extension of a request's scope that has `now`, a function that ends the answer without its end: it closes the
+connection. The application may return once `receive` says `http.disconnect`; uvicorn would log an error before that."""
 
 WHEN_GONE = "harmonium.when_gone"
 """The extension that has `tell`, a function that takes what is to be called when the client disconnects, or None. It
@@ -83,16 +85,14 @@ class Clock:
 
 
 class _Transport:
-    """A connection as the answer to one request sees it: closing it is its protocol's affair, and a head goes out with
-    what comes right behind it, as each write is a call of the system.
-    """
+    """A connection on which a head goes out with what comes right behind it, as each write is a call of the system."""
 
-    __slots__ = ("_head", "_transport", "close", "is_closing")
-
-    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
-        self._transport, self._head = transport, b""
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.itself, self._head = transport, b""
         self.is_closing = transport.is_closing
-        self.close = close
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.itself, name)
 
     def write(self, data: bytes) -> None:
         """Send this. A head waits for the bytes after it, but not beyond this turn of the loop."""
@@ -102,13 +102,18 @@ class _Transport:
             self._head = data
             asyncio.get_running_loop().call_soon(self.flush)
             return
-        self._transport.write(data)
+        self.itself.write(data)
 
     def flush(self) -> None:
         """Send the head that waits, if one does."""
         head, self._head = self._head, b""
         if head and not self.is_closing():
-            self._transport.write(head)
+            self.itself.write(head)
+
+    def close(self) -> None:
+        """Close the connection once all is sent."""
+        self.flush()
+        self.itself.close()
 
 
 class AnswerBody:
@@ -133,14 +138,6 @@ class AnswerBody:
             await self._cycle.flow.drain()
 
 
-class HeadTooLarge(Exception):
-    """A head passed its bounds. Raised inside the parser, which stops there."""
-
-
-class TooManyPipelined(Exception):
-    """A connection sent too many requests ahead of their answers. Raised inside the parser, which stops there."""
-
-
 _waiting: WeakKeyDictionary[ServerState, "dict[BoundedHttpProtocol, None]"] = WeakKeyDictionary()
 """The connections of each server without a request under way, the one that waits the longest first."""
 
@@ -154,6 +151,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     """
 
     parser: httptools.HttpRequestParser
+    transport: Any
 
     def __init__(
         self,
@@ -169,20 +167,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_bytes = self._head_count = 0
         self._unparsed_bytes = 0
         """How many have come since the parser told of something."""
-        self._too_large = False
         self._head_clock = Clock(self._limits.head_seconds, self._head_late)
-        self._unread_clock = Clock(self._limits.send_seconds, self._abort)
+        self._unread_clock = Clock(self._limits.send_seconds, lambda: self.transport.abort())
         self._serving: RequestResponseCycle | None = None
         """The request that is being served, or was served last; `cycle` is the one that was read last."""
-        self._refusal: bytes | None = None
+        self._refusal: ApiError | None = None
         """The refusal that is sent behind the answers that are still to be sent."""
         self._when_gone: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection; one that never sends a request is closed. One too many takes another's place."""
-        super().connection_made(transport)
-        answering = _Transport(transport, self._close)
-        self._answering, self._flush = cast(asyncio.Transport, answering), answering.flush
+        super().connection_made(cast(asyncio.Transport, _Transport(transport)))
+        transport.set_write_buffer_limits(high=0)  # whatever is unread has `send_seconds`, also behind a close
         if len(self.connections) > self._limits.connections:
             if not self._waiting:
                 self.transport.close()
@@ -212,18 +208,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._unread_clock.start()
 
     def resume_writing(self) -> None:
-        """The client has read on. Behind a close its time is not extended."""
-        if not self.transport.is_closing():
-            self._unread_clock.stop()
+        """The client has read all of it."""
+        self._unread_clock.stop()
         super().resume_writing()
-
-    def break_off(self) -> None:
-        """Close the connection in the middle of an answer, so that its client sees that it isn't complete.
-
-        Bytes already sent go out first, if the client reads them in time. The application may return once `receive`
-        says `http.disconnect`; uvicorn would log an error before that.
-        """
-        self._close()
 
     def tell_when_gone(self, call: Callable[[], None] | None) -> None:
         """Have this called when the client of the request that is being served disconnects; None takes that back."""
@@ -236,35 +223,28 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         assert self._serving is not None
         return AnswerBody(self._serving)
 
-    def shutdown(self) -> None:
-        """The server stops: close the connection, or have it closed behind the answers that are still to be sent."""
-        if self._busy:
-            super().shutdown()
-        else:
-            self._close()
-
-    def timeout_keep_alive_handler(self) -> None:
-        """No further request came."""
-        self._close()
-
     def data_received(self, data: bytes) -> None:
         """Parse `data`; refuse when one URL, header or trailer is too long while it is still inside the parser."""
         if self._refusal is not None:  # nothing of what comes behind it is read
             return
         self._unparsed_bytes += len(data)
-        self._feed(data)
-        if self._unparsed_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self._too_large = True
-            self.send_400_response("")
+        try:
+            self._feed(data)
+            if self._unparsed_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                raise _too_large()
+        except ApiError as refusal:
+            self._refuse(refusal)
 
     def on_message_begin(self) -> None:
         """A request begins."""
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise TooManyPipelined
+            raise InvalidRequest(
+                f"More than {MAX_PIPELINED} requests wait on this connection. Wait for their answers first."
+            )
         self._unset_keepalive_if_required()
         super().on_message_begin()
         self.scope["extensions"] = {
-            BREAK_OFF: {"now": self.break_off},
+            BREAK_OFF: {"now": self.transport.close},
             WHEN_GONE: {"tell": self.tell_when_gone},
             BODY: {"open": self.open_body},
         }
@@ -294,7 +274,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._leave()
         self._unset_keepalive_if_required()
         super().on_headers_complete()
-        self.cycle.transport = self._answering
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -312,33 +291,22 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._busy or self.transport.is_closing():
             return
         if self._refusal is not None:
-            self._answering.write(self._refusal)
-            self._close()
+            self._refuse(self._refusal)
         else:
             self._waiting[self] = None
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what can't be parsed, by the API's error envelope, behind the answers to the requests before it."""
-        status = 431 if self._too_large else 400
-        message = "This is not a valid HTTP request."
-        if self._too_large:
-            message = f"The request's URL and headers pass {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers."
-        elif len(self.pipeline) >= MAX_PIPELINED:
-            message = f"More than {MAX_PIPELINED} requests wait on this connection. Wait for their answers first."
-        error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
-        body = json.dumps({"error": error}).encode()
-        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
-        refusal = STATUS_LINE[status] + head + body
-        if self._serving is None or not self._busy:
-            self._answering.write(refusal)
-            self._close()
-        elif self.cycle is not self._serving or not self._serving.more_body:
+    def _refuse(self, refusal: ApiError) -> None:
+        """Refuse what can't be parsed, behind the answers to the requests before it."""
+        broken = self._serving if self._busy else None
+        if broken is not None and (self.cycle is not broken or not broken.more_body):
             self._refusal = refusal
             self.flow.pause_reading()
-        else:  # the body of the request that is being served is wrong
-            if not self._serving.response_started:
-                self._answering.write(refusal)
-            self._close()
+            return
+        if broken is None or not broken.response_started:
+            body = bytes(envelope(refusal).body)
+            head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+            self.transport.write(STATUS_LINE[refusal.status] + head + body)
+        self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._serving = cycle
@@ -350,7 +318,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         return self._serving is not None and not self._serving.response_complete
 
     def _feed(self, data: bytes) -> None:
-        """Parse `data`. Of a request that would change the protocol the head is parsed again, without that wish.
+        """Parse `data`. Of a request that would change the protocol the head is parsed again, without that wish. Raises
+        ApiError.
 
         httptools takes what follows such a head for something else than HTTP, even a body that the head announces, and
         reads nothing at all behind one that closes the connection: the head begins a parser of its own.
@@ -360,16 +329,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as stopped:
             behind = data[stopped.args[0] :]
             if self.parser.get_method() == b"CONNECT":
-                self.send_400_response("")
-            elif self._opens_socket():
+                raise _not_http() from None
+            if self._opens_socket():
                 self._open_socket(behind)
             else:
                 head = self._plain_head()
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
                 self._feed(head + behind)
-        except httptools.HttpParserError:
-            self.send_400_response("")
+        except httptools.HttpParserError as error:
+            raise error.__context__ if isinstance(error.__context__, ApiError) else _not_http() from None
 
     def _opens_socket(self) -> bool:
         """Whether the head that was read is right for opening a WebSocket, and nothing else is under way here."""
@@ -395,20 +364,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_clock.stop()
         self._unset_keepalive_if_required()
         self.connections.discard(self)
-        self._flush()
+        self.transport.flush()
         url = httptools.parse_url(self.url)
         head = {"path": url.path.decode(), "raw_path": url.path, "query_string": url.query or b""}
         protocol: Any = self.ws_protocol_class(self.config, self.server_state, self.app_state)  # type: ignore[misc]
-        protocol.begin(self.transport, {**head, "headers": self.headers}, behind)
+        protocol.begin(self.transport.itself, {**head, "headers": self.headers}, behind)
 
     def _plain_head(self) -> bytes:
         """The head that was read, without a wish for another protocol."""
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
-        for name, value in self.headers:
-            if name == b"connection":
-                value = b",".join(token for token in value.split(b",") if token.strip().lower() != b"upgrade")
-            if name != b"upgrade":
-                lines.append(name + b": " + value)
+        lines += [name + b": " + value for name, value in self.headers if name not in (b"connection", b"upgrade")]
+        if not self.parser.should_keep_alive():
+            lines.append(b"connection: close")
         return b"\r\n".join([*lines, b"", b""])
 
     def _leave(self) -> None:
@@ -418,22 +385,19 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _count(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > MAX_HEAD_BYTES or self._head_count > MAX_HEADERS:
-            self._too_large = True
-            raise HeadTooLarge
-
-    def _close(self) -> None:
-        """Close the connection once all is sent; what its client doesn't read in time is dropped."""
-        self._flush()
-        if not self.transport.is_closing():
-            self.transport.close()
-            self._unread_clock.start()
-
-    def _abort(self) -> None:
-        self.transport.abort()
+            raise _too_large()
 
     def _head_late(self) -> None:
         """A head took too long. While requests wait nothing is read: then it has its time from the answer on."""
         if self._busy:
             self._head_clock.start()
         else:
-            self._close()
+            self.transport.close()
+
+
+def _too_large() -> ApiError:
+    return ApiError(431, f"The request's URL and headers pass {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers.")
+
+
+def _not_http() -> ApiError:
+    return InvalidRequest("This is not a valid HTTP request.")

@@ -19,7 +19,7 @@ from functools import partial
 
 from starlette.types import Receive
 
-from service.errors import ApiError, ClientGone, InvalidRequest, unavailable
+from service.errors import ApiError, ClientGone, InvalidRequest, stopping, unavailable
 from service.responses.drive import Driver
 from service.responses.make import Claim
 from service.responses.service import Service
@@ -29,9 +29,8 @@ from service.web.body import watch
 from service.web.middleware import Exchange
 from store.errors import StoreError
 from store.history.approvals import Use
-from store.history.idempotency import Found, Keyed, KeyedRequests, Taken
+from store.history.idempotency import Found, Keyed, Taken
 from store.keys import HEX_DIGITS
-from store.listening import Listener
 
 logger = logging.getLogger(__name__)
 
@@ -68,15 +67,11 @@ REPLAYED = (b"idempotent-replayed", b"true")
 class IdempotentCreate(Claim):
     """The claim of a request with a key."""
 
-    def __init__(
-        self, requests: KeyedRequests, request: Keyed, owner: str, exchange: Exchange, patience: float
-    ) -> None:
-        """`patience` is for how many seconds a call waits for a store that is away."""
-        self._requests = requests
-        self._patience = patience
-        self._request = request
-        self._owner = owner
-        self._exchange = exchange
+    def __init__(self, service: Service, exchange: Exchange, request: Keyed) -> None:
+        self._service, self._exchange, self._request = service, exchange, request
+        self._requests, self._owner = service.keyed_requests, service.store.token()
+        self.waited = False
+        """Whether another one made it meanwhile."""
         self._kept: bool | None = None
         """Whether it is to be stored, once that is known, and as what."""
         self._calls = self._calls_before = 0
@@ -99,11 +94,11 @@ class IdempotentCreate(Claim):
         self._kept = self.lasts = kept
         return prefix + self.digits
 
-    async def taken(self, wait: "_Wait") -> Found:
+    async def take(self, receive: Receive, leaving: Callable[[], bool]) -> Found:
         """Take it, or wait until it is made; its state then. Raises ApiError, StoreUnavailable, ClientGone."""
         taken = await self._requests.take(self._request, self._owner)
         if taken.found is Found.THEIRS:
-            taken = await wait.over(self._requests, self._request, self._owner)
+            taken = await self._wait(receive, leaving)
         self._calls_before = taken.calls
         if taken.found is Found.MINE and taken.digits:
             self.digits = taken.digits
@@ -113,6 +108,28 @@ class IdempotentCreate(Claim):
         if taken.found is Found.MADE:
             self.made = taken.digits
         return taken.found
+
+    async def _wait(self, receive: Receive, leaving: Callable[[], bool]) -> Taken:
+        """The request's state, once nobody else makes it. Raises ApiError, StoreUnavailable, ClientGone."""
+        self.waited = True
+        async with self._service.store.listening.channel(self._requests.channel(self._request)) as listener:
+            watcher = asyncio.create_task(watch(receive, listener.wake))
+            try:
+                async with asyncio.timeout(self._service.settings.request_seconds):
+                    while (taken := await self._requests.take(self._request, self._owner)).found is Found.THEIRS:
+                        if watcher.done():
+                            raise ClientGone
+                        if leaving():
+                            raise stopping()
+                        await listener.messages(QUIET_SECONDS)
+            except TimeoutError:
+                raise unavailable(
+                    "Another request with the same Idempotency-Key is still under way. Send it again, to be given its "
+                    "answer."
+                ) from None
+            finally:
+                watcher.cancel()
+        return taken
 
     async def renew(self) -> None:
         """Stay its owner, until this is cancelled or another one takes over."""
@@ -131,9 +148,9 @@ class IdempotentCreate(Claim):
         self._calls += 1
         if not approved and self._calls <= self._calls_before:
             return Use.BEGUN
-        calls = max(self._calls, self._calls_before)
+        calls, patience = max(self._calls, self._calls_before), self._service.settings.store_patience_seconds
         renew = partial(self._requests.renew, self._request, self._owner, calls=calls)
-        return Use.NEW if await retry(renew, self._patience, until_confirmed=True) else Use.GONE
+        return Use.NEW if await retry(renew, patience, until_confirmed=True) else Use.GONE
 
     async def end(self) -> None:
         """Say whether it was made, as the store has it. Raises StoreUnavailable."""
@@ -144,46 +161,6 @@ class IdempotentCreate(Claim):
         else:
             made = not self.failed and self._exchange.facts.get("client") != "gone"
         await self._requests.end(self._request, self._owner, made=made)
-
-
-class _Wait:
-    """A client that waits for what another request makes."""
-
-    def __init__(self, service: Service, receive: Receive, leaving: Callable[[], bool]) -> None:
-        self._service = service
-        self._receive = receive
-        self._leaving = leaving
-        self._gone = False
-        self.waited = False
-
-    async def over(self, requests: KeyedRequests, request: Keyed, owner: str) -> Taken:
-        """The request's state, once nobody else makes it. Raises ApiError, StoreUnavailable, ClientGone."""
-        self.waited = True
-        async with self._service.listening.channel(requests.channel(request)) as listener:
-            watcher = asyncio.create_task(watch(self._receive, lambda: self._leave(listener)))
-            try:
-                async with asyncio.timeout(self._service.settings.request_seconds):
-                    while (taken := await requests.take(request, owner)).found is Found.THEIRS:
-                        self._check()
-                        await listener.messages(QUIET_SECONDS)
-            except TimeoutError:
-                raise unavailable(
-                    "Another request with the same Idempotency-Key is still under way. Send it again, to be given its "
-                    "answer."
-                ) from None
-            finally:
-                watcher.cancel()
-        return taken
-
-    def _leave(self, listener: Listener) -> None:
-        self._gone = True
-        listener.wake()
-
-    def _check(self) -> None:
-        if self._gone:
-            raise ClientGone
-        if self._leaving():
-            raise unavailable("The service is stopping. Try again in a moment.")
 
 
 @asynccontextmanager
@@ -200,15 +177,12 @@ async def claim(
     Waits while another one makes it, unless its client is gone, or this process is `leaving`. Raises ApiError,
     StoreUnavailable, ClientGone.
     """
-    requests = service.keyed_requests
-    request = await requests.request(exchange.tenant, *asked)
-    once = IdempotentCreate(requests, request, service.store.token(), exchange, service.settings.store_patience_seconds)
+    once = IdempotentCreate(service, exchange, await service.keyed_requests.request(exchange.tenant, *asked))
     del asked  # its body may be megabytes
-    wait = _Wait(service, receive, leaving)
-    async with service.loans.on_loan(partial(once.taken, wait), once.end) as loan:
+    async with service.loans.on_loan(partial(once.take, receive, leaving), once.end) as loan:
         found = loan.taken
         loan.over = found is not Found.MINE
-        _note(exchange, found, waited=wait.waited, taken_over=bool(once.digits))
+        _note(exchange, found, waited=once.waited, taken_over=bool(once.digits))
         if loan.over:
             _refuse(found)
             exchange.answer_headers.append(REPLAYED)

@@ -9,7 +9,7 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,12 +22,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service import logs, spans
 from service.api.passed import Endpoint
 from service.engine.port import EngineError, EngineUnavailable
-from service.errors import ApiError, ClientGone, unavailable
+from service.errors import ApiError, ClientGone, stopping
 from service.metrics.counters import Metrics
 from service.pacing import Pacing, Work
 from service.responses.plan import Plan
 from service.responses.prepare import Prepared
 from service.responses.refusals import refusal_of
+from service.responses.service import Caller
 from service.spans import UNTRACED, Fact, Span, Tracer
 from service.tenants.audit import FailedLogins
 from service.tenants.limits import Limiter, Reservation
@@ -45,7 +46,6 @@ from service.web.body import watch
 from service.web.dialect import DIALECTS, dialect_of
 from service.web.errors import envelope
 from service.web.http_protocol import BREAK_OFF, WHEN_GONE
-from service.web.trace import trace_headers
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -91,6 +91,20 @@ LEFT_OUT = b"x-harmonium-tools-left-out"
 ITEMS_LEFT_OUT = b"x-harmonium-items-left-out"
 """Names the kinds of items of a request that add nothing to the prompt: they hold no text for the model."""
 
+MAX_STATE_CHARS = 512
+
+_PARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+"""A version that is not ff, a trace and a parent that are not all zeros, and flags."""
+
+_STATE = re.compile(rb"[\x20-\x7e]{1,%d}" % MAX_STATE_CHARS)
+
+SESSION_HEADERS = (b"x-session-affinity", b"x-session-id")
+"""The first that is there counts."""
+
+MAX_SESSION_CHARS = 256
+
+_SESSION = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_SESSION_CHARS)
+
 
 class Exchange:
     """A request and its answer; routes find it in the scope and add what belongs in the log line."""
@@ -124,6 +138,12 @@ class Exchange:
         """The id of its key; empty where that is none of the registry's."""
         return "" if self.entry.key is None else self.entry.key.id
 
+    @property
+    def caller(self) -> Caller:
+        """The caller of a response that it asks for. A span of ours comes between the client's and the engine's."""
+        trace, session = self.span.headers or trace_headers(self.headers), session_of(self.headers)
+        return Caller(self.tenant, trace, session, self.key, self.entry.project, self.entry.scopes)
+
     def reserved(self, limiter: Limiter, plan: Plan) -> AbstractAsyncContextManager[Reservation | None]:
         """A reservation as by `reserved_tokens`, for a planned response."""
         asked = plan.generation
@@ -149,7 +169,7 @@ class Exchange:
             self.span = tracer.request(self.method, trace_headers(self.headers))
             spans.current.set(self.span)
 
-    def waited(self, seconds: float) -> None:
+    def note_wait(self, seconds: float) -> None:
         """Say in the log how long it waited for a slot."""
         self.facts["waited_ms"] = round(seconds * 1000, 1)
 
@@ -250,7 +270,7 @@ class Gate:
         except asyncio.CancelledError:  # the server stops, and the time for that is over; the turn is stored
             exchange.facts["client"] = "cut off"
             if not exchange.status:
-                await envelope(unavailable("The service is stopping. Try again in a moment."))(scope, receive, answer)
+                await envelope(stopping())(scope, receive, answer)
             elif (known := scope.get("extensions", {}).get(BREAK_OFF)) is not None:
                 known["now"]()
                 await watch(receive, lambda: None)  # uvicorn would log an error if this returned before
@@ -278,17 +298,15 @@ class Gate:
             if self._keys.open:
                 refuse_foreign_page(exchange.headers)
             await self._identify(exchange, scope, "POST")
-            exchange.tenant = exchange.entry.tenant
             with self._metrics.sockets.track_inprogress(), self._admission.socket(exchange.tenant) as slot:
                 scope["visit"] = Visit(slot, partial(self._identify, exchange, scope, "POST"))
                 await self._sockets(scope, receive, answer)
         else:
             await self._identify(exchange, scope, exchange.method)
-            exchange.tenant = exchange.entry.tenant
             exchange.trace(self._tracer)
             if exchange.method == "POST" and scope["path"] in ASKING:
-                told = scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", _untold)
-                async with admitted(exchange, self._admission, self._pacing, told) as scope["admitted"]:
+                when_gone = scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", _nobody_says)
+                async with admitted(exchange, self._admission, self._pacing, when_gone) as scope["admitted"]:
                     await self._app(scope, receive, answer)
                 return
             work = await self._pacing.begin(exchange.tenant)
@@ -301,6 +319,7 @@ class Gate:
         """Identify the caller, also later on, where its connection stays open. Raises ApiError."""
         try:
             exchange.entry = await self._entrance.entry(exchange.headers, method, scope["path"])
+            exchange.tenant = exchange.entry.tenant
         except StoreError as error:
             raise refusal_of(error) from error
         except WrongKey:
@@ -327,18 +346,18 @@ def is_open(path: str) -> bool:
     return path in OPEN_PATHS or path.startswith(OPEN_FILES)
 
 
-def _untold(call: Callable[[], None] | None) -> None:
+def _nobody_says(call: Callable[[], None] | None) -> None:
     """Nobody says when a client disconnects."""
 
 
 @asynccontextmanager
 async def admitted(
-    exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = _untold
+    exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = _nobody_says
 ) -> AsyncGenerator[Admitted]:
     """A request for a response while it is served, which begins once it is its turn. Raises ApiError, ClientGone, as
     the admission does.
     """
-    async with admission.slot_in_line(exchange.tenant, exchange.waited, when_gone) as slot:
+    async with admission.slot_in_line(exchange.tenant, exchange.note_wait, when_gone) as slot:
         work = await pacing.begin(exchange.tenant)
         with work, exchange.metrics.requests_in_progress.track_inprogress():
             made = Admitted(exchange, slot, work)
@@ -461,3 +480,24 @@ def _endpoint(scope: Scope) -> str:
     if scope["type"] == "websocket":
         return scope["path"]  # nowhere else is one opened
     return getattr(scope.get("route"), "path", NO_ENDPOINT)
+
+
+def trace_headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]:
+    """`traceparent`, and `tracestate` where there is one too, of a request with these lower-case headers. A malformed
+    one is left out: it goes into somebody else's request. Source: https://www.w3.org/TR/trace-context/.
+    """
+    parent, state = headers.get(b"traceparent", b""), headers.get(b"tracestate", b"")
+    if not _PARENT.fullmatch(parent):
+        return ()
+    passed = [("traceparent", parent.decode())]
+    if _STATE.fullmatch(state):
+        passed.append(("tracestate", state.decode()))
+    return tuple(passed)
+
+
+def session_of(headers: Mapping[bytes, bytes]) -> str:
+    """The session that a request with these lower-case headers belongs to, empty where it doesn't say."""
+    for name in SESSION_HEADERS:
+        if _SESSION.fullmatch(session := headers.get(name, b"")):
+            return session.decode()
+    return ""

@@ -86,18 +86,10 @@ class PlainRoute(Route):
     """A route for one method."""
 
     def __init__(
-        self,
-        method: str,
-        path: str,
-        endpoint: Endpoint,
-        *,
-        summary: str,
-        operation_id: str,
-        tag: str,
-        query: type[Query],
+        self, method: str, path: str, endpoint: Endpoint, query: type[Query], tag: str, words: dict[str, Any]
     ) -> None:
-        """`query` says which parameters its query may have; the endpoint gets it if there are any. Without a `tag` the
-        route isn't in the document of the API.
+        """`query` says which parameters its query may have; the endpoint gets it if there are any. The document of the
+        API has its `words`; without a `tag` the route isn't in that.
         """
 
         async def answer(request: Request) -> Response:
@@ -108,9 +100,7 @@ class PlainRoute(Route):
         super().__init__(path, answer, methods=[method])
         self.method = method
         self.methods = {method}  # a HEAD is refused, as everywhere
-        self.written = endpoint
-        self.words: dict[str, Any] = {"summary": summary, "operation_id": operation_id}
-        self.tag, self.query = tag, query
+        self.written, self.query, self.tag, self.words = endpoint, query, tag, words
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match as Starlette's route does, and tell the gate which route it was."""
@@ -119,7 +109,7 @@ class PlainRoute(Route):
 
     def under(self, prefix: str) -> "PlainRoute":
         """The same route under a prefix."""
-        return PlainRoute(self.method, prefix + self.path, self.written, **self.words, tag=self.tag, query=self.query)
+        return PlainRoute(self.method, prefix + self.path, self.written, self.query, self.tag, self.words)
 
 
 class PlainRouter:
@@ -130,13 +120,12 @@ class PlainRouter:
         self._tag = tag
 
     def route(
-        self, method: str, path: str, *, summary: str = "", operation_id: str = "", query: type[Query] = Query
+        self, method: str, path: str, *, query: type[Query] = Query, **words: str
     ) -> Callable[[Endpoint], Endpoint]:
-        """The decorator that makes a function the endpoint of a route."""
+        """The decorator that makes a function the endpoint of a route. `words` are its `summary` and `operation_id`."""
 
         def add(endpoint: Endpoint) -> Endpoint:
-            words = {"summary": summary, "operation_id": operation_id}
-            self.routes.append(PlainRoute(method, path, endpoint, **words, tag=self._tag, query=query))
+            self.routes.append(PlainRoute(method, path, endpoint, query, self._tag, words))
             return endpoint
 
         return add

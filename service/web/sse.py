@@ -7,7 +7,7 @@ on Accept: SDKs ask for JSON.
 
 import asyncio
 import secrets
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from time import monotonic
 from typing import get_args
@@ -44,7 +44,7 @@ class Encoder:
         self._item_id = ""
         self._template = b""
 
-    def append(self, batch: Iterable[Event], buffer: bytearray) -> None:
+    def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
         """Write the events at the buffer's end, each in one piece."""
         encode = self._encoder.encode
         ends = self._ends

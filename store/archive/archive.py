@@ -23,6 +23,7 @@ from store.archive.port import (
     checked_prefix,
 )
 from store.errors import ArchiveRefused, ArchiveUnavailable
+from store.watcher import UNWATCHED, Watcher
 
 PAUSES = (0.05, 0.2)
 """How many seconds pass before each further try."""
@@ -39,16 +40,12 @@ T = TypeVar("T")
 class Archive:
     """Values by key. All verbs raise ArchiveUnavailable, and ValueError for arguments out of bounds."""
 
-    def __init__(self, backend: Backend, bounds: Bounds | None = None) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, bounds: Bounds | None = None, watcher: Watcher = UNWATCHED) -> None:
+        self._backend, self._watcher = backend, watcher
         self._bounds = bounds or Bounds()
         self._places = asyncio.Semaphore(self._bounds.concurrency)
         self._failures = 0
         self._next_probe = 0.0
-        self.failed: Callable[[ArchiveUnavailable], None] = lambda error: None
-        """Called with each call that fails."""
-        self.moved: Callable[[str, int], None] = lambda verb, size: None
-        """Called with the bytes of each value that was read (`get`) or stored (`put`)."""
         self.memory = Memory(self._bounds.held_bytes, self._bounds.total_seconds)
         """The memory that all readers of large values share."""
 
@@ -57,7 +54,7 @@ class Archive:
         checked_key(key)
         found = await self._carried_out("get", lambda: self._backend.get(key))
         if found is not None:
-            self.moved("get", len(found.value))
+            self._watcher.archive_moved("get", len(found.value))
         return found
 
     async def put(self, key: str, value: bytes, *, only_if: str | None) -> str | None:
@@ -70,7 +67,7 @@ class Archive:
             raise ValueError(f"a value of {len(value):,} bytes is larger than {MOST_VALUE_BYTES:,}")
         etag = await self._carried_out("put", lambda: self._backend.put(key, value, only_if))
         if etag is not None:
-            self.moved("put", len(value))
+            self._watcher.archive_moved("put", len(value))
         return etag
 
     async def delete(self, *keys: str) -> None:
@@ -114,7 +111,7 @@ class Archive:
             done = await self._within_bounds(verb, attempt)
         except ArchiveUnavailable as error:
             self._failures += not isinstance(error, ArchiveRefused)  # it answers
-            self.failed(error)
+            self._watcher.archive_failed(error)
             raise
         self._failures = 0
         return done

@@ -19,6 +19,7 @@ from store.archive.archive import Archive
 from store.archive.port import Backend, Bounds, checked_key
 from store.archive.sqlite import SqliteBackend
 from store.errors import Unsupported
+from store.watcher import UNWATCHED, Watcher
 
 FOLDER = "archive"
 """Below the data folder."""
@@ -27,14 +28,14 @@ OBJECTS = ("s3", "gs", "az")
 POSTGRES = ("postgresql", "postgres")
 
 
-def open_archive(url: str, data: Path, bounds: Bounds | None = None) -> Archive:
+def open_archive(url: str, data: Path, bounds: Bounds | None = None, watcher: Watcher = UNWATCHED) -> Archive:
     """The archive that a URL names; nothing is asked of it yet. `data` is the data folder.
 
     Raises ValueError for a URL that names none, whose message goes on from the name of what is wrong, and Unsupported
     where a package is missing.
     """
     chosen = bounds or Bounds()
-    return Archive(_backend(url, data, chosen), chosen)
+    return Archive(_backend(url, data, chosen), chosen, watcher)
 
 
 def _backend(url: str, data: Path, bounds: Bounds) -> Backend:

@@ -31,11 +31,10 @@ from store.errors import (
     SteersFull,
     StoreFull,
 )
-from store.history.append import Addition, continuable, spending
-from store.history.conversations import refuse_joining
+from store.history.append import Addition, continuable, refuse_joining, spending
 from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
-from store.jobs.log import Entry
+from store.jobs.log import Entry, EventLog
 from store.jobs.model import (
     LEVELS,
     Claim,
@@ -87,6 +86,7 @@ class Jobs:
         """The jobs of a store's conversations, over its connections."""
         self.limits = limits or JobLimits()
         self.history = history
+        self.log = EventLog(history)
         self._keyspace = history.keyspace
         self._server = history.server
         self._reading = asyncio.Semaphore(SPECS_AT_ONCE)
@@ -135,7 +135,7 @@ class Jobs:
 
         def refuse(reply: scripts.Reply) -> None:
             self._refuse_queueing(reply[0])
-            refuse_joining(reply[0], conversation)
+            refuse_joining(reply[0], str(conversation))
 
         await history.add(
             addition,

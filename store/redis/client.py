@@ -118,10 +118,9 @@ class PrimaryPool(ConnectionPool):
         return connection
 
     async def release(self, connection: AbstractConnection) -> None:
-        """Take it back."""
+        """Take it back, closed where it is doubted. Never waits for the end of one, which may come late or never."""
         if connection.should_reconnect():
-            await super().release(connection)
-            return
+            await connection.disconnect(nowait=True)
         self._in_use_connections.remove(connection)
         self._available_connections.append(connection)
 

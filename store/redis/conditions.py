@@ -9,11 +9,11 @@ write; if writes were not safe in time, with the next one that is. Never ask the
 """
 
 import time
-from collections.abc import Callable
 
 from redis import exceptions as redis_errors
 
 from store.errors import StoreReadOnly, StoreUnavailable, StoreUnconfirmed
+from store.watcher import Watcher
 
 _TOO_MANY_CLIENTS = "max number of clients reached"
 """The words of every server; the code is ERR."""
@@ -81,19 +81,12 @@ def advice(error: BaseException) -> str:
 
 
 class Health:
-    """The known health of a server. Set the callbacks before the first operation."""
+    """The known health of a server."""
 
-    def __init__(self) -> None:
+    def __init__(self, watcher: Watcher) -> None:
         self.away: StoreUnavailable | None = None
         """The error for which the server can't be used, as far as is known; None while it can."""
-        self.failed: Callable[[str], None] = lambda why: None
-        """Called for all that raises StoreUnavailable, with the reason: `timeout`, `error` or `unconfirmed`."""
-        self.took: Callable[[float], None] = lambda seconds: None
-        """Called for each operation that ended well, with its seconds, its wait for a connection included."""
-        self.gone: Callable[[StoreUnavailable], None] = lambda failure: None
-        """Called when the server goes away."""
-        self.back: Callable[[float, StoreUnavailable], None] = lambda seconds, failure: None
-        """Called when it is back, with the seconds that it was away, and the reason."""
+        self._watcher = watcher
         self._since = 0.0
         self._answered = -1.0
         self._wrote = -1.0
@@ -108,7 +101,7 @@ class Health:
             self._confirmed = now
         if self.away is not None and self._is_back(wrote=wrote, confirmed=confirmed):
             failure, self.away = self.away, None
-            self.back(now - self._since, failure)
+            self._watcher.back(now - self._since, failure)
 
     def _is_back(self, *, wrote: bool, confirmed: bool) -> bool:
         """Whether an operation shows that the server is back."""
@@ -118,7 +111,7 @@ class Health:
 
     def note(self, failure: StoreUnavailable, why: str, begun: float) -> None:
         """Note the failure of an operation that began at `begun`, by the monotonic clock."""
-        self.failed(why)
+        self._watcher.failed(why)
         last = self._answered
         if isinstance(failure, StoreReadOnly):
             last = self._wrote
@@ -126,4 +119,4 @@ class Health:
             last = self._confirmed
         if self.away is None and last < begun:
             self.away, self._since = failure, time.monotonic()
-            self.gone(failure)
+            self._watcher.gone(failure)

@@ -12,7 +12,7 @@ would hold a connection for each.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from redis.exceptions import ResponseError
@@ -89,8 +89,6 @@ class Confirmer:
         self._waiting: dict[ShardKeys, list[tuple[str, asyncio.Future[bool]]]] = {}
         self._rows: dict[ShardKeys, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.waited: Callable[[bool, float], None] = lambda confirmed, seconds: None
-        """Called after each row: whether all of it is safe, and how many seconds that took."""
 
     async def confirm(self, turn: TurnKeys, digest: str) -> bool:
         """Wait until a turn that is stored is safe; False if it isn't there with this content any more.
@@ -162,7 +160,7 @@ class Confirmer:
         async with self._server.operation(longer=self.safety.seconds * len(waits)) as operation:
             (_, *missing), *found = await scripts.mark.in_a_row(operation, shard, waits, there=" ".join(turns))
         lack = self.safety.lack(found)
-        self.waited(not lack, time.monotonic() - began)
+        self._server.watcher.waited(not lack, time.monotonic() - began)
         if lack:
             failure = StoreUnconfirmed(f"{lack} within {self.safety.seconds:g} s. Check that they run, and follow it.")
             self._server.health.note(failure, "unconfirmed", began)

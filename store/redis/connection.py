@@ -20,6 +20,7 @@ from store.keys import ShardKeys
 from store.redis.client import Client, connect
 from store.redis.conditions import Health, TooManyClients, advice, refuses_writes
 from store.redis.links import Argument, Command, links_of
+from store.watcher import UNWATCHED, Watcher
 
 __all__ = ["Argument", "Client", "Operation", "Server", "connect"]
 
@@ -75,7 +76,7 @@ class Server:
     As many operations run at once as there is room for; others wait, within their time.
     """
 
-    def __init__(self, redis: Client, *, timeout_seconds: float, attempts: int) -> None:
+    def __init__(self, redis: Client, *, timeout_seconds: float, attempts: int, watcher: Watcher = UNWATCHED) -> None:
         """Raises ValueError for limits that leave no attempt or no time."""
         if timeout_seconds <= 0 or attempts < 1:
             raise ValueError(f"timeout_seconds={timeout_seconds} and attempts={attempts} must be positive")
@@ -88,7 +89,8 @@ class Server:
         self.timeout_seconds = timeout_seconds
         """How long an operation may take."""
         self.attempts = attempts
-        self.health = Health()
+        self.watcher = watcher
+        self.health = Health(watcher)
         self.ahead: dict[ShardKeys, tuple[float, float]] = {}
         """By shard, the least seconds by which its server's clock is ahead of the loop's, and the time of that estimate
         by the loop's clock.
@@ -232,7 +234,7 @@ class Operation:
             raise self._noted(refused(f"the server failed: {_sentence(error)} {advice(error)}"), "error") from error
         if error is None:
             self._server.health.succeeded(wrote=self.wrote)
-            self._server.health.took(time.monotonic() - self._begun)
+            self._server.watcher.took(time.monotonic() - self._begun)
 
     def _late(self) -> StoreUnavailable:
         """The error of an operation that ran out of time, with the reason."""

@@ -5,12 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-import msgspec
 import pytest
 from prometheus_client.exposition import generate_latest
 
 from service.background.attempt import Attempt, Outcome
-from service.background.cancel import cancel
+from service.background.control import cancel
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.process import close_service, open_service
@@ -89,8 +88,8 @@ def stage(settings: Settings) -> Stage:
         service = open_service(changed(settings, lease_seconds=600), engine)
         await engine.start()
         id = await queue(service, "hi")
-        deaf = msgspec.structs.replace(service, listening=Silence())
-        working = Worker(deaf, ended=lambda id: None, timing=Timing(poll_seconds=600.0, **times))
+        vars(service.store.listening)["channel"] = Silence().channel  # a worker that hears nothing
+        working = Worker(service, ended=lambda id: None, timing=Timing(poll_seconds=600.0, **times))
         work = asyncio.create_task(working.work())
         try:
             await until(lambda: engine.running == 1)

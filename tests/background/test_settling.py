@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from service.background.settling import settle_due
+from service.background.tasks import settle_due
 from service.responses.service import Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings

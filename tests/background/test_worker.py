@@ -15,13 +15,13 @@ import pytest
 
 from service.api.request import read_create
 from service.api.response import decode_response
-from service.background import attempt, cancel
+from service.background import attempt, control
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation
 from service.pacing import MODEST, Pacing
-from service.process import close_service, job_limits, open_service
+from service.process import close_service, open_service
 from service.responses.service import Caller, Service
 from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
@@ -187,7 +187,7 @@ class Asked(Jobs):
 async def test_shards_in_which_nothing_happens_are_looked_into_by_turns(redis_url: str) -> None:
     many = 20
     async with opened_service(redis_url, scripted([]), shards=many) as opened:
-        asked = Asked(opened.store, job_limits(opened.settings))
+        asked = Asked(opened.store, opened.jobs.limits)
         began = time.monotonic()
         async with working(msgspec.structs.replace(opened, jobs=asked), Timing(poll_seconds=0.1, polled_shards=4)):
             await until(lambda: len(asked.shards_asked) >= 3 * many, SECONDS)
@@ -201,7 +201,7 @@ async def test_a_shard_in_which_somebody_works_is_looked_into_each_time(redis_ur
     async with opened_service(redis_url, scripted([answer("hi")]), shards=many) as opened:
         id = await queued(opened, 7)
         assert len((await opened.jobs.claim(7, 1)).jobs) == 1  # by somebody else, who dies then
-        asked = Asked(opened.store, job_limits(opened.settings))
+        asked = Asked(opened.store, opened.jobs.limits)
         service = msgspec.structs.replace(opened, jobs=asked)
         async with working(service, Timing(poll_seconds=0.1, polled_shards=1)):
             assert (await over(service, id)).status is Status.COMPLETED
@@ -222,7 +222,7 @@ class Narrow(Jobs):
 
 async def test_what_a_worker_can_t_read_it_hands_back_and_that_is_no_try(redis_url: str) -> None:
     async with opened_service(redis_url, scripted([answer("hi")]), max_attempts=1) as opened:
-        narrow = Narrow(opened.store, job_limits(opened.settings))
+        narrow = Narrow(opened.store, opened.jobs.limits)
         service = msgspec.structs.replace(opened, jobs=narrow)
         id = await queued(service)
         async with working(service):
@@ -340,11 +340,11 @@ async def test_a_canceller_holds_the_job_for_as_long_as_it_takes_to_end_it(
             await slow.wait()
             return await super().make()
 
-    monkeypatch.setattr(cancel, "Attempt", SlowAttempt)
+    monkeypatch.setattr(control, "Attempt", SlowAttempt)
     async with opened_service(redis_url, scripted([opened("I"), Stall()])) as service, working(service):
         id = await queued(service)
         await found(service, id, lambda response: response.status is Status.IN_PROGRESS)
-        ending = asyncio.create_task(cancel.cancel(service, TENANT, id))
+        ending = asyncio.create_task(control.cancel(service, TENANT, id))
         await found(service, id, lambda response: response.status is Status.CANCELLED)
         await asyncio.sleep(3 * LEASE_SECONDS)
         assert (await service.store.find(TENANT, id)).under_way, "a worker ended it, whose lease it wasn't"

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.browser.browser import Asked, Fetch, Find, Gone, Scroll, asked, page_at, view_of
+from service.browser.browser import Asked, Fetch, Find, Gone, Scroll, UsageError, asked, page_at, view_of
 from service.browser.citations import Source, source_of
-from service.browser.displays import UsageError
 from service.browser.page import WIDTH, WRAPPED_CHARS, Display, Page, Result, lines_of, page_of, results_page
 
 URL = "https://tides.example/brest"

@@ -6,9 +6,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.browser.browser import Search, view_of
+from service.browser.browser import Search, matches, view_of
 from service.browser.citations import Citations, Cited, Source, source_of
-from service.browser.displays import found
 from service.browser.page import Display, Page, Result, page_of, results_page
 
 BREST = Source("https://tides.example/brest", "Tides in Brest")
@@ -126,7 +125,7 @@ RESULTS = results_page(
 
 
 def test_a_page_leads_to_itself_and_what_was_found_in_it_does_too() -> None:
-    displays = [Display(PAGE), Display(again=0), Display(found(PAGE, "water"))]
+    displays = [Display(PAGE), Display(again=0), Display(matches(PAGE, "water"))]
 
     assert [source_of(displays, cursor, 2) for cursor in (0, 1, 2, 3)] == [BREST, BREST, BREST, None]
 

@@ -8,8 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from service.browser.browser import Fetch, Search, asked, page_there, view_of
-from service.browser.displays import UsageError
+from service.browser.browser import Fetch, Search, UsageError, asked, page_there, view_of
 from service.browser.page import Display, Page
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("reference.json").read_text())

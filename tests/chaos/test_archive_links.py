@@ -15,7 +15,7 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI
 from redis.asyncio import Redis
 
-from service.commands.joining import join
+from service.commands.serve import join
 from service.settings.settings import Settings
 from store.archive.opening import open_archive
 from store.archive.port import Bounds

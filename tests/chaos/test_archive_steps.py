@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.commands.joining import join
+from service.commands.serve import join
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
 from store.archive.archive import Archive

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.api.response import Response, ResponseStatus
-from service.background.steer import steer
+from service.background.control import steer
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer

@@ -66,8 +66,8 @@ async def replaced(
     """A response whose worker dies at a step, as another one ended it, checked; and that which asked for approval."""
     first = None
     async with closing_aftermath(settings) as aftermath, opened(settings) as service:
-        if service.containers is not None:
-            await service.containers.start()
+        if service.toolbox.containers is not None:
+            await service.toolbox.containers.start()
         if isinstance(said, str):
             id = await queue(service, said, tools=tools)
         else:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from service import app
-from service.background.settling import settle_due
+from service.background.tasks import settle_due
 from service.process import USUAL_TOKENS, open_service
 from service.responses.service import Service
 from service.settings.settings import Settings, load_settings

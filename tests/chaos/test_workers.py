@@ -15,7 +15,6 @@ from service.background.timing import Timing
 from service.background.worker import Worker
 from service.metrics.counters import make_metrics
 from service.pacing import Pacing
-from service.process import job_limits
 from service.responses.drive import machine_of
 from service.responses.run import Taken
 from service.responses.service import Service
@@ -70,7 +69,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     with EmbeddedServer(tmp_path / "store") as server:
         settings: Settings = load_settings(redis_url=server.url, shards=2, shutdown_seconds=5, **QUICK)
         async with opened(settings, WatchedEngine(tokens_per_second=20)) as service:
-            yield msgspec.structs.replace(service, jobs=Troubled(service.store, job_limits(settings)))
+            yield msgspec.structs.replace(service, jobs=Troubled(service.store, service.jobs.limits))
 
 
 @asynccontextmanager
@@ -187,7 +186,6 @@ async def test_a_log_that_can_t_be_written_by_our_mistake_holds_nobody_up() -> N
         nothing_succeeds,
         machine_of(spec()),
         Pacing(),
-        first=[],
         on_tokens=lambda: pytest.fail("nothing was written"),
         patience=lambda: SECONDS,
     )

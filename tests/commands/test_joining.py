@@ -10,7 +10,7 @@ from redis import Redis
 from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
-from service.commands.joining import join
+from service.commands.serve import join
 from service.settings.settings import Settings
 from store.errors import LayoutMismatch
 from store.layout import LAYOUT

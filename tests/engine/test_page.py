@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from service.engine.servers import experimental
 from service.engine.servers.kind import ServerLoad
 from service.engine.servers.token_ids import MAX_SAMPLES, MOST, mean, read_page, total
-from service.engine.vllm import wire as vllm
+from service.engine.vllm import servers as vllm
 from tests.support.engine.standin_wire import metrics_page
 
 

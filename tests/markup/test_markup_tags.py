@@ -34,7 +34,7 @@ ANSWER = schema_content({"type": "object", "properties": {"a": {"type": "integer
 
 def made(markup: str, asked: TurnConstraint, part: Part = Part.BEFORE) -> Any:
     """The format of a tag, or None."""
-    text = tag(markup, marks=SPECIAL, asked=asked, part=part)
+    text = tag(markup, tuple(SPECIAL.items()), asked, part)
     return None if text is None else json.loads(text)["format"]
 
 
@@ -80,7 +80,7 @@ def cases(markup: str, special: dict[str, int]) -> dict[str, tuple[str, bool]]:
 
     def add(name: str, turn: Turn | str, asked: TurnConstraint, passes: bool, part: Part = Part.BEFORE) -> None:
         text = (written(markup, turn) if isinstance(turn, Turn) else turn).removesuffix(END)
-        form = tag(markup, marks=special, asked=asked, part=part)
+        form = tag(markup, tuple(special.items()), asked, part)
         case = {
             "tag": form,
             "ids": ids_of(text, special),

@@ -11,6 +11,7 @@ import pytest
 from service.harmony.segments import Closed
 from service.harmony.tokens import CALL, END, RETURN
 from service.markup.calls import types_of
+from service.markup.families import MARKUPS
 from service.markup.stream import MAX_SPACE, Part
 from tests.support.markup.streams import SPECIAL, Message, messages_of, parser, read, segments_of, tokens_of
 from tests.support.markup.writing import Turn, written
@@ -264,6 +265,19 @@ def test_time_is_linear_in_the_text(markup: str, shred: str) -> None:
     taken(100)
     short = min(taken(2_000 // len(shred)) for _ in range(3))
     assert min(taken(16_000 // len(shred)) for _ in range(3)) < 8 * 3 * short
+
+
+@pytest.mark.parametrize("shred", [" ", ":1"])
+@pytest.mark.parametrize("begun", ["", "functions.", '{"name": "'])
+@pytest.mark.parametrize("markup", ["hermes", "kimi", "deepseek-v3", "deepseek-v3.1", "minimax"])
+def test_a_call_that_never_gets_a_name_is_soon_found_out(markup: str, begun: str, shred: str) -> None:
+    opening = MARKUPS[markup].call + begun
+
+    def taken(size: int) -> float:
+        return min(seconds(markup, [opening, *shred * size] * 4) for _ in range(3))
+
+    taken(100)
+    assert taken(256) < 8 * 8 * 2 * taken(32)
 
 
 def seconds(markup: str, texts: list[str]) -> float:

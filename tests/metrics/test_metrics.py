@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, cast
 
 import pytest
@@ -17,6 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from service.api.events import Error, OutputItemAdded
 from service.api.response import Reasoning
 from service.background.attempt import MAX_QUEUED_SECONDS
+from service.engine.engines import Engines
 from service.errors import ApiError
 from service.metrics import scrape
 from service.metrics.counters import LOOK_SECONDS, Pace, declared, lag_counted, make_metrics
@@ -56,7 +58,8 @@ async def shards() -> Mapping[int, Queue]:
 def exposition(read_shards: scrape.ReadShards, **options: float) -> Exposition:
     """What answers scrapes, of a process that has counted nothing yet."""
     limits = limits_of(load_settings(max_bytes="1GiB", max_responses=0, workers=2, max_concurrent_requests=7))
-    return Exposition(make_metrics(), read_shards, lambda: SERVERS, limits, **options)
+    engines = SimpleNamespace(servers=lambda: SERVERS, loads=dict, waiting=0)
+    return Exposition(make_metrics(), read_shards, cast(Engines, engines), limits, **options)
 
 
 async def told(read_shards: Callable[[], object] = shards, accept: str = "", **options: float) -> str:

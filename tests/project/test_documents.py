@@ -17,8 +17,8 @@ from service.api.tools.callee import Callee, Hosted, HostedKind
 from service.harmony.header import Header
 from service.responses.output.calls import ShellCallEmitter, ToolSearchCallEmitter
 from service.responses.output.emitter import Emitter
-from service.responses.output.emitters import Making, emitter_for
 from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, listing_events
+from service.responses.output.open_message import Making, emitter_for
 from service.responses.output.rules import Rules, ServerTools
 from service.settings.sources import CLIENTS, SECRETS, file_variable, is_service_link
 from store.turn import MOVES
@@ -140,7 +140,8 @@ def test_the_order_of_an_item_s_events_is_the_one_in_the_document(kind: str) -> 
     channel, recipient, rules = SHOWN[kind]
     header = Header("assistant", channel, recipient, None, None, "", True)
     shown = [line.removesuffix(" *") for line in block("docs/events.md", kind).splitlines()]
-    assert shown == emitted(emitter_for(Making(RESPONSE_ID, rules, lambda kind, payload: "sealed"), header, 0))
+    making, target = Making(RESPONSE_ID, rules, lambda kind, payload: "sealed"), rules.called(recipient, channel)
+    assert shown == emitted(emitter_for(making, header, target, 0))
 
 
 def test_the_order_of_the_events_of_a_tool_that_the_service_calls_is_the_one_in_the_document() -> None:

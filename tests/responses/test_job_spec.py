@@ -55,14 +55,14 @@ ACME = Caller("acme", (("traceparent", "00-1-2-03"),))
 @pytest.fixture
 async def service(settings: Settings) -> AsyncIterator[Service]:
     """What a request needs up to its job, without HTTP; what comes after that is not there."""
-    store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
+    redis, at = connect(settings.redis_url), 1_700_000_000.5
+    store = ConversationHistoryStore(redis, prefix=settings.key_prefix, clock=lambda: at)
     members: dict[str, Any] = dict.fromkeys(Service.__struct_fields__)
     members |= {"settings": settings, "keys": Keys(settings), "store": store, "loans": Loans(1.0)}
     members |= {"engine": Engines([Member(scripted([answer("4")]))]), "limits": Limits()}
     members |= {"seals": Seals(["k" * 32], never_asked), "templates": Templates("")}
     members["toolbox"] = Toolbox({}, (), no_server, allowing="")
     members["tally"] = Tally(Spending(store), away=lambda: False)
-    members["clock"] = lambda: 1_700_000_000.5
     yield Service(**members)
     await store.close()
 
@@ -98,7 +98,7 @@ def run_of(service: Service, made: Prepared) -> Driver:
         mode="plain",
         since=0.0,
         seconds=60.0,
-        clock=service.clock,
+        clock=service.store.clock,
     )
 
 

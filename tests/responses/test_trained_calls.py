@@ -10,7 +10,7 @@ from service.api.outcome import Outcome, failed
 from service.api.response import CodeInterpreterCall, Message, WebSearchCall
 from service.api.tools.builtin import callees
 from service.api.tools.callee import Callee
-from service.browser.displays import displays_of, note_of, with_room
+from service.browser.browser import displays_of, note_of, with_room
 from service.browser.page import Display, Result, page_of, results_page
 from service.grammar.tags import HeaderState
 from service.harmony import tokens

@@ -12,6 +12,7 @@ from store.fsck.check import Fsck
 from store.history.history import ConversationHistoryStore
 from store.layout import LAYOUT, Layout, Record, Terms, changes, mismatch
 from store.redis.connection import Server, connect
+from store.watcher import UNWATCHED
 from tests.support.store.sample import grow
 from tests.support.store.servers import PLAIN, server
 
@@ -110,10 +111,12 @@ async def test_a_record_whose_reply_was_lost_is_written_once(store: Conversation
     assert record.revision == "1"
 
 
-async def test_a_mismatch_that_comes_while_a_process_runs_is_told_once(store: ConversationHistoryStore) -> None:
+async def test_a_mismatch_that_comes_while_a_process_runs_is_told_once(
+    store: ConversationHistoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[str] = []
     one, other = layout_of(store, TERMS), layout_of(store, replace(TERMS, shards=5))
-    one.contradicted = lambda mismatch: told.append(mismatch.reason)
+    monkeypatch.setattr(UNWATCHED, "contradicted", lambda mismatch: told.append(mismatch.reason))
     await one.agree()
     await other.agree()
     for _ in range(3):
@@ -124,11 +127,11 @@ async def test_a_mismatch_that_comes_while_a_process_runs_is_told_once(store: Co
 
 
 async def test_other_limits_are_no_mismatch_for_who_asks_for_the_rest_and_are_told_once(
-    store: ConversationHistoryStore,
+    store: ConversationHistoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
     one, other = layout_of(store, TERMS), layout_of(store, replace(TERMS, limits={"max_bytes": "7"}, decides=True))
-    one.contradicted = lambda mismatch: told.append(mismatch.reason)
+    monkeypatch.setattr(UNWATCHED, "contradicted", lambda mismatch: told.append(mismatch.reason))
     await one.agree()
     await other.agree()
     for _ in range(3):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.settings.core import LIMITS, parse_limits
-from service.tenants.limits import Allowance, Limit, Shown, duration, filled, refusal_of, spoken
+from service.tenants.limits import Allowance, KnownLimits, Limit, duration, filled, refusal_of, spoken
 from store.limits import Admission, Check, Left, Refused
 
 NOW = 1_790_000_000.0  # 2026-09-21T13:33:20Z
@@ -60,13 +60,13 @@ def test_a_delay_is_spoken_without_exponents(seconds: float) -> None:
 
 def test_headers_are_of_what_has_least_left() -> None:
     checks = [TPM, TPM._replace(limit=100), Check("all", "tokens", "month", 10), Check("k", "requests", "month", 8)]
-    shown = dict(Shown(checks).headers([Left(9000, 6), Left(50, 30), Left(0, 9e5), Left(3, 7200)]))
+    shown = dict(KnownLimits(checks).headers([Left(9000, 6), Left(50, 30), Left(0, 9e5), Left(3, 7200)]))
     assert shown[b"x-ratelimit-limit-tokens"] == b"100"
     assert shown[b"x-ratelimit-remaining-tokens"] == b"50"
     assert shown[b"x-ratelimit-reset-tokens"] == b"30s"
     assert shown[b"x-ratelimit-limit-requests"] == b"8"
     assert shown[b"x-ratelimit-reset-requests"] == b"2h0m0s"
-    assert Shown([Check("all", "parallel", "", 2)]).headers([Left(1, 0)]) == []
+    assert KnownLimits([Check("all", "parallel", "", 2)]).headers([Left(1, 0)]) == []
 
 
 def test_a_refusal_says_whose_limit_it_is_and_when_to_come_back() -> None:

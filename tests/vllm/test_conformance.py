@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from service.engine.servers.engine import Access
-from service.engine.vllm.servers import Vllm
-from service.engine.vllm.wire import Endpoint
+from service.engine.vllm.servers import Endpoint, Vllm
 from tests.support.engine.watched import WatchedHttp
 from tests.support.vllm.talker import TalkerConformance, endpoint_of
 

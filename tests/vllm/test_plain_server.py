@@ -16,8 +16,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.engine.servers.engine import Access, ServersEngine
-from service.engine.vllm.servers import Vllm
-from service.engine.vllm.wire import Endpoint
+from service.engine.vllm.servers import Endpoint, Vllm
 from service.settings.settings import Settings
 from tests.support.engine.watched import WatchedHttp
 from tests.support.oracles.event_grammar import check_stream

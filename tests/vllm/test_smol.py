@@ -16,8 +16,7 @@ from openai import AsyncOpenAI, NotFoundError
 
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import Ask, Facts, Wanted
-from service.engine.vllm.servers import Vllm
-from service.engine.vllm.wire import Endpoint
+from service.engine.vllm.servers import Endpoint, Vllm
 from service.settings.settings import Settings
 from tests.support.service.inside import serving
 from tests.support.vllm.reuse import Recorder, reuse

@@ -14,7 +14,7 @@ import pytest
 from service.engine.demo import DemoEngine
 from service.engine.port import Generation, Sampling
 from service.engine.servers.answer import DATA, DONE, END_OF_EVENT
-from service.engine.vllm.wire import Endpoint, request_body
+from service.engine.vllm.servers import Endpoint, request_body
 from service.harmony.tokens import LAST_LEGAL, STOPS
 from tests.support.engine.connected import CARD
 from tests.support.engine.prompts import prompt, user

@@ -13,7 +13,7 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI
 from redis.asyncio import Redis
 
-from service.commands.joining import join
+from service.commands.serve import join
 from service.responses.refusals import refusal_of
 from service.settings.settings import Settings
 from store.errors import ArchiveForeign, ArchiveUnavailable, ArchiveUnfit, StoreError, Unsupported

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 import uvicorn
-from uvicorn.server import ServerState
 
 from service.commands.serve import listen
 from service.settings.settings import Settings
@@ -155,35 +154,6 @@ async def test_a_head_that_does_not_come_in_time_is_hung_up_on(connect: Connect,
     reader, writer = await connect()
     writer.write(sent)
     assert await answer_to(reader) == b""
-
-
-class Stuck(asyncio.Transport):
-    """A connection whose client reads nothing, so that it never closes by itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.closing = False
-        self.aborted = asyncio.Event()
-
-    def close(self) -> None:
-        self.closing = True
-
-    def abort(self) -> None:
-        self.closing = True
-        self.aborted.set()
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-
-async def test_whoever_does_not_read_what_was_broken_off_is_hung_up_on_in_the_end() -> None:
-    config = config_with(ConnectionLimits(send_seconds=0.05))
-    protocol, transport = BoundedHttpProtocol(config, ServerState(), {}), Stuck()
-    protocol.connection_made(transport)
-    protocol.break_off()
-    assert (transport.closing, transport.aborted.is_set()) == (True, False)
-    await asyncio.wait_for(transport.aborted.wait(), DEADLINE_SECONDS)
-    protocol.connection_lost(None)
 
 
 @pytest.mark.parametrize("limits", [ConnectionLimits(connections=1)])
@@ -380,6 +350,6 @@ async def test_an_answer_that_nobody_reads_does_not_keep_a_closed_connection(
     _, writer = await connect()
     for protocol in await until(lambda: list(server.server_state.connections)):
         protocol.transport.write(b"x" * 60_000_000)
-        protocol.timeout_keep_alive_handler()
+        protocol.transport.close()
     await until(lambda: not server.server_state.connections)
     writer.close()

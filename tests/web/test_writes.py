@@ -41,6 +41,9 @@ class Written(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closing
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
     def pause_reading(self) -> None:
         pass
 

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from time import monotonic, sleep
 from typing import Annotated, NamedTuple
 
@@ -18,7 +18,7 @@ import typer
 
 from service.commands.client import printing
 from service.commands.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, ClientError, Refused, Unreachable
-from service.commands.client.options import AsJson, talking
+from service.commands.client.options import AsJson, flag, option, talking
 from service.commands.client.service import TERMINAL_EVENTS, Json, Service
 
 METADATA = {"harmonium": "bench"}
@@ -114,16 +114,6 @@ def _shown(milliseconds: float | None) -> str:
     return "-" if milliseconds is None else f"{milliseconds:.0f} ms"
 
 
-@dataclass
-class Talk:
-    """The work of a client: the outcomes of its requests, and the roots that it began, with whether each is known to be
-    stored. After an error there may be more than one.
-    """
-
-    roots: dict[str, bool] = field(default_factory=dict[str, bool])
-    outcomes: list[Outcome] = field(default_factory=list[Outcome])
-
-
 class Load:
     """A load of so many clients, each with so many turns, for at most so many seconds."""
 
@@ -131,15 +121,17 @@ class Load:
         self._service, self._body = service, body | {"stream": True, "metadata": METADATA}
         self._turns, self._most_seconds = turns, seconds
         self._stop = threading.Event()
-        self._talks = [Talk() for _ in range(clients)]
-        self._threads = [threading.Thread(target=self._talk, args=(talk,), daemon=True) for talk in self._talks]
+        self._threads = [threading.Thread(target=self._talk, daemon=True) for _ in range(clients)]
+        self._roots: dict[str, bool] = {}
+        """The trees that were begun, and whether each is known to be stored."""
+        self._outcomes: list[Outcome] = []
         self.seconds, self.outcomes = 0.0, list[Outcome]()
         """How long it took, and the outcomes of all requests until then."""
 
     @property
     def roots(self) -> list[str]:
         """The ids of the trees that were begun."""
-        return [root for talk in self._talks for root in talk.roots]
+        return list(self._roots)
 
     def run(self) -> bool:
         """Talk until all is said or the time is over. False where Ctrl-C ended it."""
@@ -151,7 +143,7 @@ class Load:
         except KeyboardInterrupt:
             whole = False
         self._stop.set()
-        self.seconds, self.outcomes = monotonic() - began, self._measured()
+        self.seconds, self.outcomes = monotonic() - began, self._outcomes.copy()
         return whole
 
     def leave(self) -> None:
@@ -166,7 +158,7 @@ class Load:
         given time to store it.
         """
         left, until = 0, monotonic() + LEAVE_SECONDS
-        for root, sure in (each for talk in self._talks for each in list(talk.roots.items())):
+        for root, sure in list(self._roots.items()):
             try:
                 self._delete(root, 0.0 if sure else until)
             except ClientError as error:
@@ -174,9 +166,6 @@ class Load:
                 if left <= MAX_TOLD:
                     printing.told(f"{root} is left: {error}")
         return left
-
-    def _measured(self) -> list[Outcome]:
-        return [outcome for talk in self._talks for outcome in list(talk.outcomes)]
 
     def _watch(self, began: float) -> None:
         """Wait for the end, and tell how far it is."""
@@ -186,19 +175,19 @@ class Load:
                 thread.join(max(0.0, min(due, until) - monotonic()))
                 if monotonic() >= due:
                     due += PROGRESS_SECONDS
-                    outcomes = self._measured()
+                    outcomes = self._outcomes.copy()
                     failed = sum(1 for outcome in outcomes if outcome.error)
-                    wanted = self._turns * len(self._talks)
+                    wanted = self._turns * len(self._threads)
                     printing.told(f"… {len(outcomes) - failed} of {wanted} responses, {failed} errors")
 
-    def _talk(self, talk: Talk) -> None:
+    def _talk(self) -> None:
         before: str | None = None
         failed = 0
         for _ in range(self._turns):
-            outcome, id = self._asked(talk, before)
+            outcome, id = self._asked(before)
             if outcome is None:
                 return
-            talk.outcomes.append(outcome)
+            self._outcomes.append(outcome)
             if outcome.error:
                 failed += 1
                 if failed == ERRORS_IN_A_ROW or self._stop.wait(PAUSE_SECONDS):
@@ -208,7 +197,7 @@ class Load:
             if self._stop.is_set():
                 return
 
-    def _asked(self, talk: Talk, before: str | None) -> tuple[Outcome | None, str | None]:
+    def _asked(self, before: str | None) -> tuple[Outcome | None, str | None]:
         """The outcome of one request, None where it was broken off; and the id of its response."""
         continued = {} if before is None else {"previous_response_id": before}
         began, first, id = monotonic(), None, None
@@ -219,11 +208,11 @@ class Load:
                     if id is None and kind == "response.created":
                         id = str(event["response"]["id"])
                         if before is None:
-                            talk.roots[id] = False
+                            self._roots[id] = False
                     if first is None and kind.endswith(".delta"):
                         first = monotonic() - began
                     if kind in TERMINAL_EVENTS:
-                        talk.roots.update({id: True} if before is None and id is not None else {})
+                        self._roots.update({id: True} if before is None and id is not None else {})
                         return _outcome(event["response"], first), id
                     if self._stop.is_set():
                         return None, id
@@ -314,11 +303,8 @@ def bench(
             "--max-output-tokens", min=LEAST_TOKENS, metavar="N", help="The most of an answer.", show_default=False
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", metavar="NAME", help="The model; else the first one.", show_default=False),
-    ] = None,
-    keep: Annotated[bool, typer.Option("--keep", metavar="", help="Don't delete what was made.")] = False,
+    model: Annotated[str | None, option("--model", "-m", "NAME", "The model; else the first one.")] = None,
+    keep: Annotated[bool, flag("--keep", "Don't delete what was made.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Measure a service: many clients at once, each with one conversation, every answer streamed.

@@ -16,7 +16,17 @@ import typer
 from service.commands.client import asking, chatting, printing, reading
 from service.commands.client.bench import app as bench
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
-from service.commands.client.options import AsJson, Id, completion, environment, talking
+from service.commands.client.options import (
+    AsJson,
+    AsLines,
+    Id,
+    argument,
+    completion,
+    environment,
+    flag,
+    option,
+    talking,
+)
 from service.commands.client.profile import keep_last, last_of
 from service.commands.client.service import Json, Service
 from service.commands.client.trees import app as trees
@@ -33,15 +43,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Model = Annotated[
-    str | None, typer.Option("--model", "-m", metavar="NAME", help="The model; else the first one.", show_default=False)
-]
-From = Annotated[str | None, typer.Option("--from", metavar="ID", help="Continue this response.", show_default=False)]
-Instructions = Annotated[
-    str | None,
-    typer.Option("--instructions", "-s", metavar="WORDS", help="Instructions for the model.", show_default=False),
-]
-Quiet = Annotated[bool, typer.Option("--no-reasoning", "-R", metavar="", help="Don't show what the model thinks.")]
+Model = Annotated[str | None, option("--model", "-m", "NAME", "The model; else the first one.")]
+From = Annotated[str | None, option("--from", "ID", "Continue this response.")]
+Instructions = Annotated[str | None, option("--instructions", "-s", "WORDS", "Instructions for the model.")]
+Quiet = Annotated[bool, flag("--no-reasoning", "-R", "Don't show what the model thinks.")]
 
 
 class Effort(StrEnum):
@@ -52,40 +57,25 @@ class Effort(StrEnum):
     HIGH = "high"
 
 
-EffortOption = Annotated[
-    Effort | None, typer.Option("--effort", metavar="low|medium|high", help="How long to think.", show_default=False)
-]
+EffortOption = Annotated[Effort | None, option("--effort", "low|medium|high", "How long to think.")]
 
 
 @app.command()
 @talking
 def ask(
     service: Service,
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="WORDS", help="The message. Stdin is added.", show_default=False)
-    ] = None,
-    on: Annotated[
-        bool, typer.Option("--continue", "-c", metavar="", help="Continue what was asked last here.")
-    ] = False,
+    words: Annotated[list[str] | None, argument("WORDS", "The message. Stdin is added.")] = None,
+    on: Annotated[bool, flag("--continue", "-c", "Continue what was asked last here.")] = False,
     before: From = None,
-    conversation: Annotated[
-        str | None, typer.Option("--conv", metavar="ID", help="Say it in this conversation.", show_default=False)
-    ] = None,
+    conversation: Annotated[str | None, option("--conv", "ID", "Say it in this conversation.")] = None,
     instructions: Instructions = None,
     model: Model = None,
     effort: EffortOption = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option("--schema", metavar="FILE", help="A JSON schema that the answer should fit.", show_default=False),
-    ] = None,
-    background: Annotated[
-        bool, typer.Option("--background", metavar="", help="Don't wait: print the id. `harmonium tail` follows it.")
-    ] = False,
-    no_stream: Annotated[
-        bool, typer.Option("--no-stream", metavar="", help="Print the answer when it is whole.")
-    ] = False,
+    schema: Annotated[Path | None, option("--schema", "FILE", "A JSON schema that the answer should fit.")] = None,
+    background: Annotated[bool, flag("--background", "Don't wait: print the id. `harmonium tail` follows it.")] = False,
+    no_stream: Annotated[bool, flag("--no-stream", "Print the answer when it is whole.")] = False,
     no_reasoning: Quiet = False,
-    usage: Annotated[bool, typer.Option("--usage", "-u", metavar="", help="Say what it took, too.")] = False,
+    usage: Annotated[bool, flag("--usage", "-u", "Say what it took, too.")] = False,
     as_json: AsJson = False,
 ) -> int | None:
     """Ask for one response, and print its answer as it comes. The id goes to stderr at the end.
@@ -145,15 +135,9 @@ def chat(
 def show(
     service: Service,
     id: Id,
-    items: Annotated[
-        bool, typer.Option("--items", metavar="", help="Its items instead, a JSON object a line.")
-    ] = False,
-    events: Annotated[
-        bool, typer.Option("--events", metavar="", help="Its events instead, a JSON object a line, if it keeps them.")
-    ] = False,
-    tokens: Annotated[
-        bool, typer.Option("--tokens", metavar="", help="Its tokens instead; with --json as the service tells them.")
-    ] = False,
+    items: Annotated[bool, flag("--items", "Its items instead, a JSON object a line.")] = False,
+    events: Annotated[bool, flag("--events", "Its events instead, a JSON object a line, if it keeps them.")] = False,
+    tokens: Annotated[bool, flag("--tokens", "Its tokens instead; with --json as the service tells them.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print a response: what it was told, what it says, and what it took."""
@@ -161,7 +145,7 @@ def show(
         raise ClientError("only one of --items, --events, --tokens and --json makes sense", EXIT_USAGE)
     path = f"/v1/responses/{reading.checked(id)}"
     if tokens:
-        _show_tokens(reading.token_pages(service, id), as_json=as_json)
+        _show_tokens(service.pages(f"/console/api/turns/{reading.checked(id)}/tokens"), as_json=as_json)
     elif as_json:
         printing.out(json.dumps(service.call("GET", path)))
     elif items:
@@ -201,7 +185,7 @@ def log(
     service: Service,
     id: Id,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
+    as_json: AsLines = False,
 ) -> None:
     """Print the chain of a response: itself, what it continues and so on, the newest first."""
     for response, told in reading.chain(service, id, limit):
@@ -216,8 +200,8 @@ def log(
 @talking
 def diff(
     service: Service,
-    one: Annotated[str, typer.Argument(metavar="ID", help="The id of a response.", show_default=False)],
-    other: Annotated[str, typer.Argument(metavar="ID", help="The id of another one.", show_default=False)],
+    one: Annotated[str, argument("ID", "The id of a response.")],
+    other: Annotated[str, argument("ID", "The id of another one.")],
     as_json: AsJson = False,
 ) -> int:
     """Compare two responses: what they have in common is counted, what only one has is printed. 1 if they differ."""
@@ -241,7 +225,7 @@ def tail(
         int | None, typer.Option(min=0, metavar="N", help="Only the events behind this number.", show_default=False)
     ] = None,
     no_reasoning: Quiet = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print its events, an object a line.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print its events, an object a line.")] = False,
 ) -> int:
     """Follow a background response to its end, across broken connections and restarts. Ctrl-C stops following only."""
     events = service.follow(reading.checked(id), after)
@@ -290,10 +274,8 @@ def cancel(
 @talking
 def jobs(
     service: Service,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", metavar="", help="Go on until Ctrl-C, and tell what changes.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
+    watch: Annotated[bool, flag("--watch", "-w", "Go on until Ctrl-C, and tell what changes.")] = False,
+    as_json: AsLines = False,
 ) -> None:
     """List background responses that wait or run, the newest first. `harmonium tail ID` follows one."""
     if watch and sys.stdout.isatty() and not as_json:
@@ -310,11 +292,9 @@ def jobs(
 def rm(
     service: Service,
     id: Id,
-    tree: Annotated[bool, typer.Option("--tree", metavar="", help="The whole conversation, with all forks.")] = False,
-    erase: Annotated[
-        bool, typer.Option("--erase", metavar="", help="Also what was said, where later turns go on from it.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Don't ask.")] = False,
+    tree: Annotated[bool, flag("--tree", "The whole conversation, with all forks.")] = False,
+    erase: Annotated[bool, flag("--erase", "Also what was said, where later turns go on from it.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", "Don't ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a response. Responses that continue it stay, and still know what was said, unless it is told otherwise."""

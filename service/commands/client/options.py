@@ -23,32 +23,35 @@ from service.commands.client.service import Service
 
 P = ParamSpec("P")
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a response.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
+
+def flag(*words: str) -> Any:
+    """An option that is there or not: its names, and its help."""
+    *names, text = words
+    return typer.Option(*names, metavar="", help=text)
+
+
+def option(*words: str, panel: str | None = None) -> Any:
+    """An option with a value: its names, unless it has its parameter's, the placeholder of its value, and its help."""
+    *names, metavar, text = words
+    return typer.Option(*names, metavar=metavar, help=text, show_default=False, rich_help_panel=panel)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """An argument: its placeholder and its help."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False)
+
+
+Id = Annotated[str, argument("ID", "The id of a response.")]
+AsJson = Annotated[bool, flag("--json", "Print JSON.")]
+AsLines = Annotated[bool, flag("--json", "Print a JSON object a line.")]
 
 _PANEL = "Service"
+_PROFILE = "A profile of ~/.config/harmonium/config.toml: HARMONIUM_PROFILE, or its default."
+_KEY_ENV = "The variable that holds the key: HARMONIUM_CLIENT_KEY without this."
 _SERVICE = {
-    "url": typer.Option(
-        "--url",
-        metavar="URL",
-        help=f"Where the service is: HARMONIUM_URL, or {DEFAULT_URL}.",
-        show_default=False,
-        rich_help_panel=_PANEL,
-    ),
-    "profile": typer.Option(
-        "--profile",
-        metavar="NAME",
-        help="A profile of ~/.config/harmonium/config.toml: HARMONIUM_PROFILE, or its default.",
-        show_default=False,
-        rich_help_panel=_PANEL,
-    ),
-    "key_env": typer.Option(
-        "--key-env",
-        metavar="VARIABLE",
-        help="The variable that holds the key: HARMONIUM_CLIENT_KEY without this.",
-        show_default=False,
-        rich_help_panel=_PANEL,
-    ),
+    "url": option("--url", "URL", f"Where the service is: HARMONIUM_URL, or {DEFAULT_URL}.", panel=_PANEL),
+    "profile": option("--profile", "NAME", _PROFILE, panel=_PANEL),
+    "key_env": option("--key-env", "VARIABLE", _KEY_ENV, panel=_PANEL),
 }
 """The options that name a service, by the parameters of `service_of`."""
 

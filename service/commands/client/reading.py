@@ -59,17 +59,6 @@ def shown(service: Service, id: str) -> Iterator[str]:
     yield from printing.transcript(response.get("output", ()))
 
 
-def token_pages(service: Service, id: str) -> Iterator[Json]:
-    """The tokens of a response as the service tells them, page by page. Raises ClientError."""
-    after: dict[str, str | int] = {}
-    while True:
-        page = service.call("GET", f"/console/api/turns/{checked(id)}/tokens", None, **after)
-        yield page
-        if page.get("after") is None:
-            return
-        after = {"after": page["after"]}
-
-
 def token_lines(page: Json) -> Iterator[str]:
     """The tokens of a page: a line about each message where it begins, and a line for each token of it.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
 
-from service.commands.client.errors import ClientError, Refused, Unreachable
+from service.commands.client.errors import EXIT_FAILED, ClientError, Refused, Unreachable
 from service.commands.client.profile import Profile
 
 TERMINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
@@ -56,12 +56,21 @@ class Service:
     def call(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Json:
         """The JSON that a request is answered with."""
         with self._answer(method, path, body, query) as answer:
-            return _object(self._whole(answer))
+            return object_in(self._whole(answer))
 
     def stream(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Generator[Json]:
         """The events that a request is answered with, as they come. Closing it closes the connection."""
         with self._answer(method, path, body, query) as answer:
             yield from self._events(answer)
+
+    def pages(self, path: str, **query: str | int) -> Generator[Json]:
+        """The pages of a list of the console's API, each of which says behind what the next one is."""
+        while True:
+            page = self.call("GET", path, None, **query)
+            yield page
+            if page.get("after") is None:
+                return
+            query["after"] = page["after"]
 
     def follow(self, id: str, after: int | None = None) -> Generator[Json]:
         """The events of a background response up to its end, from the one behind `after` on, even if streams break."""
@@ -135,7 +144,7 @@ class Service:
         """The error in an answer, from OpenAI's envelope."""
         message: object = None
         with suppress(ClientError, LookupError, TypeError):  # then it is not harmonium's, but of something before it
-            message = _object(self._whole(answer))["error"]["message"]
+            message = object_in(self._whole(answer))["error"]["message"]
         return Refused(answer.status, message if isinstance(message, str) else f"the service answered {answer.reason}")
 
     def _events(self, answer: http.client.HTTPResponse) -> Generator[Json]:
@@ -145,14 +154,18 @@ class Service:
                 raise ClientError(f"an event has more than {self._bounds.answer_bytes} bytes")
             field, _, value = line.rstrip(b"\r\n").partition(b":")
             if field == b"data" and (value := value.strip()) != b"[DONE]":
-                yield _object(value)
+                yield object_in(value)
 
 
-def _object(content: bytes) -> Json:
+NO_HARMONIUM = "the answer is no JSON object: that is no harmonium, or something stands before it"
+
+
+def object_in(content: bytes, otherwise: str = NO_HARMONIUM, exit_status: int = EXIT_FAILED) -> Json:
+    """A JSON object. Raises ClientError with `otherwise` for anything else."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):  # it may be nested too deeply to be read
         found = None
     if not isinstance(found, dict):
-        raise ClientError("the answer is no JSON object: that is no harmonium, or something stands before it")
+        raise ClientError(otherwise, exit_status)
     return cast(Json, found)

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, BinaryIO, cast
+from typing import Annotated, BinaryIO
 
 import typer
 
 from service.commands.client import printing
 from service.commands.client.errors import EXIT_USAGE, ClientError, Refused
-from service.commands.client.options import AsJson, Id, talking
+from service.commands.client.options import AsJson, AsLines, Id, argument, flag, option, talking
 from service.commands.client.reading import PAGE, checked
-from service.commands.client.service import Json, Service
+from service.commands.client.service import Json, Service, object_in
 
 TREES = "/console/api/trees"
 
@@ -220,17 +220,6 @@ class Imported:
         return f"{self.imported} turns imported, {self.kept} were there{deleted}{refused}"
 
 
-def every_tree(service: Service) -> Iterator[str]:
-    """The id of each tree, the one used last first. Raises ClientError."""
-    after: dict[str, str | int] = {}
-    while True:
-        page = service.call("GET", TREES, None, limit=PAGE, **after)
-        yield from (str(tree["id"]) for tree in page["data"])
-        if page.get("after") is None:
-            return
-        after = {"after": page["after"]}
-
-
 def exported(service: Service, ids: Iterable[str], outcome: Exported) -> Iterator[Json]:
     """The lines of the trees that have these ids, each tree once. Raises ClientError."""
     seen: set[str] = set()
@@ -270,7 +259,7 @@ def _lines_of(service: Service, tree: Json, outcome: Exported) -> Iterator[Json]
 def imported(service: Service, file: BinaryIO, outcome: Imported) -> None:
     """Bring back the turns of a file, in their order. Raises ClientError for what is no such file."""
     for number, line in enumerate(_lines(file), start=1):
-        found = _object(line, number)
+        found = object_in(line, f"line {number} is no JSON object: that is no export", EXIT_USAGE)
         if found.get("object") == FORMAT:
             if found.get("version") != VERSION:
                 raise ClientError(
@@ -308,37 +297,17 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
             yield line
 
 
-def _object(line: bytes, number: int) -> Json:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ClientError(f"line {number} is no JSON object: that is no export", EXIT_USAGE)
-    return cast(Json, found)
-
-
 @app.command()
 @talking
 def ls(
     service: Service,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
-    status: Annotated[
-        str | None, typer.Option(metavar="STATUS", help="Only those whose newest turn is so.", show_default=False)
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only those whose newest turn is of this.", show_default=False)
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Only those used since a date, or 2h or 7d ago.", show_default=False),
-    ] = None,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Only those whose newest turn has this.", show_default=False),
-    ] = None,
-    after: Annotated[str | None, typer.Option(metavar="CURSOR", help="Go on there.", show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a JSON object a line.")] = False,
+    status: Annotated[str | None, option("STATUS", "Only those whose newest turn is so.")] = None,
+    model: Annotated[str | None, option("NAME", "Only those whose newest turn is of this.")] = None,
+    since: Annotated[str | None, option("TIME", "Only those used since a date, or 2h or 7d ago.")] = None,
+    metadata: Annotated[list[str] | None, option("KEY=VALUE", "Only those whose newest turn has this.")] = None,
+    after: Annotated[str | None, option("CURSOR", "Go on there.")] = None,
+    as_json: AsLines = False,
 ) -> None:
     """List conversations by their newest turns, the one used last first. `harmonium tree ID` draws the tree of one."""
     page: Json | None = None
@@ -373,17 +342,15 @@ def tree(
 @talking
 def export(
     service: Service,
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID", help="A response, an item or a conversation of each tree.", show_default=False),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", metavar="", help="All trees that the key sees.")] = False,
+    ids: Annotated[list[str] | None, argument("ID", "A response, an item or a conversation of each tree.")] = None,
+    everything: Annotated[bool, flag("--all", "All trees that the key sees.")] = False,
 ) -> int:
     """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal."""
     if everything == bool(ids):
         raise ClientError("give the id of a response, or --all", EXIT_USAGE)
     outcome = Exported()
-    for line in exported(service, ids or every_tree(service), outcome):
+    everything_there = (str(tree["id"]) for page in service.pages(TREES, limit=PAGE) for tree in page["data"])
+    for line in exported(service, ids or everything_there, outcome):
         printing.out(json.dumps(line))
     printing.told(f"{outcome.turns} turns of {outcome.trees} tree{'' if outcome.trees == 1 else 's'}")
     return 1 if outcome.missing else 0
@@ -393,7 +360,7 @@ def export(
 @talking
 def import_(
     service: Service,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported file; - is stdin.", show_default=False)],
+    file: Annotated[Path, argument("FILE", "An exported file; - is stdin.")],
     as_json: AsJson = False,
 ) -> int:
     """Bring back what was exported, under the ids that it had. Turns that are there stay as they are.

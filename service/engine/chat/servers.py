@@ -19,8 +19,7 @@ from service.engine.port import EngineError, EngineRefused, Generation
 from service.engine.servers.kind import MODELS, Ask, Facts, Kind, Request, Wanted
 from service.engine.servers.speech import Disarming, Pieces, common_pieces
 from service.engine.servers.token_ids import LEAST_TOP_P
-from service.engine.vllm.servers import Vllm
-from service.engine.vllm.wire import TOKENIZE
+from service.engine.vllm.servers import TOKENIZE, Vllm
 from service.logs import event
 from service.markup.by_server import ENDED
 from service.markup.speech import SERVER, Speech

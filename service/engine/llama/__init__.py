@@ -1,5 +1,5 @@
 """llama.cpp behind the engine's port: its server over HTTP.
 
-`servers` is the kind, `wire` and `answer` know how such a server is asked and answers, `grammar` how it is constrained,
-`missing` finds the ids that its streams leave out. As measured on builds b11669 and 2026.10.
+`servers` is the kind: how such a server is asked, how it answers, and which ids its streams leave out. `grammar` is how
+it is constrained. As measured on builds b11669 and 2026.10.
 """

@@ -1,4 +1,7 @@
-"""The kind of servers that llama.cpp's are.
+"""The kind of servers that llama.cpp's are, and their wire: requests to JSON, answers, and our errors for theirs.
+
+`/completion` alone takes token ids and gives token ids. Its defaults aren't neutral, so we send every parameter of
+sampling. A server ignores an unknown key in silence, so tests check each on a real one.
 
 They have no salts that keep tenants' cached prompts apart. So a prompt is matched with what is cached only as long as
 all generations have the same salt: from the second one on, every prompt is computed whole.
@@ -17,21 +20,194 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from service.engine.llama import wire
+from service.engine.llama.grammar import GUIDED, constraint
+from service.engine.llama.grammar import guided as guided_by
 from service.engine.pass_through import Passed
-from service.engine.port import LEAST_LOGPROB, EngineError, Generation, TokenLogprobs
+from service.engine.port import (
+    LEAST_LOGPROB,
+    EngineError,
+    EngineRefused,
+    EngineUnavailable,
+    Generation,
+    TokenLogprobs,
+)
 from service.engine.servers.answer import Answer
-from service.engine.servers.kind import Ask, Facts, Kind, Request, Wanted, read_event
+from service.engine.servers.kind import (
+    UNREADABLE,
+    Ask,
+    Count,
+    Event,
+    Facts,
+    Kind,
+    Request,
+    TokenId,
+    Wanted,
+    read_event,
+)
 from service.engine.servers.speech import Disarming, Pieces, speech_of
-from service.harmony.tokens import LAST_LEGAL, byte_table, vocabulary
+from service.engine.servers.token_ids import prompt_json
+from service.grammar.tags import LAST_MARK
+from service.harmony.tokens import ENDS, FIRST_SPECIAL, LAST_LEGAL, byte_table, vocabulary
 from service.logs import event
 from service.markup.speech import Transcript
 
 logger = logging.getLogger(__name__)
+
+NAME = "llama.cpp"
+COMPLETION = "/completion"
+TEMPLATE = "/apply-template"
+TOKENIZE = "/tokenize"
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+SEEDS = 2**32 - 1
+"""The number of seeds: the one behind the last stands for none."""
+
+SAMPLERS = ("penalties", "top_k", "top_p", "min_p", "temperature")
+"""The steps of sampling, in vLLM's order; but vLLM applies the temperature first."""
+
+
+class _Top(msgspec.Struct):
+    id: TokenId
+    token: str = ""
+    logprob: float | None = None
+
+
+class _Probability(_Top):
+    """A sampled token's."""
+
+    top_logprobs: list[_Top] = []
+
+
+class _Timings(msgspec.Struct):
+    cache_n: Count | None = None
+
+
+class _StreamEvent(Event):
+    """One event of a stream. `tokens_predicted` counts all that were sampled so far."""
+
+    content: str = ""
+    tokens: list[TokenId] = []
+    tokens_predicted: Count = 0
+    stop: bool = False
+    stop_type: str = ""
+    completion_probabilities: list[_Probability] = []
+    timings: _Timings | None = None
+
+
+class _Piece(msgspec.Struct):
+    """An id, and the text that it stands for, as bytes where it is no text."""
+
+    id: int
+    piece: str | list[int] = ""
+
+
+class _Pieces(msgspec.Struct):
+    """A text in pieces."""
+
+    tokens: list[_Piece]
+
+
+class Ids(msgspec.Struct):
+    """The ids of a text."""
+
+    tokens: list[TokenId]
+
+
+class _Prompt(msgspec.Struct):
+    """The text of a prompt."""
+
+    prompt: str
+
+
+class Props(msgspec.Struct):
+    """The answer of `GET /props`."""
+
+    total_slots: int = 1
+    model_path: str = ""
+
+
+_EVENT = msgspec.json.Decoder(_StreamEvent)
+_ENCODE = msgspec.json.Encoder().encode
+
+
+_PROBE = _ENCODE({"prompt": [0], "n_predict": 1, "grammar": f"{GUIDED}start: /a/\n"})
+"""A request that a server refuses unless it has llguidance."""
+
+
+def request_body(generation: Generation, context_tokens: int, *, cached: bool, guided: bool) -> bytes:
+    """The body that asks for a generation; `cached` is whether its prompt may be cached, `guided` whether the server
+    has llguidance. Raises EngineRefused.
+    """
+    sampling = generation.sampling
+    allowed = set(sampling.stop_ids)
+    body: dict[str, Any] = {
+        "prompt": prompt_json(generation),
+        "stream": True,
+        "return_tokens": True,
+        "timings_per_token": True,
+        "n_predict": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "typical_p": 1.0,
+        "repeat_penalty": sampling.repetition_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repeat_last_n": context_tokens,
+        "samplers": SAMPLERS,
+        "cache_prompt": cached,
+        "seed": -1 if sampling.seed is None else sampling.seed % SEEDS,
+    }
+    if sampling.logprobs is not None:
+        body["n_probs"] = max(1, sampling.logprobs)
+    if generation.decoded:
+        body["preserved_tokens"] = generation.marks
+    banned = set[int]() if generation.decoded else set(ENDS) - allowed
+    if sampling.structural_tag is not None and generation.decoded:
+        # what can't be said here is checked at the end
+        body |= (guided_by(sampling.structural_tag, sampling.stop_ids) if guided else None) or {}
+    elif sampling.structural_tag is not None:
+        try:
+            held = constraint(sampling.structural_tag, sampling.stop_ids, guided=guided)
+        except ValueError as error:
+            raise EngineRefused(f"the constraint can't be read: {error}") from error
+        body |= held.asked
+        banned = set(range(FIRST_SPECIAL, LAST_MARK + 1)) - allowed - held.marks
+    if banned:
+        body["logit_bias"] = [[id, False] for id in sorted(banned)]
+    return _ENCODE(body)
+
+
+def template_body(transcript: Transcript) -> bytes:
+    """The body that asks for the text of a prompt."""
+    return _ENCODE(
+        {
+            "messages": msgspec.Raw(transcript.messages),
+            "tools": msgspec.Raw(transcript.tools),
+            "chat_template_kwargs": msgspec.Raw(transcript.options),
+            "add_generation_prompt": True,
+        }
+    )
+
+
+def tokenize_body(text: str, *, marks: bool = True, pieces: bool = False) -> bytes:
+    """The body that asks for a text's ids; `marks` is whether it may hold marks, `pieces` whether each has its text."""
+    return _ENCODE({"content": text, "parse_special": marks, "add_special": False, "with_pieces": pieces})
+
+
+def read(body: bytes, type: type[T]) -> T:
+    """An answer to a request of ours. Raises EngineError."""
+    try:
+        return msgspec.json.decode(body, type=type)
+    except UNREADABLE as error:
+        raise EngineError("the llama.cpp server sent something else than it was asked for") from error
+
 
 REPLACEMENT = "\ufffd"
 """Stands for bytes that never become a character. The bytes themselves can't be recovered from it."""
@@ -45,7 +221,7 @@ MAX_MISSING = 16
 class LlamaAnswer(Answer):
     """A stream."""
 
-    name = wire.NAME
+    name = NAME
 
     def __init__(self, *, logprobs: int | None, stop_ids: tuple[int, ...], decoded: bool = False) -> None:
         super().__init__(logprobs=logprobs, decoded=decoded)
@@ -54,7 +230,7 @@ class LlamaAnswer(Answer):
         """How many ids were sampled."""
 
     def _take(self, payload: bytes) -> None:
-        event = read_event(wire.NAME, wire.EVENT, payload)
+        event = read_event(NAME, _EVENT, payload)
         if self.finished:
             return
         if event.timings is not None and event.timings.cache_n is not None:
@@ -67,7 +243,7 @@ class LlamaAnswer(Answer):
             self._finish_as("stop")
             self.over = True  # the server itself ends at the model's own alone
 
-    def _add(self, event: wire.StreamEvent) -> None:
+    def _add(self, event: _StreamEvent) -> None:
         missing, self._count = event.tokens_predicted - self._count - len(event.tokens), event.tokens_predicted
         found: list[int] = []
         if self._decoded:
@@ -88,7 +264,7 @@ class LlamaAnswer(Answer):
             self._logprobs += [TokenLogprobs(LEAST_LOGPROB)] * len(found)
             self._logprobs += [self._read(each, self._alternatives) for each in event.completion_probabilities]
 
-    def _read(self, given: wire.Probability, most: int) -> TokenLogprobs:
+    def _read(self, given: _Probability, most: int) -> TokenLogprobs:
         top = given.top_logprobs[:most]
         texts = (given.token, *(each.token for each in top)) if self._decoded else ()
         return TokenLogprobs(_finite(given.logprob), tuple((each.id, _finite(each.logprob)) for each in top), texts)
@@ -142,7 +318,7 @@ def _is_cut(word: bytes) -> bool:
     return False
 
 
-GUIDED = "llguidance"
+LLGUIDANCE = "llguidance"
 """The trait of a server that has llguidance."""
 
 VOCABULARY = LAST_LEGAL + 1
@@ -152,7 +328,7 @@ VOCABULARY = LAST_LEGAL + 1
 class Llama(Kind):
     """llama.cpp's servers. `shared` is whether several tenants use them."""
 
-    name = wire.NAME
+    name = NAME
     naming = "; see its --alias"
     keeps_connections = False  # behind a stream it hangs up, and says that it doesn't
     streams_alone = True
@@ -163,14 +339,14 @@ class Llama(Kind):
         self._disarming = Disarming()
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
-        status, body = await ask("POST", wire.COMPLETION, wire.PROBE)
+        status, body = await ask("POST", COMPLETION, _PROBE)
         if status not in (200, 400):
             raise self.refused(status, body)
         props = await self.props(ask)
         model, context_tokens, vocabulary = await self.served(ask, wanted)
         guided = status == 200
-        traits = frozenset({GUIDED} if guided else ())
-        found = Facts(wire.COMPLETION, model, context_tokens, places=props.total_slots, traits=traits)
+        traits = frozenset({LLGUIDANCE} if guided else ())
+        found = Facts(COMPLETION, model, context_tokens, places=props.total_slots, traits=traits)
         if vocabulary == VOCABULARY:
             await asyncio.to_thread(parts)  # now, as no stream may wait for it
             return found
@@ -184,16 +360,16 @@ class Llama(Kind):
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         """The ids of a prompt: the template makes a text, which is then cut into ids."""
         disarmed = await self._disarming.disarmed(self.pieces(ask, facts.model), transcript)
-        body = wire.tokenize_body(await self._written(ask, disarmed))
-        return wire.read(await self.asked(ask, wire.TOKENIZE, body), wire.Ids).tokens
+        body = tokenize_body(await self._written(ask, disarmed))
+        return read(await self.asked(ask, TOKENIZE, body), Ids).tokens
 
     async def cut(self, ask: Ask, text: str) -> list[int]:
-        return wire.read(await self.asked(ask, wire.TOKENIZE, wire.tokenize_body(text, marks=False)), wire.Ids).tokens
+        return read(await self.asked(ask, TOKENIZE, tokenize_body(text, marks=False)), Ids).tokens
 
     def request(self, facts: Facts, generation: Generation) -> Request:
-        cached, guided = self.caches(generation.cache_salt), GUIDED in facts.traits
-        body = wire.request_body(generation, facts.context_tokens, cached=cached, guided=guided)
-        return Request(wire.COMPLETION, body)
+        cached, guided = self.caches(generation.cache_salt), LLGUIDANCE in facts.traits
+        body = request_body(generation, facts.context_tokens, cached=cached, guided=guided)
+        return Request(COMPLETION, body)
 
     def passed(self, passed: Passed) -> dict[str, Any]:
         return {"cache_prompt": self.caches(passed.cache_salt)}  # it knows no priorities
@@ -211,20 +387,24 @@ class Llama(Kind):
                 event(logger, logging.WARNING, "prompts are no longer cached: llama.cpp can't keep tenants' apart")
         return not self._shared
 
-    async def props(self, ask: Ask) -> wire.Props:
+    async def props(self, ask: Ask) -> Props:
         """How a server is set up."""
-        return wire.read_props(await self.asked(ask, "/props"))
+        body = await self.asked(ask, "/props")
+        try:
+            return read(body, Props)
+        except EngineError as error:
+            raise EngineUnavailable("the llama.cpp server does not say how it is set up; is it one?") from error
 
     def pieces(self, ask: Ask, model: str) -> Pieces:
         """A function that cuts a text into pieces, marks among them."""
 
         async def pieces(text: str) -> Sequence[tuple[int, str]]:
-            body = await self.asked(ask, wire.TOKENIZE, wire.tokenize_body(text, pieces=True))
-            found = wire.read(body, wire.Pieces).tokens
+            body = await self.asked(ask, TOKENIZE, tokenize_body(text, pieces=True))
+            found = read(body, _Pieces).tokens
             return [(each.id, each.piece if isinstance(each.piece, str) else "") for each in found]
 
         return pieces
 
     async def _written(self, ask: Ask, transcript: Transcript) -> str:
         """The text that the template makes."""
-        return wire.read(await self.asked(ask, wire.TEMPLATE, wire.template_body(transcript)), wire.Prompt).prompt
+        return read(await self.asked(ask, TEMPLATE, template_body(transcript)), _Prompt).prompt

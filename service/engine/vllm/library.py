@@ -17,7 +17,7 @@ from typing import Any
 from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Sampling, TokenLogprobs
 from service.engine.servers.kind import SHOWN_CHARS
 from service.engine.servers.token_ids import likeliest
-from service.engine.vllm.wire import parameters
+from service.engine.vllm.servers import parameters
 
 ARGUMENTS: Mapping[str, Any] = {
     "enable_prefix_caching": True,

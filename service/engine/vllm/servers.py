@@ -1,34 +1,279 @@
-"""The kind of servers that vLLM's are: how to learn a server's facts."""
+"""The kind of servers that vLLM's are, and their wire: requests to JSON, answers, and our errors for theirs.
+
+Two endpoints take token ids and give token ids. `/inference/v1/generate` is made for it and does no more; servers
+without it (it wants --enable-scale-out) have `/v1/completions`, where ids are an extra beside the text. As measured
+on vLLM 0.32. A key that a server doesn't know is ignored in silence, so tests check each on a real one.
+"""
 
 import asyncio
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from service.engine.pass_through import Passed
-from service.engine.port import Defaults, EngineUnavailable, Generation
+from service.engine.port import (
+    LEAST_LOGPROB,
+    Defaults,
+    EngineError,
+    EngineUnavailable,
+    Generation,
+    Sampling,
+    TokenLogprobs,
+)
+from service.engine.servers import token_ids
 from service.engine.servers.answer import Answer
-from service.engine.servers.kind import Ask, Facts, Kind, Request, ServerLoad, Wanted, read_event
+from service.engine.servers.kind import (
+    UNREADABLE,
+    Ask,
+    Facts,
+    Kind,
+    Request,
+    ServerLoad,
+    TokenId,
+    Wanted,
+    decoded,
+    read_event,
+)
 from service.engine.servers.speech import Disarming, Pieces, speech_of
-from service.engine.vllm import wire
-from service.engine.vllm.wire import Endpoint
+from service.engine.servers.token_ids import MOST, UsageEvent, mean, prompt_json, read_page, total
 from service.harmony.tokens import START
 from service.markup.speech import Speech, Transcript
+
+NAME = "vLLM"
+
+MOST_LOGPROBS = 20
+"""The most that vLLM allows, unless its --max-logprobs says otherwise; with so many the last one may be missing."""
+
+TOKEN_ID = "token_id:"
+"""The prefix of an id where `/v1/completions` would write a token's text."""
+
+
+TOKENIZE = "/tokenize"
+"""Where a server tells how it cuts a text, or what its chat template makes of messages."""
+
+
+class Endpoint(StrEnum):
+    """Where a server takes token ids, the better one first."""
+
+    GENERATE = "/inference/v1/generate"
+    COMPLETIONS = "/v1/completions"
+
+
+ABORT = "/inference/v1/abort_requests"
+"""Beside Endpoint.GENERATE; `/v1/completions` can only be hung up on."""
+
+GENERATE_PREFIX = "generate-tokens-"
+"""The prefix that Endpoint.GENERATE gives an id. The server ignores an abort of an id without it, in silence."""
+
+
+class _TopLogprob(msgspec.Struct):
+    logprob: float
+    token_id: TokenId | None = None
+    """Left out where the text is asked for, too."""
+    token: str = ""
+
+
+class _TokenLogprob(msgspec.Struct):
+    logprob: float
+    token: str = ""
+    top_logprobs: list[_TopLogprob] = []
+
+
+class _Logprobs(msgspec.Struct):
+    """`content` is the shape of `/inference/v1/generate`, the other two are that of `/v1/completions`."""
+
+    content: list[_TokenLogprob] = []
+    tokens: list[str] = []
+    token_logprobs: list[float | None] = []
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+
+class Cut(msgspec.Struct):
+    """The ids of a text, and what each stands for."""
+
+    tokens: list[TokenId]
+    token_strs: list[str] | None = None
+
+
+class _Choice(msgspec.Struct):
+    token_ids: list[TokenId] | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+
+
+class Event(UsageEvent):
+    """One event of a stream."""
+
+    choices: list[_Choice] = []
+
+
+class _Rendered(msgspec.Struct):
+    sampling_params: Defaults
+
+
+METRICS = "/metrics"
+RUNNING, WAITING, CONFIG = "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:cache_config_info"
+USED = "vllm:kv_cache_usage_perc"
+
+EVENT = msgspec.json.Decoder(Event)
+_CUT = msgspec.json.Decoder(Cut)
+_RENDERED = msgspec.json.Decoder(list[_Rendered])
+_ENCODE = msgspec.json.Encoder().encode
+
+
+def request_body(endpoint: Endpoint, generation: Generation, model: str) -> bytes:
+    """The body that asks for a generation."""
+    prompt, sampling = prompt_json(generation), parameters(generation.sampling)
+    if generation.sampling.structural_tag is not None:
+        sampling["structured_outputs"] = {"structural_tag": generation.sampling.structural_tag}
+    body: dict[str, Any] = {
+        "model": model,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "cache_salt": generation.cache_salt,
+        "priority": generation.priority,
+    }
+    if endpoint is Endpoint.GENERATE:
+        if generation.sampling.logprobs:
+            sampling["logprobs"] = _with_the_sampled(generation.sampling.logprobs)
+        # without need of the text none is made; a constraint holds from the first token, whatever parser a server has
+        text = {"skip_special_tokens": False} if generation.decoded else {"detokenize": False}
+        mode = {"output_mode": "text"} if generation.decoded else {}
+        return _ENCODE(body | mode | {"token_ids": prompt, "sampling_params": sampling | text, "reasoning_ended": True})
+    as_ids = not generation.decoded
+    ids = {"return_token_ids": True, "return_tokens_as_token_ids": as_ids, "skip_special_tokens": False}
+    return _ENCODE(body | sampling | ids | {"prompt": prompt})
+
+
+def tokenize_body(text: str, model: str) -> bytes:
+    """The body that asks for the ids of a text in which marks are marks."""
+    return _ENCODE({"model": model, "prompt": text, "add_special_tokens": False, "return_token_strs": True})
+
+
+def template_body(transcript: Transcript, model: str, *, texts: bool = False) -> bytes:
+    """The body that asks for the ids of a prompt; `texts` is whether each comes with its text."""
+    tools = {} if transcript.tools == b"[]" else {"tools": msgspec.Raw(transcript.tools)}
+    body = {
+        "model": model,
+        "messages": msgspec.Raw(transcript.messages),
+        "chat_template_kwargs": msgspec.Raw(transcript.options),
+        "add_generation_prompt": True,
+        "add_special_tokens": False,
+        **({"return_token_strs": True} if texts else {}),
+    }
+    return _ENCODE(body | tools)
+
+
+def read_cut(body: bytes) -> Cut:
+    """The ids of a text. Raises EngineError."""
+    return decoded(_CUT, body, EngineError("the vLLM server sent something else than ids"))
+
+
+def abort_body(id: str) -> bytes:
+    """The body that ends a generation."""
+    return _ENCODE({"request_ids": [GENERATE_PREFIX + id]})
+
+
+def _with_the_sampled(logprobs: int) -> int:
+    """How many log probabilities to ask `/inference/v1/generate` for: it counts the sampled token among them."""
+    return max(logprobs, min(logprobs + 1, MOST_LOGPROBS))
+
+
+def parameters(sampling: Sampling) -> dict[str, Any]:
+    """The parameters that both endpoints, and vLLM as a library, call by the same names; parameters not asked for are
+    left out. Each caller adds the constraint.
+    """
+    asked = {
+        **token_ids.parameters(sampling),
+        "stop_token_ids": list(sampling.stop_ids),
+        "ignore_eos": True,  # the model's own stop tokens don't count, only those that were asked for
+    }
+    if sampling.seed is not None:
+        asked["seed"] = sampling.seed
+    if sampling.logprobs is not None:
+        asked["logprobs"] = sampling.logprobs
+    return asked
+
+
+def read_logprobs(choice: _Choice, most: int, *, decoded: bool = False) -> list[TokenLogprobs]:
+    """The log probabilities of a choice's tokens, in either endpoint's shape: one a token, or it raises EngineError.
+
+    Each has the `most` likeliest; a server adds the sampled one where it isn't among them. `decoded` ones have the
+    tokens' texts, and no ids.
+    """
+    given = choice.logprobs or _Logprobs()
+    count = len(given.token_logprobs)
+    try:
+        entries = given.content or [
+            _TokenLogprob(
+                LEAST_LOGPROB if logprob is None else logprob,
+                token,
+                [_TopLogprob(each, token=text) for text, each in (top or {}).items()],
+            )
+            for token, logprob, top in zip(
+                given.tokens or [""] * count,
+                given.token_logprobs,
+                given.top_logprobs or [None] * count,
+                strict=True,
+            )
+        ]
+        read = [_logprobs(each, most, decoded) for each in entries]
+    except ValueError as error:
+        raise EngineError("the vLLM server sent log probabilities that make no sense") from error
+    if len(read) != len(choice.token_ids or ()):
+        raise EngineError("the vLLM server sent tokens without their log probabilities")
+    return read
+
+
+def _logprobs(given: _TokenLogprob, most: int, decoded: bool) -> TokenLogprobs:
+    """One token's. Raises ValueError where an alternative has no id, and needs one."""
+    top = sorted(given.top_logprobs, key=lambda each: -each.logprob)[:most]
+    texts = (given.token, *(each.token for each in top)) if decoded else ()
+    ids = (0 if decoded else _id_of(each) for each in top)
+    return TokenLogprobs(given.logprob, tuple(zip(ids, (each.logprob for each in top), strict=True)), texts)
+
+
+def _id_of(top: _TopLogprob) -> int:
+    return int(top.token.removeprefix(TOKEN_ID)) if top.token_id is None else top.token_id
+
+
+def read_defaults(body: bytes) -> Defaults:
+    """The sampling parameters that a server filled in for a request that named none."""
+    try:
+        return _RENDERED.decode(body)[0].sampling_params
+    except (*UNREADABLE, IndexError) as error:
+        raise EngineUnavailable("the vLLM server does not say how it samples") from error
+
+
+def read_told(body: bytes) -> ServerLoad:
+    """The server's load on a page of metrics. Each engine in it has a sample of its own.
+
+    Its room is `kv_cache_size_tokens` of each, which takes into account that layers with a sliding window keep less;
+    where an older server doesn't say that, all blocks, a number that every sample repeats (vLLM 0.32, config/cache.py).
+    """
+    page = read_page(body, (RUNNING, WAITING, USED, CONFIG))
+    room = sum(each.label("kv_cache_size_tokens") for each in page[CONFIG])
+    blocks = max((each.label("num_gpu_blocks") * each.label("block_size") for each in page[CONFIG]), default=0)
+    return ServerLoad(total(page[RUNNING]), total(page[WAITING]), min(mean(page[USED]), 1.0), min(room or blocks, MOST))
 
 
 class VllmAnswer(Answer):
     """A stream of either endpoint."""
 
-    name = wire.NAME
+    name = NAME
 
     def _take(self, payload: bytes) -> None:
-        event = read_event(wire.NAME, wire.EVENT, payload)
+        event = read_event(NAME, EVENT, payload)
         if event.cached_tokens is not None:
             self._cached_tokens = event.cached_tokens
         if self.finished:
             return
         for choice in event.choices:
             if self._alternatives is not None:
-                self._logprobs += wire.read_logprobs(choice, self._alternatives, decoded=self._decoded)
+                self._logprobs += read_logprobs(choice, self._alternatives, decoded=self._decoded)
             if self._decoded and choice.text:
                 self._text.append(choice.text)
             if choice.token_ids:
@@ -44,7 +289,7 @@ HARMONY_START = "<|start|>"
 class Vllm(Kind):
     """vLLM's servers, and routers before some."""
 
-    name = wire.NAME
+    name = NAME
 
     def __init__(self) -> None:
         self._disarming = Disarming()
@@ -55,7 +300,7 @@ class Vllm(Kind):
         defaults = Defaults()
         if endpoint is Endpoint.GENERATE:  # its parameters, as it fills them in for a request without any
             status, body = await ask("POST", "/v1/completions/render", b'{"prompt": [0]}')
-            defaults = wire.read_defaults(body) if status == 200 else defaults
+            defaults = read_defaults(body) if status == 200 else defaults
         model, context_tokens, _ = await self.served(ask, wanted)
         speech = await self._speech(ask, model)
         if model != (again := (await self.served(ask, wanted)).model):
@@ -64,16 +309,16 @@ class Vllm(Kind):
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         disarmed = await self._disarming.disarmed(self.pieces(ask, facts.model), transcript)
-        return wire.read_cut(await self.asked(ask, wire.TOKENIZE, wire.template_body(disarmed, facts.model))).tokens
+        return read_cut(await self.asked(ask, TOKENIZE, template_body(disarmed, facts.model))).tokens
 
     async def load(self, ask: Ask) -> ServerLoad:
-        status, body = await ask("GET", wire.METRICS, None)
-        return await asyncio.to_thread(wire.read_told, body) if status == 200 else ServerLoad()
+        status, body = await ask("GET", METRICS, None)
+        return await asyncio.to_thread(read_told, body) if status == 200 else ServerLoad()
 
     def request(self, facts: Facts, generation: Generation) -> Request:
         endpoint = Endpoint(facts.endpoint)
-        end = Request(wire.ABORT, wire.abort_body(generation.id)) if endpoint is Endpoint.GENERATE else None
-        return Request(endpoint, wire.request_body(endpoint, generation, facts.model), end)
+        end = Request(ABORT, abort_body(generation.id)) if endpoint is Endpoint.GENERATE else None
+        return Request(endpoint, request_body(endpoint, generation, facts.model), end)
 
     def answer(self, generation: Generation) -> VllmAnswer:
         return VllmAnswer(logprobs=generation.sampling.logprobs, decoded=generation.decoded)
@@ -85,24 +330,24 @@ class Vllm(Kind):
         """A function that cuts a text into pieces, marks among them."""
 
         async def pieces(text: str) -> Sequence[tuple[int, str]]:
-            cut = wire.read_cut(await self.asked(ask, wire.TOKENIZE, wire.tokenize_body(text, model)))
+            cut = read_cut(await self.asked(ask, TOKENIZE, tokenize_body(text, model)))
             return list(zip(cut.tokens, cut.token_strs or (), strict=False))
 
         return pieces
 
     async def _speech(self, ask: Ask, model: str) -> Speech | None:
         """How the model speaks, None where that is Harmony."""
-        status, body = await ask("POST", wire.TOKENIZE, wire.tokenize_body(HARMONY_START, model))
+        status, body = await ask("POST", TOKENIZE, tokenize_body(HARMONY_START, model))
         if status in (403, 404, 405):
             return None
         if status != 200:
             raise self.refused(status, body)
-        if wire.read_cut(body).tokens == [START]:
+        if read_cut(body).tokens == [START]:
             return None
 
         async def written(transcript: Transcript) -> str | None:
-            body = wire.template_body(transcript, model, texts=True)
-            texts = wire.read_cut(await self.asked(ask, wire.TOKENIZE, body)).token_strs
+            body = template_body(transcript, model, texts=True)
+            texts = read_cut(await self.asked(ask, TOKENIZE, body)).token_strs
             return None if texts is None else "".join(texts)
 
         return await speech_of(self.pieces(ask, model), written, model)

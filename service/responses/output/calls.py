@@ -207,6 +207,10 @@ class ActionEmitter(OwnCallEmitter):
     make: ClassVar[Callable[[str, str, dict[str, Any], ItemStatus], ActionCall]]
     """Makes the item of its id, the call's id, the action and the status."""
 
+    def __init__(self, response_id: str, index: int, callee: Callee) -> None:
+        super().__init__(response_id, index, callee)
+        self._action = FORMS[self.tool].empty
+
     def fault_of(self, content: str) -> str | None:
         """Why its content is no call of the tool; None where it is one."""
         try:
@@ -216,20 +220,13 @@ class ActionEmitter(OwnCallEmitter):
         return None
 
     def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """The whole item."""
-        action = action_of(self.tool, self._said) if status == "completed" else FORMS[self.tool].empty
-        item = self._made(status, action)
-        return item, [*self._told(action), events.OutputItemDone(self._index, item)]
-
-    def _told(self, action: dict[str, Any]) -> list[Event]:
-        """The events that show the action, before the item does."""
-        return []
+        """The whole item, with the action of a complete call."""
+        if status == "completed":
+            self._action = action_of(self.tool, self._said)
+        return super().close(status, sampled)
 
     def _item(self, status: ItemStatus) -> ActionCall:
-        return self._made(status, FORMS[self.tool].empty)
-
-    def _made(self, status: ItemStatus, action: dict[str, Any]) -> ActionCall:
-        return type(self).make(self._id, self._call_id, action, status)
+        return type(self).make(self._id, self._call_id, self._action, status)
 
 
 class ToolSearchCallEmitter(ActionEmitter):
@@ -249,9 +246,9 @@ class ShellCallEmitter(ActionEmitter):
 
     kind, tool, make = "shell_call", "shell", ShellCall
 
-    def _told(self, action: dict[str, Any]) -> list[Event]:
+    def _ending(self, status: ItemStatus) -> list[Event]:
         out: list[Event] = []
-        for place, command in enumerate(action["commands"]):
+        for place, command in enumerate(self._action["commands"]):
             out.append(events.ShellCallCommandAdded(self._id, self._index, place))
             if command:
                 out.append(events.ShellCallCommandDelta(self._id, self._index, place, command))
@@ -263,20 +260,7 @@ class ApplyPatchCallEmitter(ActionEmitter):
     """A patch, whose item begins once it is known: OpenAI's says which file it is about from its beginning on."""
 
     kind, tool, make = "apply_patch_call", "apply_patch", ApplyPatchCall
-
-    def open(self) -> list[Event]:
-        """Nothing yet."""
-        return []
-
-    def so_far(self) -> None:
-        """Nothing yet."""
-
-    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """The whole item, from its beginning on."""
-        action = action_of(self.tool, self._said) if status == "completed" else FORMS[self.tool].empty
-        begun = events.OutputItemAdded(self._index, self._made("in_progress", action))
-        item, ending = super().close(status, sampled)
-        return item, [begun, *ending]
+    late = True
 
 
 OWN_CALLS: Mapping[Kind, type[OwnCallEmitter]] = {

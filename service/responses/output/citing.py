@@ -86,7 +86,7 @@ class FileCiting:
                 annotation = {"type": "container_file_citation"} | dict(self._files[name]) | span
                 found.append(Cited("", (), annotation))
         left = waiting[place:]
-        self._waiting = left[len(left) - _partial(left) :]
+        self._waiting = left[len(left) - begun(left, (_BEGINNING,)) :]
         return found
 
     def _name(self, said: str, *, whole: bool) -> str | None:
@@ -127,10 +127,13 @@ def _ends(behind: str, *, whole: bool) -> bool | None:
     return not (rest[0].isalnum() or rest[0] in _IN_NAMES)
 
 
-def _partial(text: str) -> int:
-    """How many characters at the end may be the beginning of `_BEGINNING`."""
-    sizes = range(min(len(_BEGINNING), len(text)), 0, -1)
-    return next((size for size in sizes if text.endswith(_BEGINNING[:size])), 0)
+def begun(text: str, marks: Sequence[str]) -> int:
+    """How many characters at the end of a text may be the beginning of one of these marks."""
+    longest = 0
+    for mark in marks:
+        sizes = range(min(len(mark) - 1, len(text)), longest, -1)
+        longest = next((size for size in sizes if text.endswith(mark[:size])), longest)
+    return longest
 
 
 class PageCiting:

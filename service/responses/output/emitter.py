@@ -1,26 +1,50 @@
-"""The base of all emitters of output items: an emitter knows the events of one kind, and their order.
+"""Emitters of output items: an emitter knows the events of one kind, and their order.
 
 An emitter is opened, given text as it comes, and closed with a status. It yields events without sequence numbers; the
 machine stamps them. The grammar of each kind is the table in docs/events.md. Two identities hold for every item: the
 deltas joined are the done text, and the done item is what the response's output holds.
-Messages and reasoning are in text.py, calls of the caller's tools in calls.py, and all other calls in hosted.py;
-emitters.py says which one an item gets.
+Here are the base of all, and the emitters of the model's text: messages, reasoning, and the compaction that a summary
+becomes. Nearly all events of a stream are made by `text` of the first two: it is the hot path. Calls of the caller's
+tools are in calls.py, and all other calls in hosted.py.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import msgspec
 
 from service.api import events, ids
 from service.api.events import Event
-from service.api.response import Item, ItemStatus, Logprob
-from store.turn import StoredMessage
+from service.api.response import (
+    Compaction,
+    Item,
+    ItemStatus,
+    Logprob,
+    Message,
+    OutputText,
+    Phase,
+    Reasoning,
+    ReasoningText,
+    SummaryText,
+)
+from service.responses.output import sealed
+from service.responses.output.citing import Cited, Citing
+from service.responses.output.logprobs import without_bytes
+from store.turn import Messages, StoredMessage
 
 Seal = Callable[[str, bytes], str]
 """Seals a payload of a kind (sealed.py) to the tenant whose response it is."""
 
 OfText = Callable[[str, int, str], Event]
 """Makes an event of an item's id and index, and some text."""
+
+MAX_LOGPROB_BYTES = 4 << 20
+"""About how much JSON of log probabilities an item shows: 3,400 tokens with twenty alternatives each, or 50,000 with
+none. The tokens behind have none: four events have them all, and each of those is written in one go."""
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Emitter(ABC):
@@ -31,6 +55,8 @@ class Emitter(ABC):
     """The event that follows when the item was added, if one does."""
     delta: ClassVar[OfText | None] = None
     """The event for some more text; None where the API has none for it."""
+    late: ClassVar[bool] = False
+    """Whether it is shown once it is whole, and else never."""
 
     def __init__(self, response_id: str, index: int) -> None:
         self._id = ids.output_item_id(response_id, self.kind, index)
@@ -43,6 +69,9 @@ class Emitter(ABC):
 
     def open(self) -> list[Event]:
         """The events that begin the item."""
+        return [] if self.late else self._begun()
+
+    def _begun(self) -> list[Event]:
         added: list[Event] = [events.OutputItemAdded(self._index, self._item("in_progress"))]
         return added if self.in_progress is None else [*added, self.in_progress(self._id, self._index)]
 
@@ -54,12 +83,16 @@ class Emitter(ABC):
 
     def so_far(self) -> Item | None:
         """The item with the text that its events gave by now: what they fold to. None where none has begun it."""
-        return self._item("in_progress")
+        return None if self.late else self._item("in_progress")
 
     def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
         """The whole item, and the events that end it. `sampled` is the message as later prompts will have it."""
         item = self._item(status)
-        return item, [*self._ending(status), events.OutputItemDone(self._index, item)]
+        return item, [
+            *(self._begun() if self.late else ()),
+            *self._ending(status),
+            events.OutputItemDone(self._index, item),
+        ]
 
     @abstractmethod
     def _item(self, status: ItemStatus) -> Item:
@@ -68,3 +101,154 @@ class Emitter(ABC):
     def _ending(self, status: ItemStatus) -> list[Event]:
         """The events that end the item's text."""
         return []
+
+
+class MessageEmitter(Emitter):
+    """A message with one text part: a preamble or an answer. Its log probabilities are shown whole once it is done."""
+
+    kind = "message"
+
+    def __init__(self, response_id: str, index: int, phase: Phase, citing: Citing | None = None) -> None:
+        """`citing` finds its citations, where there can be any."""
+        super().__init__(response_id, index)
+        self._phase: Phase = phase
+        self._citing = citing
+        self._annotations: list[dict[str, Any]] = []
+        self._logprobs: list[msgspec.Raw] = []
+        self._without_bytes: list[msgspec.Raw] = []
+        self._logprob_bytes = 0
+
+    def open(self) -> list[Event]:
+        """The item without content, then its empty part."""
+        item = Message(self._id, "in_progress", self._phase, content=[])
+        part = OutputText(text="")
+        return [events.OutputItemAdded(self._index, item), events.ContentPartAdded(self._id, self._index, 0, part)]
+
+    def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
+        """A text delta; several, and annotations between them, where the text cites something."""
+        if self._citing is None:
+            return self._shown(delta, logprobs)
+        return self._cited(self._citing.take(delta, logprobs))
+
+    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
+        """End the item: the events of the citations left, then those that close the text, the part and the item."""
+        left = [] if self._citing is None else self._cited(self._citing.rest())
+        item, ending = super().close(status, sampled)
+        return item, [*left, *ending]
+
+    def _cited(self, pieces: Iterable[Cited]) -> list[Event]:
+        out: list[Event] = []
+        for text, beside, annotation in pieces:
+            if text:
+                out += self._shown(text, beside)
+            if annotation is not None:
+                number = len(self._annotations)
+                self._annotations.append(annotation)
+                out.append(events.OutputTextAnnotationAdded(self._id, self._index, 0, number, annotation))
+        return out
+
+    def _shown(self, delta: str, logprobs: Sequence[Logprob]) -> list[Event]:
+        self._pieces.append(delta)
+        if not logprobs or self._logprob_bytes > MAX_LOGPROB_BYTES:
+            return [events.OutputTextDelta(self._id, self._index, 0, delta)]
+        shown = without_bytes(logprobs)
+        self._logprobs += [msgspec.Raw(_encode(each)) for each in logprobs]
+        self._without_bytes += [msgspec.Raw(_encode(each)) for each in shown]
+        self._logprob_bytes += sum(len(memoryview(raw)) for raw in self._logprobs[-len(logprobs) :])
+        return [events.OutputTextDelta(self._id, self._index, 0, delta, shown)]
+
+    def _part(self, status: ItemStatus) -> OutputText:
+        if status == "in_progress":
+            return OutputText(self._said)
+        return OutputText(self._said, self._annotations, self._logprobs)
+
+    def _item(self, status: ItemStatus) -> Message:
+        return Message(self._id, status, self._phase, [self._part(status)])
+
+    def _ending(self, status: ItemStatus) -> list[Event]:
+        return [
+            events.OutputTextDone(self._id, self._index, 0, self._said, tuple(self._without_bytes)),
+            events.ContentPartDone(self._id, self._index, 0, self._part(status)),
+        ]
+
+
+class ReasoningEmitter(Emitter):
+    """Raw reasoning with one part.
+
+    A caller that asked for a summary sees the reasoning as one while it is made. Once it is done, the item has it raw,
+    without deltas: clients join the deltas of both to one text. With `seal` the item carries its own message, sealed.
+    """
+
+    kind = "reasoning"
+
+    def __init__(self, response_id: str, index: int, *, summarised: bool = False, seal: Seal | None = None) -> None:
+        super().__init__(response_id, index)
+        self._summarised = summarised
+        self._seal = seal
+        self._sealed: str | msgspec.UnsetType = msgspec.UNSET
+
+    def open(self) -> list[Event]:
+        """The item without content, then its empty part."""
+        added = events.OutputItemAdded(self._index, Reasoning(self._id, "in_progress", content=[]))
+        if not self._summarised:
+            return [added, self._part_added()]
+        return [added, events.SummaryPartAdded(self._id, self._index, 0, SummaryText(""))]
+
+    def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
+        """A delta of the reasoning, or of its summary."""
+        self._pieces.append(delta)
+        if self._summarised:
+            return [events.SummaryTextDelta(self._id, self._index, 0, delta)]
+        return [events.ReasoningTextDelta(self._id, self._index, 0, delta)]
+
+    def _item(self, status: ItemStatus) -> Reasoning:
+        raw = [] if self._summarised and status == "in_progress" else [ReasoningText(self._said)]
+        return Reasoning(self._id, status, raw, [SummaryText(self._said)] if self._summarised else [], self._sealed)
+
+    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
+        """The text, the part and the item are done."""
+        if self._seal is not None:
+            with suppress(sealed.TooLong):  # then its text alone goes on: beyond any context of today's models
+                self._sealed = self._seal(sealed.REASONING, sealed.reasoning(sampled or self._said))
+        return super().close(status, sampled)
+
+    def _ending(self, status: ItemStatus) -> list[Event]:
+        text = self._said
+        return [
+            *(self._summary_done(text) if self._summarised else ()),
+            events.ReasoningTextDone(self._id, self._index, 0, text),
+            events.ContentPartDone(self._id, self._index, 0, ReasoningText(text)),
+        ]
+
+    def _part_added(self) -> Event:
+        return events.ContentPartAdded(self._id, self._index, 0, ReasoningText(""))
+
+    def _summary_done(self, text: str) -> list[Event]:
+        """The end of the summary, and the beginning of the raw reasoning, whose delta says nothing: it is there because
+        releases count events, and one goes on with what another began.
+        """
+        return [
+            events.SummaryTextDone(self._id, self._index, 0, text),
+            events.SummaryPartDone(self._id, self._index, 0, SummaryText(text)),
+            self._part_added(),
+            *([events.ReasoningTextDelta(self._id, self._index, 0, "")] if text else ()),
+        ]
+
+
+class CompactionEmitter(Emitter):
+    """A compaction: nobody sees the model's summary, and it is sealed at the end."""
+
+    kind = "compaction"
+
+    def __init__(self, response_id: str, index: int, seal: Seal, kept: Messages, newest: Messages) -> None:
+        super().__init__(response_id, index)
+        self._seal = seal
+        self._kept = kept
+        self._newest = newest
+
+    def _item(self, status: ItemStatus) -> Compaction:
+        """The item, which has no status: without a complete summary it is empty."""
+        if status != "completed":
+            return Compaction(self._id, "")
+        payload = sealed.compaction(self._said, self._kept, self._newest)
+        return Compaction(self._id, self._seal(sealed.COMPACTION, payload))

@@ -1,15 +1,12 @@
 """How a response ends: from the end of its generation to its status, and the events that say so."""
 
-from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
 
 from service.api import events
 from service.api.events import Event
-from service.api.response import IncompleteDetails, Item, Response, ResponseError, ResponseStatus, Usage
-from service.harmony.messages import harmony_message
-from store.turn import StoredMessage
+from service.api.response import Response, ResponseStatus
 
 
 class Ending(StrEnum):
@@ -39,36 +36,6 @@ _TERMINAL = {
     ResponseStatus.CANCELLED: events.ResponseFailed,
     ResponseStatus.FAILED: events.ResponseFailed,
 }
-
-
-def finished(
-    base: Response,
-    ending: Ending,
-    output: list[Item],
-    usage: Usage,
-    *,
-    answered: bool,
-    now: int,
-    error: ResponseError | None,
-    messages: Sequence[StoredMessage] | None,
-) -> Response:
-    """The response at its end. One that has not `answered` is never complete, and `messages` are shown if given."""
-    status = STATUS[ending]
-    incomplete = None
-    if ending is Ending.STOP and not answered:
-        status, incomplete = ResponseStatus.INCOMPLETE, IncompleteDetails("no_output")
-    elif status is ResponseStatus.INCOMPLETE:
-        incomplete = IncompleteDetails("steered" if ending is Ending.STEERED else "max_output_tokens")
-    return msgspec.structs.replace(
-        base,
-        status=status,
-        output=output,
-        usage=usage,
-        error=error if status is ResponseStatus.FAILED else None,
-        incomplete_details=incomplete,
-        completed_at=now if status is ResponseStatus.COMPLETED else None,
-        output_messages=msgspec.UNSET if messages is None else list(map(harmony_message, messages)),
-    )
 
 
 def told_again(response: Response, after: int) -> list[Event]:

@@ -219,9 +219,10 @@ def action_of(tool: str, arguments: str) -> dict[str, Any]:
 
 
 class ApprovalRequestEmitter(Emitter):
-    """A call that somebody has to approve. It is shown once its arguments are complete, and else never."""
+    """A call that somebody has to approve. It is shown once its arguments are complete."""
 
     kind = "mcp_approval_request"
+    late = True
 
     def __init__(self, response_id: str, index: int, tool: Hosted, channel: str | None) -> None:
         super().__init__(response_id, index)
@@ -234,18 +235,8 @@ class ApprovalRequestEmitter(Emitter):
         tool = self._tool
         return ApprovalRequest(self._id, tool.server, tool.tool, self._said, self._channel, tool.at)
 
-    def open(self) -> list[Event]:
-        """Nothing yet."""
-        return []
-
-    def so_far(self) -> None:
-        """Nothing yet."""
-
     def _item(self, status: ItemStatus) -> McpApprovalRequest:
         return McpApprovalRequest(self._id, self._tool.server, self._tool.tool, self._said)
-
-    def _ending(self, status: ItemStatus) -> list[Event]:
-        return super().open()
 
 
 def listing_events(response_id: str, index: int, listed: ServerTools) -> tuple[Item, list[Event]]:

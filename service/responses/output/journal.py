@@ -23,7 +23,7 @@ from service.api.outcome import Outcome
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.markup.chat import Piece
-from service.responses.output.usage import Cached
+from service.responses.output.reading import Cached
 from store.codec import check_version, squeeze, unsqueeze
 
 FORMAT = 4

@@ -17,6 +17,7 @@ from service.api.ids import MAX_OUTPUT_ITEMS
 from service.api.outcome import HostedCall, Outcome, broken_off
 from service.api.response import (
     Compaction,
+    IncompleteDetails,
     Item,
     ItemStatus,
     Logprob,
@@ -26,22 +27,22 @@ from service.api.response import (
     ResponseStatus,
 )
 from service.api.tools.callee import Callee
-from service.browser.displays import note_of
+from service.browser.browser import note_of
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.harmony.header import Header
+from service.harmony.messages import harmony_message
 from service.harmony.segments import Closed, Opened, Segment
 from service.markup.chat import Piece
 from service.responses.output.emitter import Seal
-from service.responses.output.emitters import Making, emitter_for
-from service.responses.output.endings import STATUS, Ending, finished, terminal
+from service.responses.output.endings import STATUS, Ending, terminal
 from service.responses.output.hosted import (
     ApprovalRequestEmitter,
     HostedCallEmitter,
     ServerCallEmitter,
     listing_events,
 )
-from service.responses.output.open_message import OpenItem, feedback_on, told
+from service.responses.output.open_message import Making, OpenItem, feedback_on, is_answer, told
 from service.responses.output.phases import Move, Phase, after
 from service.responses.output.reading import ServedReading, TemplatedReading, reading_of
 from service.responses.output.rules import AfterCompaction, Rules
@@ -87,11 +88,12 @@ class Machine:
     def __init__(self, base: Response, rules: Rules, input_tokens: int, seal: Seal | None = None) -> None:
         self._base = base
         self._all_rules = rules
-        self._making = Making(base.id, rules.first, seal, rules.kept_messages, displays=rules.displays)
+        self._making = Making(base.id, rules.first, seal, displays=rules.displays)
         self.stretches = reading_of(rules.chat, input_tokens)
         self._unclaimed: list[Logprob] = []
         """The log probabilities of tokens of which no text has come yet."""
-        self._open_item: OpenItem | None = None
+        self.open_item: OpenItem | None = None
+        """The message that is being sampled; None between two of them."""
         self.phase = Phase.NEW
         self.next_number = 0
         """The sequence number of the next event: one more than that of the last, and how many there were."""
@@ -167,14 +169,10 @@ class Machine:
                 self.messages.append(answer.told)
         if self._behind is not None:
             answers = len(self.messages)
-            self._hear_the_rest()
+            self.messages += self._behind
+            self._behind = None
             self.stretches.begin_behind(self.messages, answers)
         return []
-
-    def _hear_the_rest(self) -> None:
-        """Append the input that the caller sent besides its answers behind these, however far they came."""
-        self.messages += self._behind or ()
-        self._behind = None
 
     # --- what is sampled ---
 
@@ -189,6 +187,10 @@ class Machine:
         if self.phase is not _SAMPLING:
             self._move(Move.FEED)
         out: list[Event] = []
+        words = self.stretches.words(ids, text) if logprobs is None else None
+        if words is not None:
+            self._take(words, out, complete=True)
+            return self._stamp(out)
         for segments, known in self.stretches.read(ids, text, logprobs):
             if known:
                 self._unclaimed += known
@@ -273,8 +275,8 @@ class Machine:
         if self._calling is not None:
             call = msgspec.structs.replace(self._calling.call, begun=True)
             self._calling = msgspec.structs.replace(self._calling, call=call)
-        if self._open_item is not None and self.constraint is None:
-            yield from self._open_item.go_on_unconstrained()
+        if self.open_item is not None and self.phase is not Phase.CONSTRAINED:
+            yield from self.open_item.go_on_unconstrained()
 
     def diverge(self, number: int) -> None:
         """Note that elsewhere the same tokens made other events, of which the last had the number before this one. Only
@@ -320,19 +322,9 @@ class Machine:
         """
         if not self._steered or self.phase not in _STEERABLE:
             return None
-        if self._open_item is not None and not self._open_item.answers:
+        if self.open_item is not None and not self.open_item.answers:
             return None
         return Ending.STOP if self.calls else Ending.STEERED
-
-    @property
-    def constraint(self) -> str | None:
-        """The format that the open message's content has to match, as long as nothing of it has been sampled."""
-        return self._open_item.constraint if self._open_item and self.phase is Phase.CONSTRAINED else None
-
-    @property
-    def free(self) -> bool:
-        """Whether the model may still say anything: no answer or call of its is open."""
-        return self._open_item is None or self._open_item.is_aside
 
     @property
     def notes(self) -> list[StoredMessage]:
@@ -341,7 +333,7 @@ class Machine:
 
     def snapshot(self) -> Response:
         """The response as it stands: the fold of its events so far."""
-        open_one = self._calling or self._open_item
+        open_one = self._calling or self.open_item
         so_far = None if open_one is None else open_one.emitter.so_far()
         return msgspec.structs.replace(self._base, output=[*self.output, so_far] if so_far else self.output)
 
@@ -360,10 +352,10 @@ class Machine:
             out += self._end_call(self._calling, broken_off(self._calling.call))
         elif self.phase is not _FULL:
             self._take(self.stretches.parser.end(), out, complete=ending is Ending.STOP)
-        self._hear_the_rest()
+        self.messages += self._behind or ()
         if isinstance(self.feedback, StoredMessage):
             self._keep([self.feedback])  # later requests of the conversation find the call answered
-        self.feedback = None
+        self._behind = self.feedback = None
         if ending is Ending.STOP and not self.calls and self.rules.choice == "required" and self.fault is None:
             self.fault = "The model called no tool, although it had to."
         return out
@@ -373,20 +365,25 @@ class Machine:
         self._move(Move.RESULT)
         if self.fault is not None:
             ending, error = Ending.ERROR, ResponseError("server_error", self.fault)
-        messages = None
+        status, incomplete, messages = STATUS[ending], None, msgspec.UNSET
+        if ending is Ending.STOP and len(self.output) <= bool(self.after_compaction) + len(self._all_rules.listed):
+            status, incomplete = ResponseStatus.INCOMPLETE, IncompleteDetails("no_output")
+        elif status is ResponseStatus.INCOMPLETE:
+            incomplete = IncompleteDetails("steered" if ending is Ending.STEERED else "max_output_tokens")
         if self.rules.harmony:  # without notes, and those that the caller sent beside approvals
             answers = self._all_rules.answers
             sent = set(map(id, answers.behind)) if answers is not None else ()
-            messages = [message for message in self.messages if message.tokens and id(message) not in sent]
-        return finished(
+            shown = [message for message in self.messages if message.tokens and id(message) not in sent]
+            messages = list(map(harmony_message, shown))
+        return msgspec.structs.replace(
             self._base,
-            ending,
-            self.output,
-            self.stretches.usage(by_stretch=self.rules.harmony),
-            answered=len(self.output) > (self.after_compaction is not None) + len(self._all_rules.listed),
-            now=now,
-            error=error,
-            messages=messages,
+            status=status,
+            output=self.output,
+            usage=self.stretches.usage(by_stretch=self.rules.harmony),
+            error=error if status is ResponseStatus.FAILED else None,
+            incomplete_details=incomplete,
+            completed_at=now if status is ResponseStatus.COMPLETED else None,
+            output_messages=messages,
         )
 
     def terminal(self, response: Response, before: Sequence[Event] = ()) -> list[Event]:
@@ -423,7 +420,7 @@ class Machine:
             if self.phase not in _TAKING:
                 self.stretches.dropped = True  # behind the last call, or before that was answered
                 break
-            item = self._open_item
+            item = self.open_item
             if type(segment) is str:
                 if item is None:
                     continue
@@ -443,7 +440,7 @@ class Machine:
                 del self._unclaimed[self.stretches.before_text]
                 if not self.stretches.asks_anew:
                     continue  # its content is held to its format from the generation's beginning
-                if segment is segments[-1] and self._open_item and self._open_item.constraint is not None:
+                if segment is segments[-1] and self.open_item and self.open_item.constraint is not None:
                     self._move(Move.CONSTRAIN)
             elif type(segment) is Closed and item is not None:
                 self._unclaimed.clear()
@@ -457,15 +454,11 @@ class Machine:
             return
         if len(self.output) >= MAX_OUTPUT_ITEMS or header.role == "tool":
             return  # beyond what ids can name, or an output that no tool has given; the tokens still count
-        answers = target is None and header.channel in (None, "final")
-        if rules.compacting and not answers:
+        if rules.compacting and not is_answer(header, target):
             return
-        emitter = emitter_for(self._making, header, len(self.output))
-        constraint = target.content if isinstance(target, Callee) else rules.answer if answers else None
-        stops = rules.stop if answers else ()
-        shown, enforced = rules.top_logprobs is not None, self.stretches.asks_anew
-        self._open_item = OpenItem(header, target, emitter, constraint, stops, logprobs=shown, enforced=enforced)
-        out += emitter.open()
+        enforced = self.stretches.asks_anew
+        self.open_item = item = OpenItem(self._making, header, target, len(self.output), enforced=enforced)
+        out += item.emitter.open()
 
     def _close(self, item: OpenItem, closed: Closed, complete: bool, out: list[Event]) -> None:
         out += item.rest()
@@ -483,14 +476,14 @@ class Machine:
                 shown = self._making.displays if tool.kind == "browser" else ()
                 call = HostedCall(item.emitter.id, tool, item.content, include=self.rules.include, displays=shown)
                 said = (item.as_called(item.target, item.as_sampled(closed)),)
-                self._open_item = None
+                self.open_item = None
                 self._calling = _Calling(call, item.target.recipient, item.header.channel, item.emitter, said)
                 out += item.emitter.call()
                 self._move(Move.CALL)
                 return
             complete = False  # nobody runs what the model may not have ended
         elif isinstance(item.emitter, ApprovalRequestEmitter) and not (complete and closed.stop is not None):
-            self._open_item = None  # nobody is asked about what the model may not have ended
+            self.open_item = None  # nobody is asked about what the model may not have ended
             return
         self._shut(item, closed, "completed" if complete and fault is None else "incomplete", out)
 
@@ -498,7 +491,7 @@ class Machine:
         """The open item ends, by a closing mark or, without one, by a stop text."""
         sampled = item.as_sampled(closed)
         done, closing = item.emitter.close(status, sampled)
-        self._open_item = None
+        self.open_item = None
         self.output.append(done)
         out += closing
         if isinstance(done, Reasoning) and closed is not None:
@@ -511,25 +504,23 @@ class Machine:
             self._keep(item.kept(done, sampled, self.rules))
         if status != "completed":
             return
-        if isinstance(done, Compaction) and self.after_compaction is not None and self.phase is not _FULL:
-            self._wait(self.after_compaction)
-        elif isinstance(item.target, Callee):
+        if isinstance(callee, Callee):
             self.calls += 1
             if self.calls >= self.rules.parallel:
                 self._move(Move.FILL)
-        elif item.target is not None and self.stretches.feedbacks < MAX_FEEDBACKS:
-            self._wait(feedback_on(item.target, self.rules, item.header.channel))
-        elif item.target is not None:
-            self._fail(f"The model called '{item.target}' again, a tool that it can't call here.")
+        elif callee is not None and self.stretches.feedbacks < MAX_FEEDBACKS:
+            self.feedback = feedback_on(callee, self.rules, item.header.channel)
+        elif callee is not None:
+            self._fail(f"The model called '{callee}' again, a tool that it can't call here.")
+        elif isinstance(done, Compaction) and self.phase is not _FULL:
+            self.feedback = self.after_compaction
+        if self.feedback is not None:
+            self._move(Move.WAIT)
 
     def _keep(self, messages: Iterable[StoredMessage]) -> None:
         """Messages for later prompts, which show the newest item, or answer it."""
         number = len(self.output) - 1
         self.messages += [msgspec.structs.replace(message, item=number) for message in messages]
-
-    def _wait(self, feedback: Feedback) -> None:
-        self.feedback = feedback
-        self._move(Move.WAIT)
 
     def _fail(self, why: str) -> None:
         self.fault = why

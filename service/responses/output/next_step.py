@@ -161,9 +161,10 @@ def _constrained(sampling: Sampling, machine: Machine, reading: HarmonyReading) 
     Where nothing does, a call doesn't end the generation if another one may follow. Behind a tag it does: an engine
     knows only ends there, and lets the mark of a call through as one.
     """
-    if machine.constraint is not None:
-        return msgspec.structs.replace(sampling, structural_tag=content_tag(machine.constraint))
-    state = reading.header_state(called=machine.calls > 0, free=machine.free)
+    item = machine.open_item
+    if item is not None and item.constraint is not None and machine.phase is Phase.CONSTRAINED:
+        return msgspec.structs.replace(sampling, structural_tag=content_tag(item.constraint))
+    state = reading.header_state(called=machine.calls > 0, free=item is None or item.is_aside)
     tag = None if state is None else header_tag(machine.rules, state)
     if tag is not None:
         return msgspec.structs.replace(sampling, structural_tag=tag)
@@ -201,7 +202,7 @@ def turn_tag(rules: Rules, chat: Chat, *, thinking: bool) -> str | None:
     family = FAMILIES[chat.family]
     part = Part.THINKING if thinking else Part.TEXT if family.reasoning is Reasoning.NONE else Part.BEFORE
     try:
-        return tags.tag(family.markup, marks=chat.marks, asked=asked, part=part)
+        return tags.tag(family.markup, tuple(chat.marks.items()), asked, part)
     except LookupError:
         return None
 

@@ -1,4 +1,5 @@
-"""The message that is being sampled, and how it stands in later prompts: as it was sampled, else rendered anew.
+"""The message that is being sampled: which item it becomes, and how it stands in later prompts: as it was sampled, else
+rendered anew.
 
 An engine's prefix cache knows the tokens that it sampled, so keeping them is what makes a conversation cheap to go on
 with. History never has a `<|return|>`, nor a call that nobody can answer.
@@ -7,8 +8,9 @@ Texts of `stop` end an answer before them: what may be the beginning of one wait
 caller sees is looked at, so a stop never falls into a thought, and never depends on tokens' bounds.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -25,6 +27,7 @@ from service.api.response import (
 )
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee
+from service.browser.page import Display
 from service.grammar import checks
 from service.harmony import tokens
 from service.harmony.header import CHANNELS, JSON_TYPE, Header
@@ -32,11 +35,12 @@ from service.harmony.render import close_id, frame, message
 from service.harmony.segments import Closed
 from service.markup.messages import name_of
 from service.responses.output import sealed
-from service.responses.output.calls import ActionEmitter
+from service.responses.output.calls import OWN_CALLS, ActionEmitter
+from service.responses.output.citing import begun, citing_of
 from service.responses.output.compaction import compaction_messages, fault_of
-from service.responses.output.emitter import Emitter
+from service.responses.output.emitter import CompactionEmitter, Emitter, MessageEmitter, ReasoningEmitter, Seal
+from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, undeclared
 from service.responses.output.rules import Rules
-from service.responses.output.text import CompactionEmitter
 from store.turn import Messages, StoredMessage
 
 Piece = tuple[str, Sequence[Logprob]]
@@ -59,22 +63,12 @@ class Stopper:
         if found:
             self.hit = True
             return self._release(min(found), cut=True)
-        return self._release(len(waiting) - self._partial(waiting), cut=False)
+        return self._release(len(waiting) - begun(waiting, self._stops), cut=False)
 
     def rest(self) -> list[Piece]:
         """The pieces that still wait, where the answer ended otherwise."""
         pieces, self._pending = self._pending, []
         return pieces
-
-    def _partial(self, waiting: str) -> int:
-        """How many characters at the end may be the beginning of a stop."""
-        longest = 0
-        for stop in self._stops:
-            for size in range(min(len(stop) - 1, len(waiting)), longest, -1):
-                if waiting.endswith(stop[:size]):
-                    longest = size
-                    break
-        return longest
 
     def _release(self, chars: int, *, cut: bool) -> list[Piece]:
         """The waiting pieces up to so many characters; one that goes beyond waits on, unless it is to be cut."""
@@ -104,38 +98,82 @@ MAX_NAMES_SHOWN = 32
 _OPENING = (tokens.START, tokens.ASSISTANT)
 
 
-class OpenItem:
-    """A message that is being sampled, as an item: whom it addresses, and the format that its content has to match
-    (`constraint`). It ends before the first of the texts `stops`; with `logprobs`, tokens come with theirs.
+class Making(msgspec.Struct, frozen=True):
+    """The parts that all items of a response are made with.
+
+    `seal` takes a kind and a payload (sealed.py), for the tenant; only what `rules` want sealed needs it. `cites` are
+    the parts of outcomes that an answer may cite, and `displays` the pages of the browser that it may cite.
     """
 
-    def __init__(
-        self,
-        header: Header,
-        target: Callee | str | None,
-        emitter: Emitter,
-        constraint: str | None,
-        stops: Sequence[str],
-        *,
-        logprobs: bool,
-        enforced: bool = True,
-    ) -> None:
-        """`enforced` is whether an engine holds its content to the format, from its beginning on."""
+    response_id: str
+    rules: Rules
+    seal: Seal | None = None
+    cites: tuple[Mapping[str, Any], ...] = ()
+    displays: tuple[Display, ...] = ()
+
+
+Target = Callee | str | None
+"""Whom a message addresses: a tool, an undeclared one by its name, or nobody (`Rules.called`)."""
+
+
+def is_answer(header: Header, target: Target) -> bool:
+    """Whether a message is the answer to the caller, and no call."""
+    return target is None and header.channel in (None, "final")
+
+
+def emitter_for(making: Making, header: Header, target: Target, index: int) -> Emitter:
+    """The kind of item that a message with this header becomes, at `index` of the output.
+
+    A recipient decides before the channel does, because models call tools on any channel. Where there is none, analysis
+    is reasoning, final and no channel an answer; commentary and channels that don't exist are preambles, so that text
+    for the user stays visible. Of a compacting response, the answer is its compaction item.
+    """
+    rules, response_id = making.rules, making.response_id
+    if isinstance(target, Callee):
+        tool = target.hosted
+        if tool is None:
+            return OWN_CALLS[target.kind](response_id, index, target)
+        if tool.approval:
+            return ApprovalRequestEmitter(response_id, index, tool, header.channel)
+        return HOSTED[tool.kind](response_id, index, tool)
+    if target is not None:
+        return undeclared(response_id, index, target)
+    if header.channel == "analysis":
+        seal = making.seal if rules.sealed else None
+        return ReasoningEmitter(response_id, index, summarised=rules.summary is not None, seal=seal)
+    answers = is_answer(header, target)
+    if answers and rules.compacting and making.seal is not None:
+        return CompactionEmitter(response_id, index, making.seal, rules.kept_messages, rules.newest)
+    citing = citing_of(making.cites, making.displays) if answers and rules.answer is None else None
+    return MessageEmitter(response_id, index, "final_answer" if answers else "commentary", citing)
+
+
+class OpenItem:
+    """A message that is being sampled, as the item at `index` of the output."""
+
+    def __init__(self, making: Making, header: Header, target: Target, index: int, *, enforced: bool) -> None:
+        """`enforced` is whether an engine holds its content to its format, from its beginning on."""
+        rules = making.rules
         self.header = header
         self.target = target
-        self.emitter = emitter
-        self.constraint = constraint
-        self._stopper = Stopper(stops) if stops else None
-        self._keeps_raw = target is not None or constraint is not None or isinstance(emitter, CompactionEmitter)
+        self.emitter = emitter_for(making, header, target, index)
+        self.answers = is_answer(header, target)
+        """Whether it is the answer to the caller, and no call."""
+        self.constraint = target.content if isinstance(target, Callee) else rules.answer if self.answers else None
+        """The format that its content has to match."""
+        self._stopper = Stopper(rules.stop) if rules.stop and self.answers else None
+        self._keeps_raw = (
+            target is not None or self.constraint is not None or isinstance(self.emitter, CompactionEmitter)
+        )
         self._raw: list[str] = []
         """Its content as sampled, where the item may show another one."""
-        self._shows_logprobs = logprobs
+        self._shows_logprobs = rules.top_logprobs is not None
         self._pending: list[Logprob] = []
         """Of tokens that have made no text yet."""
         self._checker: checks.Checker | None = None
         self._enforced = enforced
-        plain = not self._keeps_raw and not stops and not logprobs
-        self.say = emitter.text if plain else None
+        plain = not self._keeps_raw and self._stopper is None and not self._shows_logprobs
+        self.say = self.emitter.text if plain else None
         """Takes its text in place of `text`, where that is all there is to do with it: this is the hot path."""
 
     def claim(self, logprobs: Sequence[Logprob]) -> None:
@@ -182,12 +220,7 @@ class OpenItem:
     @property
     def is_aside(self) -> bool:
         """Whether it is reasoning or a preamble, behind which the response goes on."""
-        return self.constraint is None and self.target is None and self.header.channel not in (None, "final")
-
-    @property
-    def answers(self) -> bool:
-        """Whether it is the answer to the caller, and no call."""
-        return self.target is None and self.header.channel in (None, "final")
+        return self.target is None and not self.answers
 
     @property
     def fault(self) -> str | None:
@@ -218,8 +251,18 @@ class OpenItem:
         """The message for later prompts by its own tokens, unless it was malformed or cut by a stop text."""
         if closed is None or not closed.clean or isinstance(self.emitter, CompactionEmitter):
             return None
-        misaddressed = isinstance(self.target, Callee) and self.header.recipient != self.target.recipient
-        return None if misaddressed else as_sampled(self.header, closed)
+        header = self.header
+        if isinstance(self.target, Callee) and header.recipient != self.target.recipient:
+            return None
+        ids = list(closed.ids)
+        if ids[0] != tokens.START:
+            ids[:0] = _OPENING
+        if closed.stop is not None:
+            del ids[-1]
+        ids.append(close_id("assistant", header.recipient))
+        return StoredMessage(
+            "assistant", tokens.pack(ids), header.channel, header.recipient, content_type=header.content_type
+        )
 
     def kept(self, done: Item, sampled: StoredMessage | None, rules: Rules) -> Messages:
         """The messages that later prompts show for the item that it became.
@@ -232,11 +275,16 @@ class OpenItem:
             short = sealed.Compaction(self.content, rules.kept_messages, rules.newest)
             return tuple(compaction_messages(short, limit=MAX_SUMMARY_TOKENS))
         if isinstance(done, Message | Reasoning):
-            return (sampled or _said(done),)
+            answer = "final" if isinstance(done, Message) and done.phase == "final_answer" else "commentary"
+            channel = "analysis" if isinstance(done, Reasoning) else answer
+            return (sampled or anew(done.content[0].text, channel),)
         if isinstance(done, McpApprovalRequest | McpListTools) or done.status in ("incomplete", "in_progress"):
             return ()
-        if isinstance(done, OwnCall):
-            return (self._call(done, sampled),)
+        if isinstance(done, OwnCall) and isinstance(callee := self.target, Callee):
+            call = sampled or anew(
+                self.content, "commentary", callee.recipient, JSON_TYPE if callee.takes_json else None
+            )
+            return (msgspec.structs.replace(call, call_id=done.call_id),)
         return (sampled or anew(self.content, "commentary", self.header.recipient or str(self.target)),)
 
     def as_called(self, callee: Callee, sampled: StoredMessage | None) -> StoredMessage:
@@ -245,15 +293,6 @@ class OpenItem:
             channel = self.header.channel if self.header.channel == "commentary" else "analysis"
             return sampled or anew(self.content, channel, callee.recipient, CODE_TYPE)
         return sampled or anew(self.content, "commentary", callee.recipient, JSON_TYPE)
-
-    def _call(self, done: OwnCall, sampled: StoredMessage | None) -> StoredMessage:
-        if sampled is not None:
-            return msgspec.structs.replace(sampled, call_id=done.call_id)
-        callee = self.target
-        if not isinstance(callee, Callee):
-            raise TypeError(f"{done.id} is a call of a tool that is not declared")
-        content_type = JSON_TYPE if callee.takes_json else None
-        return anew(self.content, "commentary", callee.recipient, content_type, done.call_id)
 
 
 def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage:
@@ -279,35 +318,9 @@ def told(text: str, recipient: str, channel: str | None, *, last: bool) -> Store
     return message(text, "tool", name=recipient, channel=channel, recipient="assistant")
 
 
-def _said(done: Message | Reasoning) -> StoredMessage:
-    if isinstance(done, Reasoning):
-        return anew(done.content[0].text, "analysis")
-    return anew(done.content[0].text, "final" if done.phase == "final_answer" else "commentary")
-
-
-def anew(
-    text: str, channel: str, recipient: str | None = None, content_type: str | None = None, call_id: str | None = None
-) -> StoredMessage:
+def anew(text: str, channel: str, recipient: str | None = None, content_type: str | None = None) -> StoredMessage:
     """The message as openai-harmony renders it; only one longer than a slice may have other ids where it is cut."""
     content: list[int] = []
     for start in range(0, len(text), SLICE_CHARS):
         content += tokens.encode(text[start : start + SLICE_CHARS])
-    return frame(content, "assistant", channel=channel, recipient=recipient, content_type=content_type, call_id=call_id)
-
-
-def as_sampled(header: Header, closed: Closed, call_id: str | None = None) -> StoredMessage:
-    """The tokens as the engine saw them, so that its prefix cache holds."""
-    ids = list(closed.ids)
-    if ids[0] != tokens.START:
-        ids[:0] = _OPENING
-    if closed.stop is not None:
-        del ids[-1]
-    ids.append(close_id("assistant", header.recipient))
-    return StoredMessage(
-        role="assistant",
-        tokens=tokens.pack(ids),
-        channel=header.channel,
-        recipient=header.recipient,
-        content_type=header.content_type,
-        call_id=call_id,
-    )
+    return frame(content, "assistant", channel=channel, recipient=recipient, content_type=content_type)

@@ -450,7 +450,7 @@ async def completions(request: Request, query: UsageQuery) -> HttpResponse:
         models=_named("models[]", query.models),
         by=_grouping(query.group_by),
     )
-    usage = await usage_of(service_of(request).spending, asked)
+    usage = await usage_of(service_of(request).tally.spending, asked)
     goes_on = None if usage.goes_on is None else f"{PAGE_PREFIX}{usage.goes_on * HOUR_SECONDS}"
     shown = [_bucket_shown(bucket, query.batch, tells_batch="" in asked.by) for bucket in usage.buckets]
     return JsonResponse(UsagePage(shown, goes_on is not None, goes_on))

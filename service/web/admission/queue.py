@@ -40,11 +40,6 @@ MOST = 4096
 counts as a newcomer."""
 
 
-def evenly(tenant: str) -> float:
-    """The weight of a tenant where all have the same."""
-    return 1.0
-
-
 @dataclass(slots=True)
 class _Account:
     """The virtual tokens that a tenant was served, over its weight, and the weight by which they were counted. Besides,
@@ -60,7 +55,7 @@ class _Account:
 class Served:
     """The accounts of all tenants."""
 
-    def __init__(self, weight: Callable[[str], float] = evenly) -> None:
+    def __init__(self, weight: Callable[[str], float] = lambda _: 1.0) -> None:
         """`weight` is a tenant's at the moment, above 0: one of twice another's is served twice as much."""
         self._weight = weight
         self._accounts: dict[str, _Account] = {}
@@ -179,25 +174,25 @@ class Queue(Generic[T]):
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
-    def places(self) -> list[QueueTicket[T]]:
+    def tickets(self) -> list[QueueTicket[T]]:
         """All that wait."""
-        return [place for line in self._lines.values() for place in line]
+        return [ticket for line in self._lines.values() for ticket in line]
 
     def join(self, tenant: str, answer: T) -> QueueTicket[T]:
         """A request has come, and waits until it is taken."""
         if tenant not in self._lines:
             self._served.come(tenant, self._lines)
-        place = QueueTicket(tenant, next(self._numbers), answer)
-        self._lines.setdefault(tenant, deque()).append(place)
-        return place
+        ticket = QueueTicket(tenant, next(self._numbers), answer)
+        self._lines.setdefault(tenant, deque()).append(ticket)
+        return ticket
 
-    def leave(self, place: QueueTicket[T]) -> None:
+    def leave(self, ticket: QueueTicket[T]) -> None:
         """End the wait of a request. A second call changes nothing."""
-        line = self._lines.get(place.tenant, deque[QueueTicket[T]]())
-        if place in line:
-            line.remove(place)
+        line = self._lines.get(ticket.tenant, deque[QueueTicket[T]]())
+        if ticket in line:
+            line.remove(ticket)
             if not line:
-                del self._lines[place.tenant]
+                del self._lines[ticket.tenant]
 
     def take(self, fits: Callable[[str], bool]) -> QueueTicket[T] | None:
         """The next request, which waits no more; None where there is no room for it.
@@ -207,7 +202,7 @@ class Queue(Generic[T]):
         """
         least = min(map(self._served.of, self._lines), default=0.0)
         firsts = (line[0] for tenant, line in self._lines.items() if self._served.of(tenant) <= least and fits(tenant))
-        first = min(firsts, key=lambda place: place.number, default=None)
+        first = min(firsts, key=lambda ticket: ticket.number, default=None)
         if first is not None:
             self.leave(first)
         return first

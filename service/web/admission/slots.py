@@ -8,26 +8,25 @@ A stream that follows a background response may be open for hours and costs litt
 slot of another kind: else a few hundred followers would keep everybody from cancelling what they follow. A follower
 takes its slot before anything is accepted, and gives the request's slot back once it follows.
 
-Nobody can take all of anything. Where there are several tenants, the last eighth is for those that have no more than
-their share, so that a newcomer finds room, and gets a share while others are over theirs. A body takes many times its
-size until its prompt is made, so few large ones are prepared at once: the others wait.
+A body takes many times its size until its prompt is made, so few large ones are prepared at once: the others wait. How
+tenants share each kind of room, `service/shares.py` says.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
 from time import monotonic
 
 from prometheus_client import Counter
 
 from service import spans
-from service.errors import ApiError, ClientGone, unavailable
+from service.errors import ApiError, ClientGone, stopping, unavailable
 from service.metrics.counters import Metrics
 from service.settings.settings import variable
 from service.shares import Rate, Share
 from service.steps import BRIEFLY, pause_after
-from service.web.admission.queue import Bill, Queue, QueueTicket, Served, evenly
+from service.web.admission.queue import Bill, Queue, QueueTicket, Served
 
 ASIDE = 8
 """Requests that ask no model have such a part of the slots more, and at least as many slots."""
@@ -45,7 +44,7 @@ SMALL_BODY_BYTES = 64 * 1024
 """A body of this size is prepared at once."""
 
 
-_Place = QueueTicket[asyncio.Future["Slot"]]
+_Ticket = QueueTicket[asyncio.Future["Slot"]]
 
 DisconnectHook = Callable[[Callable[[], None] | None], None]
 """Takes what is to be called when a client disconnects; None takes that back."""
@@ -65,14 +64,14 @@ class Admission:
         queued: int = 0,
         queue_seconds: float = 0.0,
         several: Callable[[], bool] = lambda: False,
-        weight: Callable[[str], float] = evenly,
+        weight: Callable[[str], float] = lambda _: 1.0,
     ) -> None:
         """So many slots of each kind, and so many bytes of bodies, for one tenant or `several`. So many requests wait
         for a slot, each for `queue_seconds` at most. `weight` is that of a tenant, above 0.
         """
 
         def slots(limit: int, label: str, what: str, setting: str = "") -> _Slots:
-            return _Slots(Share(limit, several=several), what, metrics.refused.labels(label), setting)
+            return _Slots(limit, several, what, metrics.refused.labels(label), setting)
 
         aside = max(ASIDE, requests // ASIDE)
         self._metrics = metrics
@@ -83,23 +82,29 @@ class Admission:
         self.bodies = slots(bodies, "bodies", "bytes of bodies", "max_body_bytes")
         self._served = Served(weight)
         self._queue = Queue[asyncio.Future[Slot]](self._served)
-        self._places = Share(queued, several=several)
+        self._queued = Share(queued, several=several)
         self._queue_seconds = queue_seconds
         self._stopping = False
         self._preparing = Share(PREPARED_BYTES, several=several)
-        self._waiting: list[_Waiting] = []
+        self._bodies: dict[asyncio.Event, tuple[str, int]] = {}
+        """The tenants and sizes of the large bodies that wait to be prepared."""
         self._large = 0
         """How many requests have a large body that is prepared, or waits for that."""
-        self._taken = 0
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self.open_slots: set[Slot] = set()
+        """The slots of requests."""
 
-    @contextmanager
-    def slot(self, tenant: str) -> Generator["Slot"]:
-        """A slot of a request that asks no model, until the end of the block. Raises ApiError 503."""
-        place = self._requests if self._requests.fits(tenant) else self._aside
-        with self._held(Slot(self, tenant, place)) as slot:
-            yield slot
+    def slot(self, tenant: str) -> "Slot":
+        """A slot of a request that asks no model, until the end of a block. Raises ApiError 503."""
+        return self._slot(tenant, self._requests if self._requests.fits(tenant) else self._aside)
+
+    def socket(self, tenant: str) -> "Slot":
+        """A WebSocket's slot until the end of a block. Raises ApiError 503 where none is free."""
+        return Slot(self, tenant, self._sockets)
+
+    def _slot(self, tenant: str, place: "_Slots", bill: Bill | None = None) -> "Slot":
+        slot = Slot(self, tenant, place, bill)
+        self.open_slots.add(slot)
+        return slot
 
     @asynccontextmanager
     async def slot_in_line(
@@ -110,93 +115,61 @@ class Admission:
         `waited` is told how many seconds that took, if it had to wait; `when_gone` when its client disconnects. Raises
         ApiError 503 where it is not its turn in time, or too many wait. Raises ClientGone.
         """
-        place = self._queue.join(tenant, asyncio.get_running_loop().create_future())
+        ticket = self._queue.join(tenant, asyncio.get_running_loop().create_future())
         self.let_begin()
-        if not place.answer.done():
-            await self._wait(place, waited, when_gone)
-        with self._held(place.answer.result()) as slot:
+        if not ticket.answer.done():
+            await self._wait(ticket, waited, when_gone)
+        with ticket.answer.result() as slot:
             yield slot
 
     def stop(self) -> None:
         """The service stops: nobody waits for a slot any more."""
         self._stopping = True
-        for place in self._queue.places():
-            _end(place, _stopping())
-
-    @contextmanager
-    def _held(self, slot: "Slot") -> Generator["Slot"]:
-        self._taken += 1
-        self._empty.clear()
-        try:
-            yield slot
-        finally:
-            slot.leave()
-            self._taken -= 1
-            if not self._taken:
-                self._empty.set()
+        for ticket in self._queue.tickets():
+            _end(ticket, stopping())
 
     def let_begin(self) -> None:
         """A slot may have come free: let those begin whose turn it is."""
-        while (place := self._queue.take(self._requests.fits)) is not None:
-            if not place.answer.done():
-                place.answer.set_result(Slot(self, place.tenant, self._requests, self._served.begin(place.tenant)))
+        while (ticket := self._queue.take(self._requests.fits)) is not None:
+            if not ticket.answer.done():
+                ticket.answer.set_result(self._slot(ticket.tenant, self._requests, self._served.begin(ticket.tenant)))
 
-    async def _wait(self, place: "_Place", waited: Callable[[float], None], when_gone: DisconnectHook) -> None:
-        """Wait until a place is answered. Raises ApiError 503 where it may not wait, or did in vain."""
-        tenant, loop = place.tenant, asyncio.get_running_loop()
+    async def _wait(self, ticket: "_Ticket", waited: Callable[[float], None], when_gone: DisconnectHook) -> None:
+        """Wait until a ticket is answered. Raises ApiError 503 where it may not wait, or did in vain."""
+        tenant, began = ticket.tenant, monotonic()
         if (refusal := self._not_waiting(tenant)) is not None:
-            self._queue.leave(place)
+            self._queue.leave(ticket)
             raise refusal
-        began = loop.time()
-        self._places.take(tenant, 1)
-        clock = loop.call_later(self._queue_seconds, self._late, place)
-        when_gone(partial(_end, place, ClientGone()))
+        self._queued.take(tenant, 1)
+        when_gone(partial(_end, ticket, ClientGone()))
         try:
-            with (
-                self._metrics.requests_waiting.track_inprogress(),
-                spans.current.get().child("admission"),
-                suppress(ClientGone),  # that ends the wait, and is no failure of it
-            ):
-                await place.answer
+            with self._metrics.requests_waiting.track_inprogress(), spans.current.get().child("admission"):
+                await asyncio.wait([ticket.answer], timeout=self._queue_seconds)
         except asyncio.CancelledError:
-            if not place.answer.cancelled() and place.answer.exception() is None:
-                place.answer.result().leave()
+            if ticket.answer.done() and ticket.answer.exception() is None:
+                ticket.answer.result().leave()
             raise
         finally:
-            clock.cancel()
             when_gone(None)
-            self._queue.leave(place)
-            self._places.give_back(tenant, 1)
+            self._queue.leave(ticket)
+            self._queued.give_back(tenant, 1)
             self.let_begin()  # whoever it was before, where only that one had to go first
-            seconds = loop.time() - began
-            self._metrics.wait_seconds.observe(seconds)
-            waited(seconds)
+            self._metrics.wait_seconds.observe(monotonic() - began)
+            waited(monotonic() - began)
+        if not ticket.answer.done():
+            also = f" None came free for this one in {self._queue_seconds:g} s."
+            raise self._requests.refusal(1 + len(self._queue), also)
 
     def _not_waiting(self, tenant: str) -> ApiError | None:
         """Why a request may not wait, if so."""
         if self._stopping:
-            return _stopping()
+            return stopping()
         if not self._queue_seconds:
             return self._requests.refusal(1)
-        if not self._places.fits(tenant, 1):
+        if not self._queued.fits(tenant):
             also = f" {len(self._queue) - 1} wait already."
             return self._requests.refusal(len(self._queue), also)
         return None
-
-    def _late(self, place: "_Place") -> None:
-        """One has waited for as long as it may."""
-        if not place.answer.done():
-            also = f" None came free for this one in {self._queue_seconds:g} s."
-            _end(place, self._requests.refusal(1 + len(self._queue), also))
-
-    @contextmanager
-    def socket(self, tenant: str) -> Generator["Slot"]:
-        """A WebSocket's slot until the end of the block. Raises ApiError 503 where none is free."""
-        slot = Slot(self, tenant, self._sockets)
-        try:
-            yield slot
-        finally:
-            slot.leave()
 
     @asynccontextmanager
     async def preparing(self, tenant: str, size: int) -> AsyncGenerator[None]:
@@ -207,109 +180,92 @@ class Admission:
         if size <= SMALL_BODY_BYTES:
             yield
             return
-        waiting = _Waiting(tenant, min(size, PREPARED_BYTES // 2))  # any body fits in the end
-        self._waiting.append(waiting)
+        size = min(size, PREPARED_BYTES // 2)  # any body fits in the end
+        turn = asyncio.Event()
+        self._bodies[turn] = tenant, size
         self._large += 1
         before = pause_after.get()
         pause_after.set(self._pause)
         try:
             self._let_in()
             async with asyncio.timeout(PREPARE_SECONDS):
-                await waiting.turn.wait()
+                await turn.wait()
             yield
         except TimeoutError:
-            if waiting.turn.is_set():
+            if turn.is_set():
                 raise
             raise unavailable("This process reads too many large requests. Try again in a moment.") from None
         finally:
             pause_after.set(before)
             self._large -= 1
-            if waiting.turn.is_set():
-                self._preparing.give_back(tenant, waiting.size)
-            else:
-                self._waiting.remove(waiting)
+            if self._bodies.pop(turn, None) is None:
+                self._preparing.give_back(tenant, size)
             self._let_in()
 
     def _pause(self, seconds: float) -> float:
         """The seconds for which a large body lets others run after a step: an answer takes many turns of the loop, and
         would wait for a step in each of them.
         """
-        return PAUSE * seconds if self._taken > self._large else BRIEFLY
+        return PAUSE * seconds if len(self.open_slots) > self._large else BRIEFLY
 
     def _let_in(self) -> None:
         """Let the bodies that fit be prepared: first those of the tenant with the least at work, then the oldest. None
         goes past another, or a large body would wait for ever.
         """
-        while self._waiting:
-            first = min(self._waiting, key=lambda each: self._preparing.taken_by(each.tenant))
-            if not self._preparing.fits(first.tenant, first.size):
+        while self._bodies:
+            turn = min(self._bodies, key=lambda each: self._preparing.taken_by(self._bodies[each][0]))
+            tenant, size = self._bodies[turn]
+            if not self._preparing.fits(tenant, size):
                 return
-            self._waiting.remove(first)
-            self._preparing.take(first.tenant, first.size)
-            first.turn.set()
+            del self._bodies[turn]
+            self._preparing.take(tenant, size)
+            turn.set()
 
     async def wait_until_empty(self, seconds: float) -> bool:
         """Wait until no slot is taken, for so many seconds at most; whether that came true."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._empty.wait()
-        except TimeoutError:
-            return False
-        return True
+                while self.open_slots:
+                    await next(iter(self.open_slots)).end.wait()
+        return not self.open_slots
 
 
-class _Waiting:
-    """A body that waits to be prepared."""
-
-    def __init__(self, tenant: str, size: int) -> None:
-        self.tenant = tenant
-        self.size = size
-        self.turn = asyncio.Event()
-
-
-def _end(place: "_Place", why: Exception) -> None:
+def _end(ticket: "_Ticket", why: Exception) -> None:
     """Have one wait no more."""
-    if not place.answer.done():
-        place.answer.set_exception(why)
+    if not ticket.answer.done():
+        ticket.answer.set_exception(why)
 
 
-def _stopping() -> ApiError:
-    return unavailable("The service is stopping. Try again in a moment.")
-
-
-class _Slots:
+class _Slots(Share):
     """One kind of slots, with the words that refuse a request for which there is no room."""
 
-    def __init__(self, share: Share, what: str, refused: Counter, setting: str = "") -> None:
-        self._share = share
+    def __init__(self, limit: int, several: Callable[[], bool], what: str, refused: Counter, setting: str = "") -> None:
+        super().__init__(limit, several=several)
         self._what = what
         self._remedy = f"raise {variable(setting)}" if setting else "start another process"
         self._refused = refused
         self._rate = Rate()
 
-    def fits(self, tenant: str, amount: int = 1) -> bool:
-        """Whether a tenant may have so much more."""
-        return self._share.fits(tenant, amount)
-
     def refusal(self, amount: int, also: str = "") -> ApiError:
         """The 503 for want of so much, and what it says besides."""
         self._refused.inc()
-        served = f"This process serves {self._share.limit} {self._what} already.{also}"
+        served = f"This process serves {self.limit} {self._what} already.{also}"
         return unavailable(f"{served} Try again in a moment, or {self._remedy}.", self._rate.seconds_for(amount))
 
     def take(self, tenant: str, amount: int) -> None:
         """Take so much. Raises ApiError 503."""
-        if not self._share.fits(tenant, amount):
+        if not self.fits(tenant, amount):
             raise self.refusal(amount)
-        self._share.take(tenant, amount)
+        super().take(tenant, amount)
         self._rate.take(amount)
 
     def give_back(self, tenant: str, amount: int) -> None:
-        self._share.give_back(tenant, amount)
+        """Take so much back from a tenant."""
+        super().give_back(tenant, amount)
         self._rate.free(amount)
 
 
-class Slot:
+class Slot(AbstractContextManager["Slot"]):
     """The slots that one request takes up, or one WebSocket, and the room for its body, or for messages to read."""
 
     def __init__(self, admission: Admission, tenant: str, place: _Slots, bill: Bill | None = None) -> None:
@@ -317,6 +273,7 @@ class Slot:
         self._admission, self._tenant, self._place, self._bill = admission, tenant, place, bill
         self._began = monotonic()
         self._taken: dict[_Slots, int] = {}
+        self.end = asyncio.Event()
         self._take(place, 1)
 
     def take_follower(self) -> None:
@@ -349,6 +306,11 @@ class Slot:
         """Give back what is left."""
         for slots, amount in list(self._taken.items()):
             self._give_back(slots, amount)
+        self._admission.open_slots.discard(self)
+        self.end.set()
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
 
     def _take(self, slots: _Slots, amount: int) -> None:
         if amount:

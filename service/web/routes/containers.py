@@ -105,7 +105,7 @@ async def delete(request: Request, container_id: str) -> HttpResponse:
 
 
 def _containers(request: Request) -> Containers | None:
-    return service_of(request).containers
+    return service_of(request).toolbox.containers
 
 
 def existing(request: Request, id: str) -> Containers:

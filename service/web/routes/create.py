@@ -161,7 +161,7 @@ async def _again(request: Request, body: bytes, read: Read, id: str) -> HttpResp
         wanted = read(body)
     if wanted.stream:
         return streamed(request, id, await service.store.find(exchange.tenant, id), obfuscate=wanted.obfuscate)
-    found = await find(service.store, service.jobs, service.log, exchange.tenant, id)
+    found = await find(service.jobs, exchange.tenant, id)
     return with_room(request, exchange.dialect.answer(found))
 
 

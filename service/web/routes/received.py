@@ -19,7 +19,6 @@ from service.web.body import read_body
 from service.web.event_stream import EndedSource, EventStream, FollowSource
 from service.web.idempotency import HEADER, claim, key_of
 from service.web.middleware import Admitted, Exchange
-from service.web.trace import session_of, trace_within
 
 
 def service_of(request: Request) -> Service:
@@ -44,9 +43,7 @@ def admitted_of(request: Request) -> Admitted:
 
 def caller_of(request: Request) -> Caller:
     """The caller of the request."""
-    exchange = exchange_of(request)
-    trace, session = trace_within(exchange.span, exchange.headers), session_of(exchange.headers)
-    return Caller(exchange.tenant, trace, session, exchange.key, exchange.entry.project, exchange.entry.scopes)
+    return exchange_of(request).caller
 
 
 async def noted(request: Request, type: str, id: str, **data: object) -> None:
@@ -117,8 +114,8 @@ def follow(request: Request, id: str, after: int = -1, *, begun: Sequence[Event]
     """
     service, background, exchange = service_of(request), background_of(request), exchange_of(request)
     following = Following(
-        service.log,
-        service.listening,
+        service.jobs.log,
+        service.store.listening,
         exchange.tenant,
         id,
         after,

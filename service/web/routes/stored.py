@@ -20,9 +20,9 @@ from starlette.responses import Response as HttpResponse
 from service import spans
 from service.api.request import MAX_INT
 from service.api.response import decode_response
-from service.background.cancel import cancel as cancel_response
+from service.background.control import cancel as cancel_response
+from service.background.control import steer as steer_response
 from service.background.follow import find
-from service.background.steer import steer as steer_response
 from service.errors import invalid_value
 from service.spans import Fact, Span, conversation
 from service.web.errors import JsonResponse
@@ -83,7 +83,7 @@ async def retrieve(request: Request, query: RetrieveQuery, response_id: str) -> 
     if after is not None:
         raise invalid_value("starting_after", after, "It is only allowed with stream=true.")
     with fetching() as span:
-        response = await find(service.store, service.jobs, service.log, _tenant(request), response_id)
+        response = await find(service.jobs, _tenant(request), response_id)
         if span.kept:
             span.note(fetched(response))
     response = await shown(request, response, wanted)

@@ -21,16 +21,17 @@ from websockets.frames import CloseCode
 
 from service.api.items import Images
 from service.api.steer import NotSteered, read_in_steps, read_sent, read_steer
-from service.errors import ApiError, InvalidRequest, unavailable
+from service.errors import ApiError, InvalidRequest, stopping, unavailable
 from service.responses.remembered import Memory, Remembered
 from service.responses.service import Service
 from service.steps import in_steps
 from service.web.admission.slots import Admission
+from service.web.middleware import Exchange, Visit
 from service.web.socket.frames import CANCEL, CREATE, STEER, ClientFrame, error_frame, lane_of, read_envelope
 from service.web.socket.lane import Lane, LaneRequest
-from service.web.socket.protocol import WIRE, Room, SocketProtocol
+from service.web.socket.protocol import WIRE, SocketProtocol
 from service.web.socket.reply import Opened, Reply
-from service.web.socket.steering import Steer, Steering, failed
+from service.web.socket.steering import Steer, Steering, count_steers, failed
 
 MEMORY_BYTES = 128 * 1024 * 1024
 """The memory in which a process keeps what its WebSockets may continue. Beyond it, what was used least by the tenant
@@ -74,9 +75,9 @@ class Connection:
         self._images: Images = sockets.service.limits.images
         self._memory = sockets.memory
         self._wire = cast(SocketProtocol, scope["extensions"][WIRE])
-        self._opened = Opened(sockets.service, sockets.admission, scope, self._wire)
-        self._exchange = self._opened.exchange
-        self._room = self._opened.visit.slot
+        self._exchange, visit = cast(Exchange, scope["exchange"]), cast(Visit, scope["visit"])
+        self._opened = Opened(sockets.service, sockets.admission, scope, self._wire, self._exchange, visit)
+        self._room = visit.slot
         self._receive, self._send = receive, send
         self._lanes: dict[str | None, Lane] = {}
         self._in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
@@ -92,7 +93,7 @@ class Connection:
 
     async def serve(self) -> None:
         """Serve it, until its client goes or it is closed."""
-        self._wire.use(Room(self._room.take_body, self._room.give_back), self._stop)
+        self._wire.use(self._room, self._stop)
         limit = self._loop.call_later(OPEN_SECONDS, self._time_is_up)
         idle = asyncio.create_task(self._watch_idleness(IDLE_SECONDS))
         reading = asyncio.create_task(self._read())
@@ -214,30 +215,26 @@ class Connection:
         """
         sent = read_sent(frame)
         steer = Steer(sent, len(frame), self._room)
-        known = self._steering_of(sent.response_id)
+        known = next(filter(None, (lane.steering_of(sent.response_id) for lane in self._lanes.values())), None)
         try:
-            steering, accepted = await self._taken(steer, known, frame)
+            if known is None:
+                named = sent.response_id[:100]
+                raise NotSteered("response_not_found", f"No response '{named}' was made on this WebSocket of late.")
+            accepted = await self._accepted(steer, known, frame)
         except NotSteered as why:
-            self._count("refused")
+            count_steers(self._exchange.metrics, "refused")
             event = failed(sent, why) if known is None else known.failed(steer, why)
             await self._wire.send_texts([event])
             return
         finally:
             if steer.id is None:
                 steer.let_go()
-        self._count("accepted")
+        count_steers(self._exchange.metrics, "accepted")
         await self._wire.send_texts([accepted])
-        steering.hasten()
+        known.hasten()
 
-    def _count(self, outcome: str, steers: int = 1) -> None:
-        """Count what became of steers."""
-        self._exchange.metrics.steers.labels("socket", outcome).inc(steers)
-
-    async def _taken(self, steer: Steer, steering: Steering | None, frame: bytes) -> tuple[Steering, bytes]:
-        """Take what a frame says to a response; its steers, and the event that says so. Raises NotSteered."""
-        if steering is None:
-            id = steer.sent.response_id
-            raise NotSteered("response_not_found", f"No response '{id[:100]}' was made on this WebSocket of late.")
+    async def _accepted(self, steer: Steer, steering: Steering, frame: bytes) -> bytes:
+        """The event that says that a response takes what a frame says to it. Raises NotSteered."""
         steering.check(steer)
         if self._leaving is not None:
             raise NotSteered("successor_creation_failed", self._leaving[1].message)
@@ -246,17 +243,13 @@ class Connection:
             await in_steps(read_in_steps(raw, self._images))
         except InvalidRequest as error:
             raise NotSteered("invalid_input", error.message) from None
-        return steering, steering.take(steer)
-
-    def _steering_of(self, id: str) -> Steering | None:
-        """The steers of a response that this connection makes, or made of late."""
-        return next(filter(None, (lane.steering_of(id) for lane in self._lanes.values())), None)
+        return steering.take(steer)
 
     # --- the end ---
 
     @property
     def _busy(self) -> bool:
-        return any(lane.busy for lane in self._lanes.values())
+        return any(lane.working is not None for lane in self._lanes.values())
 
     def _leave(self, code: CloseCode, reason: ApiError) -> None:
         """Begin nothing new, and close once all that was begun has ended."""
@@ -270,7 +263,7 @@ class Connection:
 
     def _stop(self) -> None:
         """The server stops."""
-        self._leave(CloseCode.SERVICE_RESTART, unavailable("The service is stopping. Try again in a moment."))
+        self._leave(CloseCode.SERVICE_RESTART, stopping())
 
     def _time_is_up(self) -> None:
         limit = f"{OPEN_SECONDS / 60:g} minutes"
@@ -329,9 +322,7 @@ class Connection:
         steered = [asked.after.steering for asked in waiting if asked.after is not None]
         pending, lane.pending = lane.pending, None
         for steering in (*steered, *([pending] if pending else [])):
-            self._count("failed", len(steering.steers))
-            given_back += steering.all_failed(over)
-            steering.let_go()
+            given_back += steering.give_back(over)
         for asked in waiting:
             self._room.give_back(len(asked.frame))
         if given_back:

@@ -13,7 +13,7 @@ from service.api import events
 from service.api.events import Event
 from service.decoding import decode
 from service.errors import ApiError, InvalidRequest, invalid_value, missing, shown
-from service.web.dialect import EventEncoder
+from service.web.sse import Encoder
 
 CREATE = "response.create"
 CANCEL = "response.cancel"
@@ -109,7 +109,7 @@ def shown_in_frames(batch: Sequence[Event]) -> list[Event]:
     return kept
 
 
-def event_frames(encoder: EventEncoder, batch: Sequence[Event], lane: str | None) -> list[bytes]:
+def event_frames(encoder: Encoder, batch: Sequence[Event], lane: str | None) -> list[bytes]:
     """A batch of events as frames."""
     buffer = bytearray()
     encoder.append(batch, buffer)

@@ -53,14 +53,10 @@ class Lane:
         """The steers of the newest response, where they wait for the outputs of its calls."""
         self._ended: deque[Steering] = deque(maxlen=MAX_ENDED)
         self.working: asyncio.Task[None] | None = None
+        """The task that makes its responses, while anything waits or is under way."""
         self._tenant = tenant
         self._memory = memory
         self._newest: str | None = None
-
-    @property
-    def busy(self) -> bool:
-        """Whether anything waits or is under way."""
-        return self.working is not None
 
     def steering_of(self, id: str) -> Steering | None:
         """The steers of a response that is under way, or was one of its last."""

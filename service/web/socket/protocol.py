@@ -9,7 +9,6 @@ bodies, and who doesn't read isn't read from. Never look into a message here.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, cast
 
@@ -23,6 +22,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from service.errors import ApiError
+from service.web.admission.slots import Slot
 from service.web.http_protocol import Clock, ConnectionLimits
 
 WIRE = "harmonium.wire"
@@ -53,16 +53,6 @@ logger.setLevel(logging.WARNING)
 """Below this level uvicorn and websockets log queries and frames, which are the clients'."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Where what a client has sent, and nobody read yet, finds room."""
-
-    take: Callable[[int], None]
-    """Take so many bytes. Raises ApiError."""
-    give_back: Callable[[int], None]
-    """Give so many bytes back."""
-
-
 class SocketProtocol(WebSocketsSansIOProtocol):
     """One WebSocket, as ASGI knows it, and as the extension WIRE: `use`, `send_texts`, `close_now`."""
 
@@ -77,19 +67,17 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.logger = logger
         self.conn = ServerProtocol(max_size=config.ws_max_size, logger=logger)
         limits: ConnectionLimits = getattr(config, "connection_limits", ConnectionLimits())
-        self._unread_clock = Clock(limits.send_seconds, self._abort)
+        self._unread_clock = Clock(limits.send_seconds, lambda: self.transport.abort())
         self._head: dict[str, Any] = {}
         self._unparsed = bytearray()
         self._parsing: asyncio.Handle | None = None
         self._fragments_bytes = 0
         self._queued_bytes = 0
         self._charged = 0
-        self._room: Room | None = None
+        self._room: Slot | None = None
         self._stop: Callable[[], None] | None = None
         self._controls, self._minute = 0, 0.0
-        self._sending = 0
-        """How many wait to send, one behind the other in the line."""
-        self._line = asyncio.Lock()
+        self._sending = asyncio.Lock()
 
     # --- the beginning ---
 
@@ -111,8 +99,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         scope.update(self._head)
         scope["extensions"][WIRE] = self
 
-    def use(self, room: Room, stop: Callable[[], None]) -> None:
-        """Begin to read, where there is room. `stop` is called when the server stops: it is to close this then."""
+    def use(self, room: Slot, stop: Callable[[], None]) -> None:
+        """Begin to read; whatever was sent and not read takes `room` for bodies. `stop` is called when the server
+        stops, and is to close this then.
+        """
         self._room, self._stop = room, stop
         self._parse()
 
@@ -138,8 +128,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             if perf_counter() - began > BRIEF_SECONDS:
                 self._parsing = self.loop.call_soon(self._parse)
                 break
-            piece = bytes(self._unparsed[:PIECE_BYTES]) if len(self._unparsed) > PIECE_BYTES else bytes(self._unparsed)
-            del self._unparsed[: len(piece)]
+            piece = bytes(self._unparsed[:PIECE_BYTES])
+            del self._unparsed[:PIECE_BYTES]
             super().data_received(piece)
         self._pay()
         self._read_or_wait()
@@ -166,7 +156,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             room.give_back(-wanted)
         elif wanted > 0:
             try:
-                room.take(wanted)
+                room.take_body(wanted)
             except ApiError:
                 self._fail(CloseCode.TRY_AGAIN_LATER, "Too many bytes of messages wait. Try again in a moment.")
                 return
@@ -236,22 +226,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     @property
     def ready(self) -> bool:
         """Whether what is written goes out at once, behind nothing else."""
-        return self.writable.is_set() and not self._sending
+        return self.writable.is_set() and not self._sending.locked()
 
     async def send_texts(self, texts: Iterable[bytes]) -> None:
         """Send messages together, each whole, once the client has read enough, and behind all that were to be sent
         before. Raises ClientDisconnected.
         """
-        if self.ready:
+        async with self._sending:
+            await self.writable.wait()
             self.write(texts)
-            return
-        self._sending += 1
-        try:
-            async with self._line:
-                await self.writable.wait()
-                self.write(texts)
-        finally:
-            self._sending -= 1
 
     def write(self, texts: Iterable[bytes]) -> None:
         """Send messages now. Raises ClientDisconnected."""
@@ -309,6 +292,3 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unparsed.clear()
         self.use_no_more()
         super().connection_lost(exc)
-
-    def _abort(self) -> None:
-        self.transport.abort()

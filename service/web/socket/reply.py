@@ -7,7 +7,6 @@ import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 from starlette.types import Scope
 from uvicorn.protocols.utils import ClientDisconnected
@@ -23,7 +22,7 @@ from service.responses.drive import Driver
 from service.responses.make import Maker, Ran, make
 from service.responses.prepare import Prepared, Recall, standing_in
 from service.responses.run import Taken
-from service.responses.service import Caller, Service
+from service.responses.service import Service
 from service.web.admission.slots import Admission
 from service.web.event_stream import BATCHES_A_NOTE, note_outcome
 from service.web.middleware import CREATE, Admitted, Exchange, Visit, admitted, new_request_id, note_create
@@ -31,7 +30,6 @@ from service.web.socket.frames import error_frame, event_frames, shown_in_frames
 from service.web.socket.lane import Lane, LaneRequest, Succession
 from service.web.socket.protocol import SocketProtocol
 from service.web.socket.steering import Steering
-from service.web.trace import session_of, trace_within
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -45,16 +43,10 @@ class Opened:
     admission: Admission
     scope: Scope
     wire: SocketProtocol
-
-    @property
-    def exchange(self) -> Exchange:
-        """The request that opened it."""
-        return cast(Exchange, self.scope["exchange"])
-
-    @property
-    def visit(self) -> Visit:
-        """Its place among the WebSockets."""
-        return cast(Visit, self.scope["visit"])
+    exchange: Exchange
+    """The request that opened it."""
+    visit: Visit
+    """Its place among the WebSockets."""
 
 
 class Reply:
@@ -93,8 +85,7 @@ class Reply:
         finally:
             for steering in (self._leading, lane.steering):
                 if steering is not None:
-                    self._count("failed", steering)  # what is left of them, where nobody is there to be told
-                    steering.let_go()
+                    steering.end("failed")  # what is left of them, where nobody is there to be told
             lane.run = lane.steering = None
             if successor is None:
                 opened.visit.slot.give_back(len(asked.frame))
@@ -108,11 +99,9 @@ class Reply:
         """
         exchange, service, lane = self.exchange, self.opened.service, self.lane
         async with AsyncExitStack() as resources:
-            trace, entry = trace_within(exchange.span, exchange.headers), exchange.entry
-            session = session_of(exchange.headers)
             maker = Maker(
                 service,
-                Caller(exchange.tenant, trace, session, exchange.key, entry.project, entry.scopes),
+                exchange.caller,
                 partial(exchange.reserved, service.limiter),
                 preparing=self.opened.admission.preparing(exchange.tenant, len(asked.frame)),
                 note=exchange.planned,
@@ -123,7 +112,7 @@ class Reply:
             assert isinstance(made, Ran)  # a frame asks for no background response
             planned, driver = made.prepared, made.driver
             lane.run = driver
-            lane.steering = Steering(driver, lane.name, supported=planned.steerable)
+            lane.steering = Steering(driver, lane.name, exchange.metrics, supported=planned.steerable)
             frames = Frames(self, place, driver, planned)
             await driver.make(frames)
         if frames.client_gone:
@@ -147,13 +136,12 @@ class Reply:
         any more. Raises ClientDisconnected.
         """
         if self._leading is not None:
-            self._count("applied", self._leading)
-            self._leading.let_go()
+            self._leading.end("applied")
             self._leading = None
         pending, self.lane.pending = self.lane.pending, None
         if pending is not None:
             why = NotSteered("response_not_active", "Another response was made in its lane meanwhile.")
-            await self._give_back(pending, why)
+            await self.opened.wire.send_texts(pending.give_back(why))
 
     async def _settle(self, asked: LaneRequest, planned: Prepared, run: Driver) -> LaneRequest | None:
         """See to what was said while the response was made: what is to be made next, if anything. Raises
@@ -163,30 +151,21 @@ class Reply:
         if steering is None or response is None or not steering.steers:
             return None
         if response.status is ResponseStatus.CANCELLED:
-            await self._give_back(steering, NotSteered("response_not_active", "The response was cancelled."))
+            await self.opened.wire.send_texts(
+                steering.give_back(NotSteered("response_not_active", "The response was cancelled."))
+            )
         elif response.status is ResponseStatus.FAILED:
-            await self._give_back(steering, NotSteered("successor_creation_failed", "The response failed."))
+            await self.opened.wire.send_texts(
+                steering.give_back(NotSteered("successor_creation_failed", "The response failed."))
+            )
         elif required := required_input(response):
             lane.steering, lane.pending = None, steering
-            self._count("pending", steering)
             await self.opened.wire.send_texts(steering.pending(required))
         else:
             lane.steering = None
             standing = tuple(standing_in(planned.items))
             return LaneRequest(asked.frame, Succession(steering, planned.plan.base.instructions, standing))
         return None
-
-    async def _give_back(self, steering: Steering, why: NotSteered) -> None:
-        """Give steers back. Raises ClientDisconnected."""
-        self._count("failed", steering)
-        events = steering.all_failed(why)
-        steering.let_go()
-        if events:
-            await self.opened.wire.send_texts(events)
-
-    def _count(self, outcome: str, steering: Steering) -> None:
-        """Count what became of steers."""
-        self.exchange.metrics.steers.labels("socket", outcome).inc(len(steering.steers))
 
     def ended(self, last: Terminal, planned: Prepared, run: Driver) -> None:
         """Remember the response before anybody hears of its end."""
@@ -208,7 +187,9 @@ class Reply:
                 await self.opened.wire.send_texts([error_frame(refusal, self.lane.name, exchange.request_id)])
             for steering in (self._leading, self.lane.steering):
                 if steering is not None:
-                    await self._give_back(steering, NotSteered("successor_creation_failed", refusal.message))
+                    await self.opened.wire.send_texts(
+                        steering.give_back(NotSteered("successor_creation_failed", refusal.message))
+                    )
         except ClientDisconnected:
             exchange.facts["client"] = "gone"
 

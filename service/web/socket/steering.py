@@ -18,6 +18,7 @@ import msgspec
 from service.api.events import Terminal
 from service.api.response import ResponseStatus, SteerError, SteerShown
 from service.api.steer import MAX_STEER_BYTES, NotSteered, SentSteer, ended
+from service.metrics.counters import Metrics
 from service.responses.drive import Driver
 from service.web.admission.slots import Slot
 from service.web.socket.frames import in_lane
@@ -49,32 +50,15 @@ class Steer:
             self._room = None
 
 
-class _SteerEvent(msgspec.Struct, tag_field="type", kw_only=True):
-    steer: SteerShown
-    sequence_number: int
-
-
-class _Accepted(_SteerEvent, tag="response.steer.accepted"):
-    pass
-
-
-class _Pending(_SteerEvent, tag="response.steer.pending"):
-    required_input: Sequence[dict[str, Any]]
-    reason: str = "waiting_for_required_input"
-
-
-class _Failed(_SteerEvent, tag="response.steer.failed"):
-    error: SteerError
-
-
 class Steering:
     """The steers of one response, in the order in which they came."""
 
-    def __init__(self, run: Driver, lane: str | None, *, supported: bool) -> None:
+    def __init__(self, run: Driver, lane: str | None, metrics: Metrics, *, supported: bool) -> None:
         """`lane` is where the response is made; `supported` is whether it can be steered."""
         self.id = run.plan.id
         self.lane = lane
         self.steers: list[Steer] = []
+        self._metrics = metrics
         self._run: Driver | None = run
         self._supported = supported
         self._ended: ResponseStatus | None = None
@@ -90,8 +74,8 @@ class Steering:
         self.check(steer)
         steer.id = f"steer_{secrets.token_hex(24)}"
         self.steers.append(steer)
-        event = _Accepted(steer=SteerShown(self.id, steer.id), sequence_number=self._number())
-        return in_lane([msgspec.json.encode(event)], self.lane)[0]
+        event = _event("accepted", SteerShown(self.id, steer.id), self._number())
+        return in_lane([event], self.lane)[0]
 
     def check(self, steer: Steer) -> None:
         """Raise NotSteered where a steer can't be taken."""
@@ -123,29 +107,40 @@ class Steering:
 
     def pending(self, required: Sequence[dict[str, Any]]) -> list[bytes]:
         """The events that say of all of them that `required` inputs come first."""
-        events: list[_SteerEvent] = []
-        for steer in self.steers:
-            shown = SteerShown(self.id, steer.id or "")
-            events.append(_Pending(steer=shown, sequence_number=self._number(), required_input=required))
-        return in_lane(list(map(msgspec.json.encode, events)), self.lane)
+        count_steers(self._metrics, "pending", len(self.steers))
+        more: dict[str, Any] = {"required_input": required, "reason": "waiting_for_required_input"}
+        shown = [SteerShown(self.id, steer.id or "") for steer in self.steers]
+        return in_lane([_event("pending", each, self._number(), **more) for each in shown], self.lane)
 
     def failed(self, steer: Steer, why: NotSteered) -> bytes:
         """The event that gives a steer back."""
         return in_lane([failed(steer.sent, why, self._number(), steer.id)], self.lane)[0]
 
-    def all_failed(self, why: NotSteered) -> list[bytes]:
+    def give_back(self, why: NotSteered) -> list[bytes]:
         """The events that give all of them back."""
-        return [self.failed(steer, why) for steer in self.steers]
+        events = [self.failed(steer, why) for steer in self.steers]
+        self.end("failed")
+        return events
 
-    def let_go(self) -> None:
-        """All of them were applied or given back."""
+    def end(self, outcome: str) -> None:
+        """Note that all of them were applied, or that they failed."""
+        count_steers(self._metrics, outcome, len(self.steers))
         for steer in self.steers:
             steer.let_go()
         self.steers = []
 
 
+def count_steers(metrics: Metrics, outcome: str, steers: int = 1) -> None:
+    """Count what became of steers."""
+    metrics.steers.labels("socket", outcome).inc(steers)
+
+
 def failed(sent: SentSteer, why: NotSteered, number: int = 0, id: str | None = None) -> bytes:
     """The event that gives back what was sent, in no lane; what was not accepted has no id."""
     shown = SteerShown(sent.response_id, msgspec.UNSET if id is None else id, sent.input)
-    event = _Failed(steer=shown, sequence_number=number, error=SteerError(why.code, why.message))
-    return msgspec.json.encode(event)
+    return _event("failed", shown, number, error=SteerError(why.code, why.message))
+
+
+def _event(kind: str, steer: SteerShown, number: int, **more: Any) -> bytes:
+    """The JSON of an event about a steer, with `more` members behind those that all have."""
+    return msgspec.json.encode({"type": f"response.steer.{kind}", "steer": steer, "sequence_number": number, **more})

@@ -17,6 +17,7 @@ from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
 from store.errors import ArchiveBusy
 from store.history.elsewhere import ArchivedTurn, AwayBranches
+from store.watcher import Watcher
 
 CONCURRENCY = 32
 """How many turns a process looks for at once."""
@@ -55,6 +56,7 @@ class ArchivedTurns:
         self,
         retriever: Retriever,
         returner: Returner,
+        watcher: Watcher,
         *,
         ready: Callable[[], Awaitable[None]] = _is_ready,
         concurrency: int = CONCURRENCY,
@@ -67,8 +69,7 @@ class ArchivedTurns:
         found is not looked for again for `unknown_seconds`. Digits that this store has `made` are an exception: a
         response may be asked for before it has ended, and be archived and evicted at once.
         """
-        self.counted: Callable[[str], None] = lambda outcome: None
-        """Called with the outcome of each question."""
+        self._watcher = watcher
         self._retriever, self._returner, self._ready = retriever, returner, ready
         self._concurrency, self._share = concurrency, max(1, concurrency // 2)
         self._made, self._unknown_seconds, self._most_unknown = made, unknown_seconds, most_unknown
@@ -135,7 +136,7 @@ class ArchivedTurns:
             outcome = REFUSED
             raise
         finally:
-            self.counted(outcome)
+            self._watcher.archive_asked(outcome)
         if found is None and not self._made(question.digits):
             self._note_unknown(question)
         return found

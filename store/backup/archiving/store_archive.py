@@ -91,10 +91,6 @@ class StoreArchive:
         on.
         """
         self.archive = archive
-        self.archived: Callable[[int], None] = lambda trees: None
-        """Called with how many trees were archived."""
-        self.failed: Callable[[str, str], None] = lambda root, reason: None
-        """Called with the root of a tree that could not be archived as it is, and why; it is tried again later."""
         self.history, self._server, self._keyspace = history, history.server, history.keyspace
         self._after_seconds, self._evicts = after_seconds, evicts
         self._lease_ms, self._later_seconds = round(lease_seconds * 1000), later_seconds
@@ -108,7 +104,12 @@ class StoreArchive:
             max_chain_bytes=history.max_chain_bytes,
         )
         returner = Returner(history, retriever, after_seconds=after_seconds)
-        self.turns = ArchivedTurns(retriever, returner, ready=self.open, made=history.ids.made, concurrency=concurrency)
+        self.turns = ArchivedTurns(
+            *(retriever, returner, history.server.watcher),
+            ready=self.open,
+            made=history.ids.made,
+            concurrency=concurrency,
+        )
         history.elsewhere = self.turns
         self._owner = history.token()
         self._leads = False
@@ -201,7 +202,7 @@ class StoreArchive:
                 break
             places = asyncio.Semaphore(AT_ONCE)
             done = await asyncio.gather(*(self._archive(tree, places) for tree in due), return_exceptions=True)
-            self.archived(sum(1 for each in done if each is True))
+            self._server.watcher.archived(sum(1 for each in done if each is True))
             for each in done:
                 if isinstance(each, BaseException):
                     raise each
@@ -215,7 +216,7 @@ class StoreArchive:
                 while left and (fewer := await self._archiver.archive(tree)) < left:
                     left = fewer
             except (ArchiveContended, ArchiveDamaged, NewerFormat, ValueError) as error:  # ValueError: it is too large
-                self.failed(id_of(tree.root), str(error))
+                self._server.watcher.not_archived(id_of(tree.root), str(error))
                 await self._put_off(tree, str(error))
                 return False
         return True

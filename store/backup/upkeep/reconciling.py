@@ -75,13 +75,17 @@ class Reconciled(msgspec.Struct):
 class Reconciler:
     """Finds and deletes the deleted turns that a store has again. All raise StoreUnavailable and ArchiveUnavailable."""
 
-    def __init__(self, history: ConversationHistoryStore, archive: Archive) -> None:
-        self._history, self._archive = history, archive
+    def __init__(
+        self,
+        history: ConversationHistoryStore,
+        archive: Archive,
+        reconciled: Callable[[int, Reconciled], None] = lambda number, done: None,
+    ) -> None:
+        """`reconciled` is called with the result for a shard."""
+        self._history, self._archive, self._reconciled = history, archive, reconciled
         self._marks = Marks(archive)
         self._memory = Memory(history.server, history.keyspace)
         self._under_way: dict[int, list[Returned]] = {}
-        self.reconciled: Callable[[int, Reconciled], None] = lambda number, done: None
-        """Called with the result for a shard."""
 
     async def shard(self, number: int) -> bool:
         """Delete again what a shard should not have: a read of the archive for each part of each of its trees. Returns
@@ -89,7 +93,7 @@ class Reconciler:
         """
         if number not in self._under_way:
             done = await self._all_of(number)
-            self.reconciled(number, done)
+            self._reconciled(number, done)
             self._under_way[number] = done.under_way
         left = [each for each in self._under_way[number] if not await self.delete(each)]
         self._under_way[number] = left

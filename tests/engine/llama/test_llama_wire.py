@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.engine.llama import wire
+from service.engine.llama import servers as wire
 from service.engine.llama.servers import Llama, LlamaAnswer
 from service.engine.port import (
     LEAST_LOGPROB,

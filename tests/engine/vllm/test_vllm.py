@@ -11,8 +11,7 @@ import pytest
 from service.engine.demo import DemoEngine
 from service.engine.port import Engine, EngineUnavailable, ModelCard
 from service.engine.servers.engine import Access, ServersEngine
-from service.engine.vllm.servers import Vllm
-from service.engine.vllm.wire import Endpoint
+from service.engine.vllm.servers import Endpoint, Vllm
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
 from tests.support.engine.misbehaviour import Instead, Then

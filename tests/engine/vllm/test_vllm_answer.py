@@ -17,8 +17,7 @@ from service.engine.port import (
     Finish,
     TokenLogprobs,
 )
-from service.engine.vllm.servers import VllmAnswer
-from service.engine.vllm.wire import Endpoint
+from service.engine.vllm.servers import Endpoint, VllmAnswer
 from tests.support.engine.standin_wire import (
     DONE,
     KEEP_ALIVE,

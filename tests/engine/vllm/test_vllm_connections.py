@@ -7,7 +7,7 @@ import pytest
 
 from service.engine.port import Chunk, EngineError, EngineOverloaded, EngineUnavailable
 from service.engine.servers.engine import ServersEngine
-from service.engine.vllm.wire import Endpoint
+from service.engine.vllm.servers import Endpoint
 from tests.support.engine.connected import SAID, ask, connected, failure, generation, hold, scripted
 from tests.support.engine.generating import generated
 from tests.support.engine.misbehaviour import Instead, Then

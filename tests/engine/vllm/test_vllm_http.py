@@ -19,8 +19,7 @@ from service.engine.port import (
     Sampling,
 )
 from service.engine.servers.engine import Access
-from service.engine.vllm.servers import Vllm
-from service.engine.vllm.wire import Endpoint
+from service.engine.vllm.servers import Endpoint, Vllm
 from service.harmony.tokens import RETURN
 from tests.support.engine.connected import ask, connected, failure, generation, scripted
 from tests.support.engine.demo_prompts import LARGE, DemoPrompts

@@ -8,7 +8,7 @@ import pytest
 
 from service.engine.port import Defaults, EngineUnavailable, Finish
 from service.engine.servers.engine import ServersEngine
-from service.engine.vllm.wire import Endpoint
+from service.engine.vllm.servers import Endpoint
 from tests.support.engine.connected import ask, connected, failure, hold, scripted
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall

@@ -22,9 +22,8 @@ from service.engine.port import (
 )
 from service.engine.servers import kind
 from service.engine.servers.kind import ServerChanged
-from service.engine.vllm import wire
-from service.engine.vllm.servers import Vllm
-from service.engine.vllm.wire import Endpoint
+from service.engine.vllm import servers as wire
+from service.engine.vllm.servers import Endpoint, Vllm
 from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.engine.standin_wire import error_body
 

@@ -7,7 +7,7 @@ from service.api import ids
 from service.api.response import Compaction, FunctionCall, Reasoning
 from service.harmony.header import Header
 from service.harmony.tokens import END, encode
-from service.responses.output.emitters import Making, emitter_for
+from service.responses.output.open_message import Making, emitter_for
 from service.responses.output.rules import Rules
 from service.responses.output.sealed import TooLong, read_compaction, read_reasoning
 from tests.support.responses import samples
@@ -190,7 +190,7 @@ def test_a_thought_too_long_to_be_sealed_goes_as_its_text_alone() -> None:
         raise TooLong
 
     making = Making(RESPONSE_ID, Rules(sealed=True), full)
-    emitter = emitter_for(making, Header("assistant", "analysis", None, None, None, "", True), 0)
+    emitter = emitter_for(making, Header("assistant", "analysis", None, None, None, "", True), None, 0)
     emitter.text("Hm.")
     item = as_json(emitter.close("completed")[0])
 
@@ -214,8 +214,8 @@ def test_a_compacting_response_is_one_sealed_item() -> None:
 
 def test_a_compaction_carries_the_messages_that_are_kept() -> None:
     kept = tuple(msgspec.structs.replace(message, item=None) for message in sampled(ANSWER).messages)
-    making = Making(RESPONSE_ID, Rules(compacting=True), samples.sealed, kept)
-    item, _ = emitter_for(making, Header("assistant", "final", None, None, None, "", True), 0).close("completed")
+    making = Making(RESPONSE_ID, Rules(compacting=True, kept_messages=kept), samples.sealed)
+    item, _ = emitter_for(making, Header("assistant", "final", None, None, None, "", True), None, 0).close("completed")
     assert isinstance(item, Compaction)
 
     assert read_compaction(bytes.fromhex(item.encrypted_content.partition(":")[2])).kept == kept

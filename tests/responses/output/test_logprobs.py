@@ -10,9 +10,9 @@ from service.api import events
 from service.api.response import Message
 from service.engine.port import LEAST_LOGPROB, TokenLogprobs
 from service.harmony import tokens
+from service.responses.output.emitter import MAX_LOGPROB_BYTES
 from service.responses.output.logprobs import shown_logprob, without_bytes
 from service.responses.output.machine import Ending
-from service.responses.output.text import MAX_LOGPROB_BYTES
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.samples import as_json, byte_by_byte, byte_token, harmony, split

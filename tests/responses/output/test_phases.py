@@ -75,7 +75,7 @@ def state(machine: Machine) -> list[Any]:
         machine.calls,
         machine.fault,
         machine.feedback,
-        machine.constraint,
+        machine.open_item,
         machine.pending,
     )
     return [seen, usage, messages, list(machine.stretches.tail), as_json(machine.snapshot())]

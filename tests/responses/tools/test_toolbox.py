@@ -75,7 +75,7 @@ def declared(*labels: str, **members: Any) -> list[Declaration]:
 async def test_where_one_server_fails_the_others_are_asked_no_more() -> None:
     stubs = Stubs()
     with pytest.raises(ApiError, match=r"'away'.* It is away"):
-        await stubs.toolbox.look("tenant", declared("silent", "away", "fine"))
+        await stubs.toolbox.discover("tenant", declared("silent", "away", "fine"))
 
     silent, away, fine = stubs.opened
     assert silent.stopped
@@ -94,7 +94,7 @@ async def test_a_list_is_kept_for_a_tenant_and_for_what_signs_in_and_for_nobody_
         ("b", {"authorization": "key of a"}),
         ("a", {}),
     ):
-        await stubs.toolbox.look(tenant, declared("maths", **members))
+        await stubs.toolbox.discover(tenant, declared("maths", **members))
 
     assert len(stubs.opened) == 5
 
@@ -103,7 +103,7 @@ async def test_a_list_that_could_not_be_had_is_asked_for_again() -> None:
     stubs = Stubs()
     for _ in range(2):
         with pytest.raises(ApiError):
-            await stubs.toolbox.look("a", declared("away"))
+            await stubs.toolbox.discover("a", declared("away"))
 
     assert len(stubs.opened) == 2
 

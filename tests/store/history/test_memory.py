@@ -15,6 +15,7 @@ from store.jobs.log import Entry, EventLog
 from store.jobs.model import JobLimits
 from store.redis.connection import connect
 from store.turn import Status, Turn
+from store.watcher import UNWATCHED
 from tests.support.store.counted import Usage, usage
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.servers import server_of
@@ -177,9 +178,11 @@ async def test_event_logs_cost_no_conversation_beyond_a_part_of_the_memory(
     assert [await status(full, id) for id in ids] == ["completed"] * TURNS
 
 
-async def test_what_went_is_told_with_the_reason(full: ConversationHistoryStore, own: Redis) -> None:
+async def test_what_went_is_told_with_the_reason(
+    full: ConversationHistoryStore, own: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     removed: Counter[str] = Counter()
-    full.removed = lambda reason, turns: removed.update({reason: turns})
+    monkeypatch.setattr(UNWATCHED, "removed", lambda reason, turns: removed.update({reason: turns}))
     await fill(full, own)
     await full.append(TENANT, large(full.new_id()))
     assert set(removed) == {"memory"}

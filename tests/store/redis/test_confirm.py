@@ -15,6 +15,7 @@ from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.redis.confirm import Safety
 from store.redis.connection import connect
+from store.watcher import UNWATCHED
 from tests.support.store.counted import usage
 from tests.support.store.proxy import proxy
 from tests.support.store.sample import TENANT, grow, said, turn
@@ -105,12 +106,12 @@ async def test_all_get_their_answer_where_many_shards_share_one_connection(pair:
 
 
 async def test_a_replica_that_stalls_is_told_in_time_and_nobody_else_waits(
-    pair: Pair, store: ConversationHistoryStore
+    pair: Pair, store: ConversationHistoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone: list[str] = []
-    store.server.health.gone = lambda failure: gone.append(str(failure))
+    monkeypatch.setattr(UNWATCHED, "gone", lambda failure: gone.append(str(failure)))
     back: list[float] = []
-    store.server.health.back = lambda seconds, _: back.append(seconds)
+    monkeypatch.setattr(UNWATCHED, "back", lambda seconds, _: back.append(seconds))
     (id,) = await grow(store, "one")
     loop = asyncio.get_running_loop()
     with stalled(pair.replica):

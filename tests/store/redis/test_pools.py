@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from redis import exceptions as redis_errors
 from redis.asyncio import Redis
 
 from store.redis.client import PrimaryPool
@@ -67,3 +68,19 @@ async def test_one_that_is_waited_for_in_vain_is_idle_again(pool: PrimaryPool, m
         asking.cancel()
         await asyncio.wait([asking])
     assert await asyncio.wait_for(pool.get_connection(), 10) is connection
+
+
+async def test_one_that_is_doubted_is_closed_without_waiting_for_its_end(
+    pool: PrimaryPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = await pool.get_connection()
+
+    async def late() -> None:
+        raise redis_errors.TimeoutError("Timed out closing connection")
+
+    monkeypatch.setattr(connection._writer, "wait_closed", late)  # pyright: ignore
+    pool.doubt()
+    await pool.release(connection)
+    again = await pool.get_connection()
+    await again.send_command("ECHO", "mine")
+    assert (again, await again.read_response()) == (connection, b"mine")

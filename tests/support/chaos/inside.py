@@ -120,7 +120,7 @@ def _asked(
 
 async def follow(service: Service, id: str, seen: list[Event]) -> None:
     """Follow a response to its end, each event once and in order."""
-    async for batch in Following(service.log, service.listening, DEFAULT_TENANT, id).events():
+    async for batch in Following(service.jobs.log, service.store.listening, DEFAULT_TENANT, id).events():
         for event in batch:
             assert event.sequence_number == len(seen)
             seen.append(event)

@@ -17,8 +17,7 @@ import msgspec
 
 from service import app
 from service.api.conversation import New
-from service.background.cancel import cancel
-from service.background.steer import steer
+from service.background.control import cancel, steer
 from service.background.tasks import Background
 from service.engine.demo import DemoEngine
 from service.engine.port import Between, Engine, Generation, Take

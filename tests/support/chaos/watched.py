@@ -11,7 +11,6 @@ import msgspec
 
 from service.api.outcome import HostedCall, Outcome
 from service.harmony.tokens import CALL, unpack
-from service.process import job_limits
 from service.responses.output.journal import decode_sampled
 from service.responses.service import Service
 from service.sandbox.port import Cell
@@ -267,8 +266,8 @@ def _tell_of_containers(containers: Containers, at: At) -> None:
 
 def watched(service: Service, at: At) -> Service:
     """The service, whose jobs, conversations, turns, keyed requests, tools and containers tell."""
-    if service.containers is not None:
-        _tell_of_containers(service.containers, at)
+    if service.toolbox.containers is not None:
+        _tell_of_containers(service.toolbox.containers, at)
     _tell_of_turns(service.store, at)
     _tell_of_tally(service.tally, at)
     _tell_of_limits(service.limiter.limits, at)
@@ -277,6 +276,6 @@ def watched(service: Service, at: At) -> Service:
     _tell_of_keyed_requests(service.keyed_requests, at)
     return msgspec.structs.replace(
         service,
-        jobs=WatchedJobs(service.store, job_limits(service.settings), at),
+        jobs=WatchedJobs(service.store, service.jobs.limits, at),
         conversations=WatchedConversations(service.store, at),
     )

@@ -13,8 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from service.engine.port import Engine, EngineError, EngineRefused, Generation, Sampling
-from service.engine.vllm.servers import Vllm
-from service.engine.vllm.wire import ABORT, Endpoint
+from service.engine.vllm.servers import ABORT, Endpoint, Vllm
 from service.harmony.tokens import LAST_LEGAL
 from tests.support.engine import chatting
 from tests.support.engine.standin_wire import DONE, error_body, error_event, events, metrics_page, usage_event

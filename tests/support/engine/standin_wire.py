@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from service.engine.port import Chunk, TokenLogprobs
-from service.engine.vllm.wire import Endpoint
+from service.engine.vllm.servers import Endpoint
 from service.harmony.tokens import decode
 
 DONE = b"data: [DONE]\n\n"

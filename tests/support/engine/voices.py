@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.engine.llama.wire import COMPLETION
+from service.engine.llama.servers import COMPLETION
 from service.engine.port import Engine
 from service.engine.servers.experimental import COMPLETIONS, GENERATE
-from service.engine.vllm.wire import Endpoint
+from service.engine.vllm.servers import Endpoint
 from tests.support.engine import standin_wire as vllm
 from tests.support.engine.standin import Standin
 from tests.support.engine.standing import Standing

@@ -8,8 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from service.engine.llama.servers import VOCABULARY, Llama
-from service.engine.llama.wire import COMPLETION
+from service.engine.llama.servers import COMPLETION, VOCABULARY, Llama
 from service.engine.port import Finish, Generation, Sampling
 from service.harmony.tokens import ENDS, decode
 from tests.support.engine.standing import Standing, as_json, healthy, streaming

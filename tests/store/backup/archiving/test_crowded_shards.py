@@ -18,6 +18,7 @@ from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
 from store.turn import Status, Turn
+from store.watcher import UNWATCHED
 from tests.support.store.sample import TENANT, grow
 
 TEN = 10
@@ -69,9 +70,11 @@ async def test_a_full_shard_of_which_most_may_go_archives_nothing_before_it_is_d
     assert await lacked(redis, prefix) == 2
 
 
-async def test_what_could_not_be_archived_waits_for_its_time(archive: StoreArchive, redis: Redis, prefix: str) -> None:
+async def test_what_could_not_be_archived_waits_for_its_time(
+    archive: StoreArchive, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failures: list[str] = []
-    archive.failed = lambda root, reason: failures.append(root)
+    monkeypatch.setattr(UNWATCHED, "not_archived", lambda root, reason: failures.append(root))
     ids = [(await grow(archive.history, str(number)))[0] for number in range(9)]
     for id in ids[:4]:
         await archive.archive.put(key_of(TENANT, digits_of(id)), b"damaged", only_if=None)
@@ -80,9 +83,11 @@ async def test_what_could_not_be_archived_waits_for_its_time(archive: StoreArchi
     assert (await lacked(redis, prefix), sorted(failures)) == (4, sorted(ids[:4]))
 
 
-async def test_no_conversation_keeps_others_from_the_archive(archive: StoreArchive, redis: Redis, prefix: str) -> None:
+async def test_no_conversation_keeps_others_from_the_archive(
+    archive: StoreArchive, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failures: list[str] = []
-    archive.failed = lambda root, reason: failures.append(root)
+    monkeypatch.setattr(UNWATCHED, "not_archived", lambda root, reason: failures.append(root))
     ids = [(await grow(archive.history, str(number)))[0] for number in range(8)]
     no_text = encoded(Part(gone_trees=("resp_1",)))[:3] + codec.squeeze(packed(Part(gone_trees=("resp_1",))))
     await archive.archive.put(key_of(TENANT, digits_of(ids[0])), no_text.replace(b"resp_1", b"resp\xff1"), only_if=None)

@@ -9,6 +9,7 @@ from store.backup.archiving.reading_through import ArchivedTurns
 from store.backup.archiving.shards import end_archive, note_older
 from store.errors import NotFound
 from store.keys import digits_of
+from store.watcher import UNWATCHED
 from tests.support.archive.stored import Archived, lose
 from tests.support.store.sample import TENANT, grow, said
 
@@ -37,7 +38,7 @@ async def test_what_was_deleted_can_be_erased_later_also_where_the_archive_alone
     archived: Archived, redis: Redis, prefix: str, known: bool
 ) -> None:
     store = archived.store
-    store.elsewhere = ArchivedTurns(archived.retriever, archived.returner)
+    store.elsewhere = ArchivedTurns(archived.retriever, archived.returner, UNWATCHED)
     _, two, three = await grow(store, "one", "two", "three")
     if known:
         await store.forget(TENANT, two)

@@ -10,6 +10,7 @@ from store.backup.archiving.reading_through import HIT, MISS, ArchivedTurns
 from store.history.caps import Caps
 from store.keys import digits_of
 from store.layout import shared_secret
+from store.watcher import Watcher
 from tests.support.archive.stored import Archived, lose, opened
 from tests.support.store.sample import TENANT, turn
 
@@ -32,9 +33,9 @@ def asked() -> list[str]:
 
 @pytest.fixture
 def turns(archived: Archived, asked: list[str]) -> ArchivedTurns:
-    turns = ArchivedTurns(archived.retriever, archived.returner, made=archived.store.ids.made)
-    turns.counted = asked.append
-    return turns
+    watcher = Watcher()
+    watcher.archive_asked = asked.append
+    return ArchivedTurns(archived.retriever, archived.returner, watcher, made=archived.store.ids.made)
 
 
 async def test_a_guess_is_looked_for_once(archived: Archived, turns: ArchivedTurns, asked: list[str]) -> None:

@@ -15,8 +15,7 @@ from tests.support.store.sample import TENANT, grow, said
 
 async def reconciled(both: Kept) -> Reconciled:
     done: list[Reconciled] = []
-    reconciler = Reconciler(both.store, both.archive)
-    reconciler.reconciled = lambda number, some: done.append(some)
+    reconciler = Reconciler(both.store, both.archive, lambda number, some: done.append(some))
     assert await reconciler.shard(0)
     (some,) = done
     return some

@@ -1,31 +1,75 @@
-"""Steering a background response, by any replica.
+"""Control of a background response under way, by any replica: to cancel it, and to steer it.
 
-One script adds the steer to the job; that alone is the promise. The process that ends the response finds it there. It
-makes it the input of another response, or gives it back (succession.py). The worker is told, and ends the response at
-the next boundary.
+One script notes it at the job; that alone is the promise. The script that cancels takes the job away from its worker.
+The closing events and the turn are then written at once, so that the answer can be continued; if this process dies
+first, a worker does it when the lease has run out. A steer is found by the process that ends the response. It makes the
+steer the input of another response, or gives it back (submit.py). The worker is told, and ends the response at the
+next boundary.
 """
 
+import asyncio
 import logging
 import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
+from time import monotonic
 
 import msgspec
 
 from service import logs
 from service.api.response import ResponseStatus, SteerShown
 from service.api.steer import ended, read_in_steps, read_posted
+from service.background.attempt import Attempt
+from service.background.follow import find
 from service.errors import ApiError, InvalidRequest
 from service.responses.refusals import QUEUE_RETRY_SECONDS, response_not_found
 from service.responses.service import Service
+from service.settings.background import RENEWALS
 from service.steps import in_steps
-from store.errors import NotFound, NotSteerable, SteersFull, StoreUnconfirmed
-from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS
-from store.jobs.model import Steer
+from store.errors import NotFound, NotSteerable, SteersFull, StoreError, StoreUnavailable, StoreUnconfirmed
+from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS, Jobs
+from store.jobs.model import Lease, Steer
 
 logger = logging.getLogger(__name__)
 
 ID_BYTES = 24
 """How many bytes a steer's id has."""
+
+
+async def cancel(service: Service, tenant: str, id: str) -> bytes:
+    """Cancel a response; its JSON, with the output by then. Once it is cancelled, a repeat changes nothing.
+
+    Raises NotFound, NotCancellable, StoreUnavailable.
+    """
+    began = monotonic()
+    job = await service.jobs.cancel(tenant, id)
+    if job is not None:
+        try:
+            async with _renewed(service.jobs, job.lease), service.pacing.cancelling:
+                await Attempt(service, job, patience=service.settings.store_timeout_seconds).make()
+        except StoreUnavailable as failure:
+            logs.event(logger, logging.WARNING, "cancelled, not yet closed", response_id=id, reason=str(failure))
+    response = await find(service.jobs, tenant, id)
+    service.metrics.cancel_seconds.observe(monotonic() - began)
+    return response
+
+
+@asynccontextmanager
+async def _renewed(jobs: Jobs, lease: Lease) -> AsyncGenerator[None]:
+    """Renew the lease for as long as closing takes: a long log, or many cancels at once, may outlast it."""
+
+    async def renew_for_ever() -> None:
+        while True:
+            await asyncio.sleep(jobs.limits.lease_seconds / RENEWALS)
+            with suppress(StoreError):  # the next one may do; without any, a worker ends it
+                await jobs.renew([lease])
+
+    renewing = asyncio.create_task(renew_for_ever())
+    try:
+        yield
+    finally:
+        renewing.cancel()
 
 
 class Accepted(msgspec.Struct, tag="response.steer.accepted", tag_field="type"):

@@ -1,0 +1,186 @@
+"""The parts that commands share: options that are settings, how an error ends a command, JSON, lines and tables.
+
+An option's help is the setting's own description, so that the two can't differ. An error is one line on stderr. There
+is no option for API keys: the list of processes, which everybody on a machine can read, would show them.
+"""
+
+import functools
+import inspect
+import json
+import re
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Never, cast
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from typer.core import TyperCommand, TyperOption
+
+from service.commands.client.options import flag, option
+from service.commands.signals import be_interruptible
+from service.errors import ApiError
+from service.settings.core import ENGINE_URLS
+from service.settings.settings import (
+    Settings,
+    SettingsError,
+    allowed,
+    description,
+    groups,
+    is_flag,
+    is_number,
+    load_settings,
+)
+from store.errors import StoreError
+
+EXIT_FAILED = 1
+EXIT_UNABLE = 2
+"""The settings are wrong, or nothing could be done."""
+
+Row = dict[str, Any]
+
+Pace = Annotated[
+    float, typer.Option(min=0, metavar="N", help="Pace, to spare a busy server. 0 is as fast as it answers.")
+]
+AsJson = Annotated[bool, flag("--json", "Print JSON instead.")]
+TenantOption = Annotated[str | None, option("--tenant", "NAME", "Only what this tenant has.")]
+TreeOption = Annotated[str | None, option("--tree", "ID", "Only the conversation with this response, with all forks.")]
+
+_PANELS = {name: heading for heading, names in groups().items() for name in names}
+_NO_DEFAULT = "none"
+
+
+class Documented(TyperCommand):
+    """A command with options that are settings. Their texts are looked up when they are shown."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, with the settings' texts."""
+        self._document()
+        super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete a word, with the settings' texts."""
+        self._document()
+        return super().shell_complete(ctx, incomplete)
+
+    def _document(self) -> None:
+        for each in self.params:
+            if isinstance(each, TyperOption) and each.name in Settings.model_fields:
+                each.help, each.metavar = _help(each.name), _metavar(each.name)
+
+
+def _help(name: str) -> str:
+    """A setting's meaning in a sentence, its allowed values where they are a few words, and its default."""
+    sentence = re.split(r"(?<=\.) ", description(name))[0].rstrip(".")
+    words = re.findall("`([^`]+)`", allowed(name))
+    if not is_flag(name) and not all(word in sentence for word in words):
+        sentence += f": {', '.join(words)}"
+    default = Settings.model_fields[name].get_default(call_default_factory=True, validated_data={})
+    shown = ",".join(cast(tuple[str, ...], default)) if isinstance(default, tuple) else str(default)
+    if is_flag(name):
+        shown = "on" if default else "off"
+    return f"{sentence}. [default: {shown.replace(str(Path.home()), '~') or _NO_DEFAULT}]"
+
+
+def _metavar(name: str) -> str:
+    """The placeholder of an option's value."""
+    if is_flag(name):
+        return ""
+    ends = {"url": "URL", "dir": "FOLDER", "host": "ADDRESS"}
+    other = "N" if is_number(name) else "WORD" if allowed(name).startswith("`") else "NAME"
+    return ends.get(name.rpartition("_")[2], other)
+
+
+def with_settings(*names: str) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
+    """A command that gets the settings first, and has an option for each of these names, which goes before all other
+    places of that setting. It ends the process with the status that it returns.
+    """
+
+    def decorated(command: Callable[..., int | None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            settings = load(**{name: given.pop(name) for name in names})
+            raise typer.Exit(command(settings, **given) or 0)
+
+        _, *own = inspect.signature(command).parameters.values()
+        run.__dict__["__signature__"] = inspect.Signature([*own, *map(_option, names)])
+        return run
+
+    return decorated
+
+
+def _option(name: str) -> inspect.Parameter:
+    """The option that overrides the setting `name`, in the panel of its group."""
+    word = name.replace("_", "-")
+    spelled = f"--{word}/--no-{word}" if is_flag(name) else f"--{word}"
+    made = typer.Option(spelled, show_default=False, rich_help_panel=_PANELS[name])
+    annotation = Annotated[bool | None if is_flag(name) else str | None, made]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def load(**overrides: object) -> Settings:
+    """The settings, with the options that were given. An error in them ends the command."""
+    try:
+        settings = load_settings(**overrides)
+    except SettingsError as error:
+        fail(str(error), EXIT_UNABLE)
+    # a variable may be there for other processes, an option is for this one
+    if overrides.get("engine_url") is not None and settings.engine not in ENGINE_URLS:
+        *kinds, last = ENGINE_URLS
+        engines = f"--engine {', '.join(kinds)} or {last}"
+        fail(f"--engine-url is for {engines}, and the engine is {settings.engine}; give both, or neither", EXIT_UNABLE)
+    return settings
+
+
+def fail(message: str, status: int = EXIT_FAILED) -> Never:
+    """End the command for this reason."""
+    typer.echo(f"harmonium: {message}", err=True)
+    raise typer.Exit(status)
+
+
+@contextmanager
+def asking(what: str, status: int = EXIT_FAILED) -> Generator[None]:
+    """In the block a Ctrl-C interrupts, and a store that can't do it ends the command; `what` begins the message."""
+    be_interruptible()
+    try:
+        yield
+    except ApiError as refusal:
+        fail(refusal.message, status)
+    except (StoreError, OSError, ValueError, TypeError) as error:
+        fail(f"{what}: {error}", status)
+
+
+def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print a result as JSON, or as lines for people."""
+    for line in (json.dumps(value, indent=2),) if as_json else lines:
+        typer.echo(line)
+
+
+def show_rows(rows: list[Row], names: Iterable[str], *, as_json: bool) -> None:
+    """Print rows as JSON, or these columns of them as a table."""
+    if as_json:
+        show(rows, (), as_json=True)
+        return
+    columns = tuple(names)
+    shown = [tuple(cell(name, row) for name in columns) for row in rows]
+    table = Table(box=None, pad_edge=False)
+    for place, name in enumerate(columns):
+        longest = max((len(row[place]) for row in shown), default=0)
+        table.add_column(name.replace("_", " "), no_wrap=True, min_width=longest)  # ids are copied whole
+    for row in shown:
+        table.add_row(*row)
+    Console().print(table, crop=False, soft_wrap=True)
+
+
+def cell(name: str, row: Row) -> str:
+    """A value of a row for people: a time as it is written, nothing for what there is not."""
+    value = row.get(name)
+    if value is None or value is False or value == []:
+        return ""
+    if value is True:
+        return "yes"
+    if name.endswith("_at") and isinstance(value, int):
+        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M")
+    return " ".join(map(str, cast(list[object], value))) if isinstance(value, list) else str(value)
