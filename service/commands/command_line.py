@@ -11,7 +11,6 @@ import typer
 
 from service.app import create_app
 from service.build import this_build
-from service.commands import sandbox as confining
 from service.commands import serve as serving
 from service.commands import worker as working
 from service.commands.archive import archive
@@ -110,6 +109,8 @@ def sandbox(settings: Settings) -> None:
     It first has a session try all that it must not be able to do. If anything of that succeeds, it says what, and ends
     with status 1. Over TCP it needs `HARMONIUM_SANDBOX_KEY`.
     """
+    from service.commands import sandbox as confining  # not at the top: `serve` needs nothing of it
+
     with _starting():
         confining.run(settings)
 

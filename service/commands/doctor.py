@@ -33,7 +33,6 @@ from service.sandbox.port import Sandbox, Unusable
 from service.settings.core import SQLITE, is_loopback
 from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
 from service.settings.settings import Settings, display
-from service.webhooks import NotAccepted, Receiver
 from store.backup import ownership
 from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import Examined, examine
@@ -249,6 +248,8 @@ def _webhooks(settings: Settings) -> Finding:
     why = "it is told of each background response that has ended"
     if not settings.webhook_url:
         return finding("webhooks", why, (Level.OK, "none: nobody is told", ""))
+    from service.webhooks import NotAccepted, Receiver  # it brings aiohttp, which `serve` imports where it sends any
+
     remedy = "correct HARMONIUM_WEBHOOK_URL, or start what should listen there"
     try:
         asyncio.run(Receiver(settings).reach())
