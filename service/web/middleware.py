@@ -11,7 +11,7 @@ import secrets
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
@@ -106,32 +106,27 @@ MAX_SESSION_CHARS = 256
 _SESSION = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_SESSION_CHARS)
 
 
+@dataclass(eq=False)
 class Exchange:
     """A request and its answer; routes find it in the scope and add what belongs in the log line."""
 
-    def __init__(
-        self,
-        tenant: str,
-        request_id: str,
-        headers: dict[bytes, bytes],
-        metrics: Metrics,
-        path: str = "",
-        method: str = "GET",
-    ) -> None:
-        self.at = monotonic()
-        self.method = method
-        self.metrics = metrics
-        self.tenant = tenant
-        self.entry = Entry(tenant)
-        """The caller of the request, once known."""
+    tenant: str
+    request_id: str
+    headers: dict[bytes, bytes]
+    metrics: Metrics
+    path: InitVar[str] = ""
+    method: str = "GET"
+    answer_headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
+    """Headers that the answer gets besides those that every one has."""
+    facts: dict[str, str | int | float | bool | None] = field(default_factory=dict[str, Any])
+    status: int = 0
+    span: Span = UNTRACED
+    at: float = field(default_factory=monotonic)
+
+    def __post_init__(self, path: str) -> None:
         self.dialect = dialect_of(path)
-        self.request_id = request_id
-        self.headers = headers
-        self.answer_headers: list[tuple[bytes, bytes]] = []
-        """Headers that the answer gets besides those that every one has."""
-        self.facts: dict[str, str | int | float | bool | None] = {}
-        self.status = 0
-        self.span: Span = UNTRACED
+        self.entry = Entry(self.tenant)
+        """The caller of the request, once known."""
 
     @property
     def key(self) -> str:
@@ -221,41 +216,29 @@ class Visit(NamedTuple):
     """Raises ApiError."""
 
 
+@dataclass(eq=False)
 class Gate:
     """Wraps the application."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        entrance: Entrance,
-        admission: Admission,
-        pacing: Pacing,
-        metrics: Metrics,
-        tracer: Tracer,
-        sockets: ASGIApp | None = None,
-        failed: FailedLogins | None = None,
-    ) -> None:
-        """`entrance` authenticates requests. `tracer` gets those that enter. `sockets` serves WebSockets.
-        `failed` hears of keys that open nothing.
-        """
-        self._app = app
-        self._sockets = sockets
-        self._admission = admission
-        self._pacing = pacing
-        self._entrance = entrance
-        self._keys = entrance.keys
-        self._metrics = metrics
-        self._tracer = tracer
-        self._strangers = logs.Ration(STRANGERS_LOGGED)
-        self._failed = failed
+    app: ASGIApp
+    entrance: Entrance
+    admission: Admission
+    pacing: Pacing
+    metrics: Metrics
+    tracer: Tracer
+    sockets: ASGIApp | None = None
+    """Serves WebSockets."""
+    failed: FailedLogins | None = None
+    """Hears of keys that open nothing."""
+    strangers: logs.Ration = field(default_factory=lambda: logs.Ration(STRANGERS_LOGGED))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request in, or refuse it."""
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, _briefly(send))
+            await self.app(scope, receive, _briefly(send))
             return
         exchange = Exchange(
-            "", new_request_id(), dict(scope["headers"]), self._metrics, scope["path"], scope.get("method", "GET")
+            "", new_request_id(), dict(scope["headers"]), self.metrics, scope["path"], scope.get("method", "GET")
         )
         scope["exchange"] = exchange
         token = logs.request_id.set(exchange.request_id)
@@ -287,44 +270,44 @@ class Gate:
     async def _enter(self, exchange: Exchange, scope: Scope, receive: Receive, answer: Send) -> None:
         """Serve a request whose tenant may enter. Raises ApiError for any other."""
         check_headers(scope)
-        if self._keys.open:
+        if self.entrance.keys.open:
             refuse_foreign(exchange.method, exchange.headers, uploads=UPLOADS.fullmatch(scope["path"]) is not None)
         if is_open(scope["path"]):
-            await self._app(scope, receive, answer)
+            await self.app(scope, receive, answer)
         elif scope["path"] == METRICS_PATH:
-            check_scraper(self._keys, exchange.headers)
-            await self._app(scope, receive, answer)
-        elif scope["type"] == "websocket" and self._sockets is not None:
-            if self._keys.open:
+            check_scraper(self.entrance.keys, exchange.headers)
+            await self.app(scope, receive, answer)
+        elif scope["type"] == "websocket" and self.sockets is not None:
+            if self.entrance.keys.open:
                 refuse_foreign_page(exchange.headers)
             await self._identify(exchange, scope, "POST")
-            with self._metrics.sockets.track_inprogress(), self._admission.socket(exchange.tenant) as slot:
+            with self.metrics.sockets.track_inprogress(), self.admission.socket(exchange.tenant) as slot:
                 scope["visit"] = Visit(slot, partial(self._identify, exchange, scope, "POST"))
-                await self._sockets(scope, receive, answer)
+                await self.sockets(scope, receive, answer)
         else:
             await self._identify(exchange, scope, exchange.method)
-            exchange.trace(self._tracer)
+            exchange.trace(self.tracer)
             if exchange.method == "POST" and scope["path"] in ASKING:
                 when_gone = scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", _nobody_says)
-                async with admitted(exchange, self._admission, self._pacing, when_gone) as scope["admitted"]:
-                    await self._app(scope, receive, answer)
+                async with admitted(exchange, self.admission, self.pacing, when_gone) as scope["admitted"]:
+                    await self.app(scope, receive, answer)
                 return
-            work = await self._pacing.begin(exchange.tenant)
-            in_progress = self._metrics.requests_in_progress.track_inprogress()
-            with work, in_progress, self._admission.slot(exchange.tenant) as slot:
+            work = await self.pacing.begin(exchange.tenant)
+            in_progress = self.metrics.requests_in_progress.track_inprogress()
+            with work, in_progress, self.admission.slot(exchange.tenant) as slot:
                 scope["admitted"] = Admitted(exchange, slot, work)
-                await self._app(scope, receive, answer)
+                await self.app(scope, receive, answer)
 
     async def _identify(self, exchange: Exchange, scope: Scope, method: str) -> None:
         """Identify the caller, also later on, where its connection stays open. Raises ApiError."""
         try:
-            exchange.entry = await self._entrance.entry(exchange.headers, method, scope["path"])
+            exchange.entry = await self.entrance.entry(exchange.headers, method, scope["path"])
             exchange.tenant = exchange.entry.tenant
         except StoreError as error:
             raise refusal_of(error) from error
         except WrongKey:
-            if self._failed is not None:
-                self._failed.note(exchange.request_id, (scope.get("client") or ("",))[0])
+            if self.failed is not None:
+                self.failed.note(exchange.request_id, (scope.get("client") or ("",))[0])
             raise
 
     def _log(self, scope: Scope, exchange: Exchange) -> None:
@@ -333,7 +316,7 @@ class Gate:
             logs.event(logger, logging.DEBUG, "request", **fields)
             return
         if not exchange.tenant:
-            without = self._strangers.take()
+            without = self.strangers.take()
             if without is None:
                 return
             if without:
