@@ -53,7 +53,10 @@ async def pages(turns: Turns, limit: int, *, ascending: bool) -> list[list[str]]
     store, found, after = cast(ConversationHistoryStore, turns), list[list[str]](), None
     while True:
         page = await page_of(
-            store, "t", turns.ids, OrderedQuery(limit=limit, order="asc" if ascending else "desc", after=after)
+            store,
+            "t",
+            turns.ids,
+            OrderedQuery.model_construct(limit=limit, order="asc" if ascending else "desc", after=after),
         )
         found.append([msgspec.json.decode(item)["id"] for item in page.data])
         if not page.has_more:
@@ -92,7 +95,7 @@ async def test_pages_list_each_item_once_in_its_order(
 )
 async def test_a_page_reads_as_many_turns_as_it_likely_needs_and_as_fit(padding: int, reads: list[int]) -> None:
     turns = Turns([(1, 1)] * 50, padding)
-    page = await page_of(cast(ConversationHistoryStore, turns), "t", turns.ids, OrderedQuery(limit=20))
+    page = await page_of(cast(ConversationHistoryStore, turns), "t", turns.ids, OrderedQuery.model_construct(limit=20))
     assert page.has_more
     assert turns.reads == reads
 
@@ -101,5 +104,5 @@ async def test_a_page_of_few_items_reads_few_turns() -> None:
     turns = Turns([(1, 2)] * 50)
     for limit, reads in ((1, [2]), (2, [2]), (5, [3]), (100, [8, 8, 8, 8, 2])):
         turns.reads.clear()
-        await page_of(cast(ConversationHistoryStore, turns), "t", turns.ids, OrderedQuery(limit=limit))
+        await page_of(cast(ConversationHistoryStore, turns), "t", turns.ids, OrderedQuery.model_construct(limit=limit))
         assert turns.reads == reads, limit
