@@ -5,17 +5,19 @@ a stored response. Here a route is Starlette's. It has the words that the docume
 strict as bodies: what nobody knows is refused, as it may be meant to matter.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Set
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
+import msgspec
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from service.decoding import advice
 from service.errors import InvalidRequest, shown
+from service.web.errors import JsonResponse
 
 EVERYWHERE = frozenset({"api-version"})
 """Parameters that gateways and SDKs for Azure add to every request. There is one version here."""
@@ -37,7 +39,36 @@ class Query(BaseModel):
     """Parameters that its endpoint reads by itself."""
 
 
+MAX_PAGE_ITEMS = 100
+
+
+class PageQuery(Query):
+    """The query for a page of a list."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ITEMS)] = 20
+    after: str | None = None
+
+
+class OrderedQuery(Query):
+    """The query for a page of a list that has two orders."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ITEMS)] = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
+
+
+T = TypeVar("T")
 Q = TypeVar("Q", bound=Query)
+
+
+class Page(msgspec.Struct, Generic[T]):
+    """A page of a list, as the SDKs page through it."""
+
+    data: Sequence[T]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"] = "list"
 
 
 def read_query(request: Request, kind: type[Q]) -> Q:
@@ -67,6 +98,12 @@ def invalid_parameter(errors: Iterable[Any]) -> InvalidRequest:
     )
 
 
+def not_in_list(what: str, after: str) -> InvalidRequest:
+    """The refusal of an `after` that is nothing of a list."""
+    message = f"No {what} '{after}' in this list. Give 'after' the last_id of the page before."
+    return InvalidRequest(message, code="invalid_value", param="after")
+
+
 def _check(request: Request, known: Set[str]) -> None:
     """Raise InvalidRequest for a parameter that isn't known."""
     for name in request.query_params:
@@ -79,28 +116,31 @@ def _check(request: Request, known: Set[str]) -> None:
         )
 
 
-Endpoint = Callable[..., Awaitable[Response]]
+Endpoint = Callable[..., Awaitable[object]]
+"""The answer of an endpoint is a response, or an object that is sent as JSON."""
 
 
 class PlainRoute(Route):
     """A route for one method."""
 
     def __init__(
-        self, method: str, path: str, endpoint: Endpoint, query: type[Query], tag: str, words: dict[str, Any]
+        self, method: str, path: str, endpoint: Endpoint, words: dict[str, Any], *, tag: str, query: type[Query]
     ) -> None:
-        """`query` says which parameters its query may have; the endpoint gets it if there are any. The document of the
-        API has its `words`; without a `tag` the route isn't in that.
+        """`query` says which parameters its query may have; the endpoint gets it if there are any. Without a `tag` the
+        route isn't in the document of the API, which has its `words`.
         """
 
         async def answer(request: Request) -> Response:
             read = read_query(request, query)
             given = () if query is Query else (read,)
-            return await endpoint(request, *given, **request.path_params)
+            answered = await endpoint(request, *given, **request.path_params)
+            return answered if isinstance(answered, Response) else JsonResponse(answered)
 
         super().__init__(path, answer, methods=[method])
         self.method = method
         self.methods = {method}  # a HEAD is refused, as everywhere
-        self.written, self.query, self.tag, self.words = endpoint, query, tag, words
+        self.written = endpoint
+        self.words, self.tag, self.query = words, tag, query
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match as Starlette's route does, and tell the gate which route it was."""
@@ -109,7 +149,7 @@ class PlainRoute(Route):
 
     def under(self, prefix: str) -> "PlainRoute":
         """The same route under a prefix."""
-        return PlainRoute(self.method, prefix + self.path, self.written, self.query, self.tag, self.words)
+        return PlainRoute(self.method, prefix + self.path, self.written, self.words, tag=self.tag, query=self.query)
 
 
 class PlainRouter:
@@ -120,12 +160,13 @@ class PlainRouter:
         self._tag = tag
 
     def route(
-        self, method: str, path: str, *, query: type[Query] = Query, **words: str
+        self, method: str, path: str, summary: str = "", operation_id: str = "", *, query: type[Query] = Query
     ) -> Callable[[Endpoint], Endpoint]:
-        """The decorator that makes a function the endpoint of a route. `words` are its `summary` and `operation_id`."""
+        """The decorator that makes a function the endpoint of a route."""
 
         def add(endpoint: Endpoint) -> Endpoint:
-            self.routes.append(PlainRoute(method, path, endpoint, query, self._tag, words))
+            words = {"summary": summary, "operation_id": operation_id}
+            self.routes.append(PlainRoute(method, path, endpoint, words, tag=self._tag, query=query))
             return endpoint
 
         return add

@@ -13,7 +13,8 @@ from service.process import close_service, open_service
 from service.responses.edit_conversation import begin
 from service.responses.service import Service
 from service.settings.settings import Settings
-from service.web.routes.conversation_list import (
+from service.web.plain import OrderedQuery
+from service.web.routes.conversations import (
     AT_ONCE,
     MAX_LOOKED_AT,
     MAX_LOOKED_AT_BYTES,
@@ -115,9 +116,8 @@ async def pages_of(service: Service, wanted: dict[str, str]) -> list[tuple[int, 
     pages: list[tuple[int, str | None, bool]] = []
     while not pages or pages[-1][-1]:
         after = pages[-1][1] if pages else None
-        page = await page_of_conversations(
-            service.conversations, "acme", limit=3, ascending=True, after=after, wanted=wanted
-        )
+        query = OrderedQuery(limit=3, order="asc", after=after)
+        page = await page_of_conversations(service.conversations, "acme", query, wanted)
         pages.append((len(page.data), page.last_id, page.has_more))
     return pages
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from service.web.plain import OrderedQuery
 from service.web.routes.input_items import BYTES_A_READ, TURNS_A_READ, page_of
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 
@@ -51,7 +52,12 @@ async def pages(turns: Turns, limit: int, *, ascending: bool) -> list[list[str]]
     """The ids of all items, page by page."""
     store, found, after = cast(ConversationHistoryStore, turns), list[list[str]](), None
     while True:
-        page = await page_of(store, "t", turns.ids, limit=limit, ascending=ascending, after=after)
+        page = await page_of(
+            store,
+            "t",
+            turns.ids,
+            OrderedQuery.model_construct(limit=limit, order="asc" if ascending else "desc", after=after),
+        )
         found.append([msgspec.json.decode(item)["id"] for item in page.data])
         if not page.has_more:
             return found
@@ -89,7 +95,7 @@ async def test_pages_list_each_item_once_in_its_order(
 )
 async def test_a_page_reads_as_many_turns_as_it_likely_needs_and_as_fit(padding: int, reads: list[int]) -> None:
     turns = Turns([(1, 1)] * 50, padding)
-    page = await page_of(cast(ConversationHistoryStore, turns), "t", turns.ids, limit=20, ascending=False, after=None)
+    page = await page_of(cast(ConversationHistoryStore, turns), "t", turns.ids, OrderedQuery.model_construct(limit=20))
     assert page.has_more
     assert turns.reads == reads
 
@@ -98,5 +104,5 @@ async def test_a_page_of_few_items_reads_few_turns() -> None:
     turns = Turns([(1, 2)] * 50)
     for limit, reads in ((1, [2]), (2, [2]), (5, [3]), (100, [8, 8, 8, 8, 2])):
         turns.reads.clear()
-        await page_of(cast(ConversationHistoryStore, turns), "t", turns.ids, limit=limit, ascending=False, after=None)
+        await page_of(cast(ConversationHistoryStore, turns), "t", turns.ids, OrderedQuery.model_construct(limit=limit))
         assert turns.reads == reads, limit

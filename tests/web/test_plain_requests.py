@@ -52,11 +52,11 @@ class Few(Query):
 def _app() -> FastAPI:
     router = PlainRouter("Tests")
 
-    @router.route("GET", "/plain/{name}", summary="Plain", operation_id="plain", query=Few)
+    @router.route("GET", "/plain/{name}", "Plain", "plain", query=Few)
     async def plain(request: Request, query: Few, name: str) -> Response:
         return PlainTextResponse(f"{request.url.path} {name} {query.limit} {query.include}")
 
-    @router.route("POST", "/plain", summary="Post", operation_id="post")
+    @router.route("POST", "/plain", "Post", "post")
     async def post(request: Request) -> Response:
         return PlainTextResponse(request.method)
 

@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 import msgspec
 from fastapi import Request
 from pydantic import Field
-from starlette.responses import Response as HttpResponse
 
 from service.errors import invalid_value, missing, unsupported
 from service.tenants.audit import Actor, Wanted, page_of_entries
@@ -20,27 +19,16 @@ from service.tenants.limits import Limit, filled
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, Bucket, UsageScope, usage_of
 from service.web.admin import shapes
-from service.web.errors import JsonResponse
-from service.web.plain import PlainRouter, Query
+from service.web.plain import Page, PageQuery, PlainRouter, Query
 from service.web.routes.received import body_of, exchange_of, service_of
 from store.registry.spending import HOUR_SECONDS, Spender, Sums
 
 router = PlainRouter()
 
-MAX_PAGE = 100
-
-PageLimit = Annotated[int, Field(ge=1, le=MAX_PAGE)]
 _PROJECT = "/organization/projects/{project_id}"
 _MODELS = f"{_PROJECT}/model_permissions"
 _ACCOUNTS = f"{_PROJECT}/service_accounts"
 _KEYS = f"{_PROJECT}/api_keys"
-
-
-class PageQuery(Query):
-    """The query for a page of a list."""
-
-    limit: PageLimit = 20
-    after: str | None = None
 
 
 class ProjectsQuery(PageQuery):
@@ -67,120 +55,112 @@ def actor_of(request: Request) -> Actor:
     return actor
 
 
-def page_of(listed: RecordPage[Project] | RecordPage[Account] | RecordPage[Key], shown: list[object]) -> JsonResponse:
+def page_of(listed: RecordPage[Project] | RecordPage[Account] | RecordPage[Key], shown: list[object]) -> Page[object]:
     """A page of a list, as its records are shown."""
     ids = [each.id for each in listed.records]
     last = ids[-1] if ids and not listed.more else listed.last
-    return JsonResponse(shapes.Page(shown, ids[0] if ids else None, last, listed.more))
+    return Page(shown, ids[0] if ids else None, last, listed.more)
 
 
 @router.route("GET", "/organization/projects", query=ProjectsQuery)
-async def list_projects(request: Request, query: ProjectsQuery) -> HttpResponse:
+async def list_projects(request: Request, query: ProjectsQuery) -> object:
     """Projects in the order in which they were made."""
     page = await directory_of(request).projects(after=query.after, limit=query.limit, archived=query.include_archived)
     return page_of(page, [shapes.project_shown(each) for each in page.records])
 
 
 @router.route("POST", "/organization/projects")
-async def create_project(request: Request) -> HttpResponse:
+async def create_project(request: Request) -> object:
     """A project: a tenant of its own, whose keys see nothing of any other."""
     name, weight = shapes.read_project(await body_of(request))
-    return JsonResponse(
-        shapes.project_shown(await directory_of(request).create_project(actor_of(request), name, weight))
-    )
+    return shapes.project_shown(await directory_of(request).create_project(actor_of(request), name, weight))
 
 
 @router.route("GET", _PROJECT)
-async def retrieve_project(request: Request, project_id: str) -> HttpResponse:
+async def retrieve_project(request: Request, project_id: str) -> object:
     """One project."""
-    return JsonResponse(shapes.project_shown(await directory_of(request).project(project_id)))
+    return shapes.project_shown(await directory_of(request).project(project_id))
 
 
 @router.route("POST", _PROJECT)
-async def update_project(request: Request, project_id: str) -> HttpResponse:
+async def update_project(request: Request, project_id: str) -> object:
     """Give a project another `name`, or another `weight`."""
     wished = shapes.read_changed_project(await body_of(request))
     project = await directory_of(request).update_project(actor_of(request), project_id, wished)
-    return JsonResponse(shapes.project_shown(project))
+    return shapes.project_shown(project)
 
 
 @router.route("POST", f"{_PROJECT}/archive")
-async def archive_project(request: Request, project_id: str) -> HttpResponse:
+async def archive_project(request: Request, project_id: str) -> object:
     """End a project for good: its keys open nothing any more."""
-    return JsonResponse(
-        shapes.project_shown(await directory_of(request).archive_project(actor_of(request), project_id))
-    )
+    return shapes.project_shown(await directory_of(request).archive_project(actor_of(request), project_id))
 
 
 @router.route("GET", _MODELS)
-async def retrieve_models(request: Request, project_id: str) -> HttpResponse:
+async def retrieve_models(request: Request, project_id: str) -> object:
     """Which models a project may use; all but none where nobody said it."""
-    return JsonResponse(shapes.models_shown(await directory_of(request).project(project_id)))
+    return shapes.models_shown(await directory_of(request).project(project_id))
 
 
 @router.route("POST", _MODELS)
-async def update_models(request: Request, project_id: str) -> HttpResponse:
+async def update_models(request: Request, project_id: str) -> object:
     """Say which models a project may use. The others are not there for it."""
     models = shapes.read_models(await body_of(request))
-    return JsonResponse(
-        shapes.models_shown(await directory_of(request).permit_models(actor_of(request), project_id, models))
-    )
+    return shapes.models_shown(await directory_of(request).permit_models(actor_of(request), project_id, models))
 
 
 @router.route("DELETE", _MODELS)
-async def delete_models(request: Request, project_id: str) -> HttpResponse:
+async def delete_models(request: Request, project_id: str) -> object:
     """Let a project use all models."""
     await directory_of(request).permit_models(actor_of(request), project_id, None)
-    return JsonResponse(shapes.ModelsDeleted())
+    return shapes.ModelsDeleted()
 
 
 @router.route("GET", _ACCOUNTS, query=PageQuery)
-async def list_accounts(request: Request, query: PageQuery, project_id: str) -> HttpResponse:
+async def list_accounts(request: Request, query: PageQuery, project_id: str) -> object:
     """The service accounts of a project."""
     page = await directory_of(request).accounts(project_id, after=query.after, limit=query.limit)
     return page_of(page, [shapes.account_shown(each) for each in page.records])
 
 
 @router.route("POST", _ACCOUNTS)
-async def create_account(request: Request, project_id: str) -> HttpResponse:
+async def create_account(request: Request, project_id: str) -> object:
     """A service account, and its first key, whose value is shown here and nowhere else."""
     directory, actor = directory_of(request), actor_of(request)
     name, wish = shapes.read_account(await body_of(request))
-    return JsonResponse(shapes.account_shown(*await directory.create_account(actor, project_id, name, wish)))
+    return shapes.account_shown(*await directory.create_account(actor, project_id, name, wish))
 
 
 @router.route("GET", f"{_ACCOUNTS}/{{account_id}}")
-async def retrieve_account(request: Request, project_id: str, account_id: str) -> HttpResponse:
+async def retrieve_account(request: Request, project_id: str, account_id: str) -> object:
     """One service account."""
-    return JsonResponse(shapes.account_shown(await directory_of(request).account(project_id, account_id)))
+    return shapes.account_shown(await directory_of(request).account(project_id, account_id))
 
 
 @router.route("POST", f"{_ACCOUNTS}/{{account_id}}")
-async def update_account(request: Request, project_id: str, account_id: str) -> HttpResponse:
+async def update_account(request: Request, project_id: str, account_id: str) -> object:
     """Give a service account another `name`."""
     name = shapes.read_renamed_account(await body_of(request))
     account = await directory_of(request).rename_account(actor_of(request), project_id, account_id, name)
-    return JsonResponse(shapes.account_shown(account))
+    return shapes.account_shown(account)
 
 
 @router.route("DELETE", f"{_ACCOUNTS}/{{account_id}}")
-async def delete_account(request: Request, project_id: str, account_id: str) -> HttpResponse:
+async def delete_account(request: Request, project_id: str, account_id: str) -> object:
     """End a service account, and all of its keys."""
     await directory_of(request).delete_account(actor_of(request), project_id, account_id)
-    return JsonResponse(shapes.Deleted(account_id, "organization.project.service_account.deleted"))
+    return shapes.Deleted(account_id, "organization.project.service_account.deleted")
 
 
 @router.route("POST", f"{_ACCOUNTS}/{{account_id}}/api_keys")
-async def create_key(request: Request, project_id: str, account_id: str) -> HttpResponse:
+async def create_key(request: Request, project_id: str, account_id: str) -> object:
     """Another key of a service account, whose value is shown here and nowhere else."""
     wish = shapes.read_key(await body_of(request))
-    return JsonResponse(
-        shapes.made_shown(await directory_of(request).create_key(actor_of(request), project_id, account_id, wish))
-    )
+    return shapes.made_shown(await directory_of(request).create_key(actor_of(request), project_id, account_id, wish))
 
 
 @router.route("GET", _KEYS, query=KeysQuery)
-async def list_keys(request: Request, query: KeysQuery, project_id: str) -> HttpResponse:
+async def list_keys(request: Request, query: KeysQuery, project_id: str) -> object:
     """The keys of a project, without their values."""
     directory = directory_of(request)
     page = await directory.keys(project_id, after=query.after, limit=query.limit)
@@ -191,13 +171,13 @@ async def list_keys(request: Request, query: KeysQuery, project_id: str) -> Http
 
 
 @router.route("GET", f"{_KEYS}/{{key_id}}")
-async def retrieve_key(request: Request, project_id: str, key_id: str) -> HttpResponse:
+async def retrieve_key(request: Request, project_id: str, key_id: str) -> object:
     """One key, without its value."""
     return await _key(request, await directory_of(request).key(project_id, key_id))
 
 
 @router.route("POST", f"{_KEYS}/{{key_id}}")
-async def update_key(request: Request, project_id: str, key_id: str) -> HttpResponse:
+async def update_key(request: Request, project_id: str, key_id: str) -> object:
     """Give a key other `scopes`, or have it expire."""
     wished = shapes.read_changed_key(await body_of(request))
     key = await directory_of(request).change_key(actor_of(request), project_id, key_id, wished)
@@ -205,16 +185,16 @@ async def update_key(request: Request, project_id: str, key_id: str) -> HttpResp
 
 
 @router.route("DELETE", f"{_KEYS}/{{key_id}}")
-async def delete_key(request: Request, project_id: str, key_id: str) -> HttpResponse:
+async def delete_key(request: Request, project_id: str, key_id: str) -> object:
     """End a key: it opens nothing any more, within a second in all processes."""
     await directory_of(request).delete_key(actor_of(request), project_id, key_id)
-    return JsonResponse(shapes.Deleted(key_id, "organization.project.api_key.deleted"))
+    return shapes.Deleted(key_id, "organization.project.api_key.deleted")
 
 
-async def _key(request: Request, key: Key) -> HttpResponse:
+async def _key(request: Request, key: Key) -> object:
     directory = directory_of(request)
     (owner,), (used,) = await directory.owners([key]), await directory.last_used([key])
-    return JsonResponse(shapes.key_shown(key, owner, used))
+    return shapes.key_shown(key, owner, used)
 
 
 # --- limits of projects ---
@@ -223,11 +203,9 @@ _LIMITS = "/organization/projects/{project_id}/rate_limits"
 _ONE = f"{_LIMITS}/{{rate_limit_id:path}}"
 
 
-class LimitsQuery(Query):
+class LimitsQuery(PageQuery):
     """The query for a page of limits."""
 
-    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = MAX_PAGE
-    after: str | None = None
     before: str | None = None
 
 
@@ -237,7 +215,7 @@ def shown(project: Project, default: Limit) -> shapes.LimitShown:
 
 
 @router.route("GET", _LIMITS, query=LimitsQuery)
-async def list_limits(request: Request, query: LimitsQuery, project_id: str) -> HttpResponse:
+async def list_limits(request: Request, query: LimitsQuery, project_id: str) -> object:
     """The limits of a project: a list of one."""
     after, before = query.after, query.before
     project = await directory_of(request).project(project_id)
@@ -246,32 +224,32 @@ async def list_limits(request: Request, query: LimitsQuery, project_id: str) -> 
             raise invalid_value(name, cursor, "Give the id of a limit in this list.")
     data = [shown(project, service_of(request).limiter.default)] if after is before is None else []
     first = data[0].id if data else None
-    return JsonResponse(shapes.Page(data, first, first, has_more=False))
+    return Page(data, first, first, has_more=False)
 
 
 @router.route("GET", _ONE)
-async def retrieve_limit(request: Request, project_id: str, rate_limit_id: str) -> HttpResponse:
+async def retrieve_limit(request: Request, project_id: str, rate_limit_id: str) -> object:
     """The limits of a project."""
     _check(rate_limit_id)
     project = await directory_of(request).project(project_id)
-    return JsonResponse(shown(project, service_of(request).limiter.default))
+    return shown(project, service_of(request).limiter.default)
 
 
 @router.route("POST", _ONE)
-async def update_limit(request: Request, project_id: str, rate_limit_id: str) -> HttpResponse:
+async def update_limit(request: Request, project_id: str, rate_limit_id: str) -> object:
     """Change limits of a project; what isn't sent stays."""
     _check(rate_limit_id)
     wished = shapes.read_limits(await body_of(request))
     project = await directory_of(request).limit(actor_of(request), project_id, wished)
-    return JsonResponse(shown(project, service_of(request).limiter.default))
+    return shown(project, service_of(request).limiter.default)
 
 
 @router.route("DELETE", _ONE)
-async def delete_limit(request: Request, project_id: str, rate_limit_id: str) -> HttpResponse:
+async def delete_limit(request: Request, project_id: str, rate_limit_id: str) -> object:
     """Take away all limits that a project has of its own."""
     _check(rate_limit_id)
     await directory_of(request).limit(actor_of(request), project_id, None)
-    return JsonResponse(shapes.Deleted(rate_limit_id, "project.rate_limit.deleted"))
+    return shapes.Deleted(rate_limit_id, "project.rate_limit.deleted")
 
 
 def _check(id: str) -> None:
@@ -296,7 +274,7 @@ class AdminKeysQuery(PageQuery):
     order: Literal["asc", "desc"] = "asc"
 
 
-class EntriesQuery(Query):
+class EntriesQuery(PageQuery):
     """The query for a page of the audit log."""
 
     event_types: Names = Field(None, alias="event_types[]")
@@ -307,13 +285,11 @@ class EntriesQuery(Query):
     first: Time | None = Field(None, alias="effective_at[gte]")
     below: Time | None = Field(None, alias="effective_at[lt]")
     last: Time | None = Field(None, alias="effective_at[lte]")
-    limit: PageLimit = 20
-    after: str | None = None
     before: str | None = None
 
 
 @router.route("GET", _ADMIN_KEYS, query=AdminKeysQuery)
-async def list_admin_keys(request: Request, query: AdminKeysQuery) -> HttpResponse:
+async def list_admin_keys(request: Request, query: AdminKeysQuery) -> object:
     """The keys of administrators, without their values; not the one in the settings."""
     directory = directory_of(request)
     page = await directory.admin_keys(after=query.after, limit=query.limit, ascending=query.order == "asc")
@@ -322,32 +298,32 @@ async def list_admin_keys(request: Request, query: AdminKeysQuery) -> HttpRespon
 
 
 @router.route("POST", _ADMIN_KEYS)
-async def create_admin_key(request: Request) -> HttpResponse:
+async def create_admin_key(request: Request) -> object:
     """A key of an administrator, whose value is shown here and nowhere else."""
     made = await directory_of(request).create_admin_key(
         actor_of(request), shapes.read_admin_key(await body_of(request))
     )
-    return JsonResponse(shapes.admin_key_shown(made.key, None, made.value))
+    return shapes.admin_key_shown(made.key, None, made.value)
 
 
 @router.route("GET", f"{_ADMIN_KEYS}/{{key_id}}")
-async def retrieve_admin_key(request: Request, key_id: str) -> HttpResponse:
+async def retrieve_admin_key(request: Request, key_id: str) -> object:
     """One key of an administrator, without its value."""
     directory = directory_of(request)
     key = await directory.admin_key(key_id)
     (used,) = await directory.last_used([key])
-    return JsonResponse(shapes.admin_key_shown(key, used))
+    return shapes.admin_key_shown(key, used)
 
 
 @router.route("DELETE", f"{_ADMIN_KEYS}/{{key_id}}")
-async def delete_admin_key(request: Request, key_id: str) -> HttpResponse:
+async def delete_admin_key(request: Request, key_id: str) -> object:
     """End a key of an administrator."""
     await directory_of(request).delete_admin_key(actor_of(request), key_id)
-    return JsonResponse(shapes.Deleted(key_id, "organization.admin_api_key.deleted"))
+    return shapes.Deleted(key_id, "organization.admin_api_key.deleted")
 
 
 @router.route("GET", "/organization/audit_logs", query=EntriesQuery)
-async def list_entries(request: Request, query: EntriesQuery) -> HttpResponse:
+async def list_entries(request: Request, query: EntriesQuery) -> object:
     """The audit log, the newest entry first."""
     begin = [each for each in (None if query.above is None else query.above + 1, query.first) if each is not None]
     end = [each for each in (None if query.below is None else query.below - 1, query.last) if each is not None]
@@ -360,7 +336,7 @@ async def list_entries(request: Request, query: EntriesQuery) -> HttpResponse:
     page = await page_of_entries(
         directory_of(request).registry, wanted, after=query.after, before=query.before, limit=query.limit
     )
-    return JsonResponse(shapes.Page(page.shown, page.first, page.last, page.more))
+    return Page(page.shown, page.first, page.last, page.more)
 
 
 # --- usage ---
@@ -429,7 +405,7 @@ class UsagePage(msgspec.Struct):
 
 
 @router.route("GET", "/organization/usage/completions", query=UsageQuery)
-async def completions(request: Request, query: UsageQuery) -> HttpResponse:
+async def completions(request: Request, query: UsageQuery) -> object:
     """Tokens and requests, in buckets; of hours that are over or have begun."""
     if query.start_time is None:
         raise missing("start_time", "Give the seconds since 1970 from which usage is wanted.")
@@ -453,7 +429,7 @@ async def completions(request: Request, query: UsageQuery) -> HttpResponse:
     usage = await usage_of(service_of(request).tally.spending, asked)
     goes_on = None if usage.goes_on is None else f"{PAGE_PREFIX}{usage.goes_on * HOUR_SECONDS}"
     shown = [_bucket_shown(bucket, query.batch, tells_batch="" in asked.by) for bucket in usage.buckets]
-    return JsonResponse(UsagePage(shown, goes_on is not None, goes_on))
+    return UsagePage(shown, goes_on is not None, goes_on)
 
 
 def _named(param: str, names: list[str] | None) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """The admin API on the wire: its objects, and the bodies of its routes. A key's value is in one answer only."""
 
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -13,20 +13,8 @@ from service.tenants.limits import WHOLE_PROJECT, Limit
 from service.tenants.permissions import ALL, MAX_SCOPES, ListMode, ModelPermissions, read_permissions, read_scopes
 from service.tenants.records import Account, Key, Project, checked_name, checked_weight
 
-T = TypeVar("T")
-
 MAX_SECONDS = 10 * 366 * 86_400
 """The latest that a key may expire: in ten years. One that is to be for ever has no end."""
-
-
-class Page(msgspec.Struct, Generic[T]):
-    """Some of a list."""
-
-    data: list[T]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-    object: Literal["list"] = "list"
 
 
 class ProjectShown(msgspec.Struct):

@@ -23,11 +23,9 @@ from starlette.responses import Response as HttpResponse
 from service.api.ids import response_of
 from service.errors import invalid_value
 from service.web.errors import JsonResponse
-from service.web.plain import FILTER, PlainRouter, Query
-from service.web.routes.conversation_list import read_filter
-from service.web.routes.included import MAX_PAGE_ITEMS
-from service.web.routes.received import exchange_of, service_of
-from service.web.routes.stored import with_room
+from service.web.plain import FILTER, PageQuery, PlainRouter, Query
+from service.web.routes.conversations import read_filter
+from service.web.routes.received import service_of, tenant_of, with_room
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.history.listing import ScoredDigits, Tree, TreeListing, by_shard
@@ -383,13 +381,11 @@ Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "
 Moment = Annotated[int, Field(ge=0, le=LATEST)]
 
 
-class TreesQuery(Query):
+class TreesQuery(PageQuery):
     """The query for a page of trees; `metadata` is read beside it."""
 
     also: ClassVar[frozenset[str]] = frozenset({FILTER})
 
-    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ITEMS)] = 20
-    after: str | None = None
     status: Status | None = None
     model: Annotated[str, Field(max_length=MODEL_CHARS)] | None = None
     since: Moment | None = None
@@ -403,7 +399,7 @@ async def list_trees(request: Request, query: TreesQuery) -> HttpResponse:
     wanted = Wanted(query.status, query.model, query.since, query.until, filters)
     place = None if query.after is None else read_cursor(query.after)
     service = service_of(request)
-    search = Search(service.store, exchange_of(request).tenant, wanted, place, Box())
+    search = Search(service.store, tenant_of(request), wanted, place, Box())
     page = msgspec.structs.replace(await search.page(query.limit), has_archive=service.archive is not None)
     return with_room(request, JsonResponse(page))
 
@@ -411,7 +407,7 @@ async def list_trees(request: Request, query: TreesQuery) -> HttpResponse:
 @router.route("GET", "/console/api/trees/{id}")
 async def retrieve_tree(request: Request, id: str) -> HttpResponse:
     """The tree that has a response, an item, a call or a conversation, with all its turns."""
-    store, tenant = service_of(request).store, exchange_of(request).tenant
+    store, tenant = service_of(request).store, tenant_of(request)
     asked = named(id)
     tree = await turns_of(store, tenant, asked)
     readable = [node for node in tree.nodes if node.size and not node.is_conversation]
@@ -481,7 +477,7 @@ class JobsQuery(Query):
 @router.route("GET", "/console/api/jobs", query=JobsQuery)
 async def list_jobs(request: Request, query: JobsQuery) -> HttpResponse:
     """Background responses that wait or run, the newest first."""
-    store, tenant = service_of(request).store, exchange_of(request).tenant
+    store, tenant = service_of(request).store, tenant_of(request)
     found, whole = await under_way(store, tenant, query.limit)
     excerpts = await excerpts_of(store, tenant, {each.digits: each.size for each in found})
     data = [with_excerpt(_shown_job(each), excerpts.get(each.digits)) for each in found]

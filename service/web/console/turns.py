@@ -33,8 +33,7 @@ from service.responses.templated import READ, sampled_in
 from service.web.console.trees import US, Kind, kind_of
 from service.web.errors import JsonResponse
 from service.web.plain import PlainRouter, Query
-from service.web.routes.received import body_of, exchange_of, preparing, service_of
-from service.web.routes.stored import with_room
+from service.web.routes.received import body_of, preparing, service_of, tenant_of, with_room
 from store import codec
 from store.backup.records import Saved
 from store.backup.turns import Brought, bring_back, look_up, take_out
@@ -201,7 +200,7 @@ class Imported(msgspec.Struct):
 @router.route("GET", "/console/api/turns/{id}")
 async def retrieve_turn(request: Request, id: str) -> HttpResponse:
     """A turn of a tree, or a conversation, that no longer changes."""
-    service, tenant = service_of(request), exchange_of(request).tenant
+    service, tenant = service_of(request), tenant_of(request)
     async with ended_turn(request, id) as (name, root, turn):
         sealed = await portable((await service.seals.of(tenant)), turn)
         digits = digits_of(turn.id)
@@ -224,7 +223,7 @@ async def retrieve_turn(request: Request, id: str) -> HttpResponse:
 @router.route("POST", "/console/api/turns")
 async def import_turn(request: Request) -> HttpResponse:
     """Store a turn again, under its id, behind the one that it continues."""
-    service, tenant = service_of(request), exchange_of(request).tenant
+    service, tenant = service_of(request), tenant_of(request)
     body = await body_of(request, times=BODIES)
     async with preparing(request, len(body)):
         turn = await read_portable(await service.seals.of(tenant), decode(body, Portable))
@@ -254,7 +253,7 @@ async def ended_turn(request: Request, id: str, *, deleted: bool = True) -> Asyn
     Raises NotFound, without `deleted` also for one that was deleted and that others continue, InvalidRequest for what
     is under way, StoreUnavailable.
     """
-    store, tenant = service_of(request).store, exchange_of(request).tenant
+    store, tenant = service_of(request).store, tenant_of(request)
     try:
         found = await look_up(store, tenant, id)
     except NotTerminal:

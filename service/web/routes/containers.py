@@ -8,11 +8,9 @@ container's tenant.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-import msgspec
 from fastapi import Request
-from pydantic import Field
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.responses import Response as HttpResponse
@@ -30,11 +28,8 @@ from service.errors import ApiError, InvalidRequest, invalid_value, missing, uns
 from service.sandbox.port import Full, Gone, Unusable
 from service.tools.containers import Containers, KeptFile, Record, not_found
 from service.web.errors import JsonResponse
-from service.web.plain import PlainRouter, Query
-from service.web.routes.included import MAX_PAGE_ITEMS
-from service.web.routes.input_items import Page
-from service.web.routes.received import body_of, exchange_of, service_of
-from service.web.routes.stored import with_room
+from service.web.plain import OrderedQuery, Page, PlainRouter
+from service.web.routes.received import body_of, exchange_of, service_of, tenant_of, with_room
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
@@ -45,25 +40,19 @@ RETRY_SECONDS = 30
 
 router = PlainRouter("Containers")
 
-
-class PageQuery(Query):
-    """The query for a page of a list."""
-
-    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ITEMS)] = 20
-    order: Literal["asc", "desc"] = "desc"
-    after: str | None = None
+R = TypeVar("R", ContainerResource, ContainerFile)
 
 
-class ContainersQuery(PageQuery):
+class ContainersQuery(OrderedQuery):
     """The query for a page of containers."""
 
     name: str | None = None
 
 
-@router.route("POST", "/containers", summary="Create a container", operation_id="createContainer")
+@router.route("POST", "/containers", "Create a container", "createContainer")
 async def create(request: Request) -> HttpResponse:
     """A container with a `name`, in which code has variables and files of its own."""
-    tenant, sent = exchange_of(request).tenant, read_new(await body_of(request))
+    tenant, sent = tenant_of(request), read_new(await body_of(request))
     containers = _containers(request)
     if containers is None or not containers.usable:
         raise unsupported("name", sent.name, "There is no sandbox here; its operator can set one up.")
@@ -77,30 +66,29 @@ async def create(request: Request) -> HttpResponse:
     return JsonResponse(_shown(containers, made.id, made.record))
 
 
-@router.route("GET", "/containers", summary="List containers", operation_id="listContainers", query=ContainersQuery)
+@router.route("GET", "/containers", "List containers", "listContainers", query=ContainersQuery)
 async def list_containers(request: Request, query: ContainersQuery) -> HttpResponse:
     """All containers, or those of a `name`, by when they were made, page by page."""
-    containers = _containers(request)
-    kept = [] if containers is None else await containers.all(exchange_of(request).tenant)
-    found = [each for each in kept if query.name in (None, each[1].name)]
-    shown = [_shown(containers, id, record) for id, record in found] if containers is not None else []
-    return with_room(
-        request, JsonResponse(page_of(shown if query.order == "desc" else shown[::-1], query, "container"))
-    )
+    shown: list[ContainerResource] = []
+    if (containers := _containers(request)) is not None:
+        kept = await containers.all(tenant_of(request))
+        shown = [_shown(containers, id, record) for id, record in kept if query.name in (None, record.name)]
+    page = page_of(shown if query.order == "desc" else shown[::-1], query, "container")
+    return with_room(request, JsonResponse(page))
 
 
-@router.route("GET", "/containers/{container_id}", summary="Retrieve a container", operation_id="retrieveContainer")
+@router.route("GET", "/containers/{container_id}", "Retrieve a container", "retrieveContainer")
 async def retrieve(request: Request, container_id: str) -> HttpResponse:
     """The container, also where it has expired."""
     containers = existing(request, container_id)
-    record = await containers.record(exchange_of(request).tenant, container_id)
+    record = await containers.record(tenant_of(request), container_id)
     return JsonResponse(_shown(containers, container_id, record))
 
 
-@router.route("DELETE", "/containers/{container_id}", summary="Delete a container", operation_id="deleteContainer")
+@router.route("DELETE", "/containers/{container_id}", "Delete a container", "deleteContainer")
 async def delete(request: Request, container_id: str) -> HttpResponse:
     """End a container, and delete its variables and files."""
-    await existing(request, container_id).delete(exchange_of(request).tenant, container_id)
+    await existing(request, container_id).delete(tenant_of(request), container_id)
     return JsonResponse(ContainerDeleted(container_id))
 
 
@@ -128,7 +116,7 @@ def _shown(containers: Containers, id: str, record: Record) -> ContainerResource
     )
 
 
-def page_of(shown: Sequence[ContainerResource | ContainerFile], query: PageQuery, what: str) -> Page:
+def page_of(shown: Sequence[R], query: OrderedQuery, what: str) -> Page[R]:
     """At most `limit` of the shown objects, behind the one with the id `after`. Raises ApiError 400."""
     start, limit, after = 0, query.limit, query.after
     if after is not None:
@@ -138,35 +126,26 @@ def page_of(shown: Sequence[ContainerResource | ContainerFile], query: PageQuery
                 400, f"There is no {what} '{after[:80]}' to begin after.", code="invalid_value", param="after"
             )
     some = shown[start : start + limit]
-    data = [msgspec.Raw(msgspec.json.encode(each)) for each in some]
     ids: list[Any] = [each.id for each in some] or [None]
-    return Page(data, ids[0], ids[-1], has_more=start + limit < len(shown))
+    return Page(some, ids[0], ids[-1], has_more=start + limit < len(shown))
 
 
 def _no_room(error: Exception) -> ApiError:
     """503 or 429: no container can be made now."""
     if isinstance(error, Full):
-        return ApiError(
-            429,
-            f"No container can be made now: {error}.",
-            type="rate_limit_error",
-            code="containers_full",
-            retry_after=RETRY_SECONDS,
-        )
-    return ApiError(
-        503,
-        "There is no sandbox at the moment.",
-        type="server_error",
-        code="service_unavailable",
-        retry_after=RETRY_SECONDS,
-    )
+        message, status = f"No container can be made now: {error}.", 429
+        type, code = "rate_limit_error", "containers_full"
+    else:
+        message, status = "There is no sandbox at the moment.", 503
+        type, code = "server_error", "service_unavailable"
+    return ApiError(status, message, type=type, code=code, retry_after=RETRY_SECONDS)
 
 
 PARSED_IN_THREAD_BYTES = 65_536
 """Forms from this size on are read in a thread."""
 
 
-@router.route("POST", "/containers/{container_id}/files", summary="Upload a file", operation_id="createContainerFile")
+@router.route("POST", "/containers/{container_id}/files", "Upload a file", "createContainerFile")
 async def create_file(request: Request, container_id: str) -> HttpResponse:
     """Put a file into a container: a form with a part `file`."""
     containers, exchange = existing(request, container_id), exchange_of(request)
@@ -181,54 +160,41 @@ async def create_file(request: Request, container_id: str) -> HttpResponse:
 
 
 @router.route(
-    "GET",
-    "/containers/{container_id}/files",
-    summary="List a container's files",
-    operation_id="listContainerFiles",
-    query=PageQuery,
+    "GET", "/containers/{container_id}/files", "List a container's files", "listContainerFiles", query=OrderedQuery
 )
-async def list_files(request: Request, query: PageQuery, container_id: str) -> HttpResponse:
+async def list_files(request: Request, query: OrderedQuery, container_id: str) -> HttpResponse:
     """The files of a container by when they were last written, page by page."""
-    kept = await existing(request, container_id).files(exchange_of(request).tenant, container_id)
+    kept = await existing(request, container_id).files(tenant_of(request), container_id)
     kept.sort(key=lambda each: (each.file.modified, each.file.path), reverse=query.order == "desc")
     shown = [_file(container_id, each) for each in kept]
     return with_room(request, JsonResponse(page_of(shown, query, "file")))
 
 
 @router.route(
-    "GET",
-    "/containers/{container_id}/files/{file_id}",
-    summary="Retrieve a container's file",
-    operation_id="retrieveContainerFile",
+    "GET", "/containers/{container_id}/files/{file_id}", "Retrieve a container's file", "retrieveContainerFile"
 )
 async def retrieve_file(request: Request, container_id: str, file_id: str) -> HttpResponse:
     """A file's name, size and source."""
-    kept = await existing(request, container_id).file(exchange_of(request).tenant, container_id, file_id)
+    kept = await existing(request, container_id).file(tenant_of(request), container_id, file_id)
     return JsonResponse(_file(container_id, kept))
 
 
 @router.route(
-    "GET",
-    "/containers/{container_id}/files/{file_id}/content",
-    summary="Download a container's file",
-    operation_id="downloadContainerFile",
+    "GET", "/containers/{container_id}/files/{file_id}/content", "Download a container's file", "downloadContainerFile"
 )
 async def content(request: Request, container_id: str, file_id: str) -> HttpResponse:
     """The content of a file, as it is."""
-    pieces = await existing(request, container_id).read(exchange_of(request).tenant, container_id, file_id)
+    pieces = await existing(request, container_id).read(tenant_of(request), container_id, file_id)
     headers = {"content-disposition": "attachment"}
     return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
 
 
 @router.route(
-    "DELETE",
-    "/containers/{container_id}/files/{file_id}",
-    summary="Delete a container's file",
-    operation_id="deleteContainerFile",
+    "DELETE", "/containers/{container_id}/files/{file_id}", "Delete a container's file", "deleteContainerFile"
 )
 async def delete_file(request: Request, container_id: str, file_id: str) -> HttpResponse:
     """Delete a file."""
-    await existing(request, container_id).remove(exchange_of(request).tenant, container_id, file_id)
+    await existing(request, container_id).remove(tenant_of(request), container_id, file_id)
     return JsonResponse(ContainerFileDeleted(file_id))
 
 

@@ -3,39 +3,46 @@
 Responses join a conversation where they are made (routes/create.py). The items listed here lead the next one.
 """
 
-from typing import Annotated, ClassVar, Literal
+import re
+from collections.abc import Iterable
+from typing import ClassVar
 
 import msgspec
 from fastapi import Request
-from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
-from service.api.conversation import ConversationDeleted, read_added, read_changed, read_new
+from service.api.conversation import ConversationDeleted, decode_conversation, read_added, read_changed, read_new
+from service.api.request import MAX_METADATA_PAIRS, check_pair
+from service.errors import invalid_value, shown
 from service.responses import edit_conversation
 from service.responses.conversation_hold import joining
 from service.tenants.permissions import check_scope
 from service.web.errors import JsonResponse
-from service.web.plain import FILTER, PlainRouter, Query
-from service.web.routes.conversation_list import page_of_conversations, read_filter
-from service.web.routes.included import MAX_PAGE_ITEMS, Including, ItemsQuery, listed
-from service.web.routes.input_items import Page, added, item_of, page_of
-from service.web.routes.received import body_of, claim_of, exchange_of, noted, preparing, service_of
-from service.web.routes.stored import with_room
+from service.web.plain import FILTER, OrderedQuery, Page, PlainRouter, Query, not_in_list
+from service.web.routes.included import Including, ItemsQuery, answered, listed
+from service.web.routes.input_items import added, item_of, page_of
+from service.web.routes.received import (
+    body_of,
+    claim_of,
+    exchange_of,
+    noted,
+    preparing,
+    service_of,
+    tenant_of,
+    with_room,
+)
 from store.errors import ConversationNotFound
+from store.history.conversations import Conversations
 from store.keys import CONVERSATION_PREFIX, id_of
 from store.keys import conversation_id as id_of_conversation
 
 router = PlainRouter("Conversations")
 
 
-class ListQuery(Query):
+class ListQuery(OrderedQuery):
     """The query for a page of conversations."""
 
     also: ClassVar[frozenset[str]] = frozenset({FILTER})
-
-    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ITEMS)] = 20
-    order: Literal["asc", "desc"] = "desc"
-    after: str | None = None
 
 
 class EraseQuery(Query):
@@ -44,7 +51,7 @@ class EraseQuery(Query):
     erase: bool = False
 
 
-@router.route("POST", "/conversations", summary="Create a conversation", operation_id="createConversation")
+@router.route("POST", "/conversations", "Create a conversation", "createConversation")
 async def create(request: Request) -> HttpResponse:
     """A conversation, with `metadata`, and with up to 20 `items` in it; with `harmonium.fork_of` a fork."""
     service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
@@ -59,44 +66,31 @@ async def create(request: Request) -> HttpResponse:
     return JsonResponse(made)
 
 
-@router.route("GET", "/conversations", summary="List conversations", operation_id="listConversations", query=ListQuery)
+@router.route("GET", "/conversations", "List conversations", "listConversations", query=ListQuery)
 async def list_conversations(request: Request, query: ListQuery) -> HttpResponse:
     """All conversations, or those with `metadata[key]=value`, in the order in which they began, page by page."""
     wanted = read_filter(request.query_params.multi_items())
-    page = await page_of_conversations(
-        service_of(request).conversations,
-        exchange_of(request).tenant,
-        limit=query.limit,
-        ascending=query.order == "asc",
-        after=query.after,
-        wanted=wanted,
-    )
+    page = await page_of_conversations(service_of(request).conversations, tenant_of(request), query, wanted)
     return with_room(request, JsonResponse(page))
 
 
-@router.route(
-    "GET", "/conversations/{conversation_id}", summary="Retrieve a conversation", operation_id="retrieveConversation"
-)
+@router.route("GET", "/conversations/{conversation_id}", "Retrieve a conversation", "retrieveConversation")
 async def retrieve(request: Request, conversation_id: str) -> HttpResponse:
     """The conversation, without its items."""
-    return JsonResponse(await service_of(request).conversations.get(exchange_of(request).tenant, conversation_id))
+    return JsonResponse(await service_of(request).conversations.get(tenant_of(request), conversation_id))
 
 
-@router.route(
-    "POST", "/conversations/{conversation_id}", summary="Update a conversation", operation_id="updateConversation"
-)
+@router.route("POST", "/conversations/{conversation_id}", "Update a conversation", "updateConversation")
 async def update(request: Request, conversation_id: str) -> HttpResponse:
     """Give a conversation other `metadata` in the place of what it has."""
     service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
     return JsonResponse(await edit_conversation.change(service, exchange.tenant, conversation_id, read_changed(body)))
 
 
-@router.route(
-    "DELETE", "/conversations/{conversation_id}", summary="Delete a conversation", operation_id="deleteConversation"
-)
+@router.route("DELETE", "/conversations/{conversation_id}", "Delete a conversation", "deleteConversation")
 async def delete(request: Request, conversation_id: str) -> HttpResponse:
     """Delete a conversation. Its responses can still be retrieved and continued."""
-    await service_of(request).conversations.delete(exchange_of(request).tenant, conversation_id)
+    await service_of(request).conversations.delete(tenant_of(request), conversation_id)
     await noted(request, "conversation.deleted", conversation_id)
     return JsonResponse(ConversationDeleted(conversation_id))
 
@@ -104,8 +98,8 @@ async def delete(request: Request, conversation_id: str) -> HttpResponse:
 @router.route(
     "POST",
     "/conversations/{conversation_id}/items",
-    summary="Add items to a conversation",
-    operation_id="createConversationItems",
+    "Add items to a conversation",
+    "createConversationItems",
     query=Including,
 )
 async def create_items(request: Request, query: Including, conversation_id: str) -> HttpResponse:
@@ -124,44 +118,33 @@ async def create_items(request: Request, query: Including, conversation_id: str)
                 items = await edit_conversation.add_items(service, exchange.tenant, conversation_id, sent, once.named)
             data = [msgspec.Raw(msgspec.json.encode(item)) for item in items]
             page = Page(data, items[0].id, items[-1].id, has_more=False)
-    page.data = await listed(request, page.data, wanted)
-    return with_room(request, JsonResponse(page))
+    return await answered(request, page, wanted)
 
 
 @router.route(
     "GET",
     "/conversations/{conversation_id}/items",
-    summary="List the items of a conversation",
-    operation_id="listConversationItems",
+    "List the items of a conversation",
+    "listConversationItems",
     query=ItemsQuery,
 )
 async def list_items(request: Request, query: ItemsQuery, conversation_id: str) -> HttpResponse:
     """All that was said in a conversation, page by page."""
-    service, tenant, wanted = service_of(request), exchange_of(request).tenant, query.wanted
+    service, tenant, wanted = service_of(request), tenant_of(request), query.wanted
     turns = await service.conversations.lineage(tenant, conversation_id)
-    page = await page_of(
-        service.store,
-        tenant,
-        turns,
-        remains=True,
-        limit=query.limit,
-        ascending=query.order == "asc",
-        after=query.after,
-    )
-    page.data = await listed(request, page.data, wanted)
-    return with_room(request, JsonResponse(page))
+    return await answered(request, await page_of(service.store, tenant, turns, query, remains=True), wanted)
 
 
 @router.route(
     "GET",
     "/conversations/{conversation_id}/items/{item_id}",
-    summary="Retrieve an item of a conversation",
-    operation_id="retrieveConversationItem",
+    "Retrieve an item of a conversation",
+    "retrieveConversationItem",
     query=Including,
 )
 async def retrieve_item(request: Request, query: Including, conversation_id: str, item_id: str) -> HttpResponse:
     """One item."""
-    service, tenant, wanted = service_of(request), exchange_of(request).tenant, query.wanted
+    service, tenant, wanted = service_of(request), tenant_of(request), query.wanted
     turns = await service.conversations.lineage(tenant, conversation_id)
     (item,) = await listed(request, [await item_of(service.store, tenant, turns, item_id)], wanted)
     return with_room(request, JsonResponse(item))
@@ -170,15 +153,15 @@ async def retrieve_item(request: Request, query: Including, conversation_id: str
 @router.route(
     "DELETE",
     "/conversations/{conversation_id}/items/{item_id}",
-    summary="Delete an item of a conversation",
-    operation_id="deleteConversationItem",
+    "Delete an item of a conversation",
+    "deleteConversationItem",
     query=EraseQuery,
 )
 async def delete_item(request: Request, query: EraseQuery, conversation_id: str, item_id: str) -> HttpResponse:
     """Delete an item: the next response is not given it. Responses that were keep it, but with `erase` it is gone for
     all, also where it was deleted before.
     """
-    service, tenant = service_of(request), exchange_of(request).tenant
+    service, tenant = service_of(request), tenant_of(request)
     async with joining(service, tenant, conversation_id) as joined:
         turns = await service.conversations.lineage(tenant, conversation_id)
         await item_of(service.store, tenant, turns, item_id, also_omitted=query.erase)
@@ -188,3 +171,78 @@ async def delete_item(request: Request, query: EraseQuery, conversation_id: str,
             await edit_conversation.omit_item(service, joined, tenant, turns, item_id)
     await noted(request, "item.erased" if query.erase else "item.deleted", item_id, conversation=conversation_id)
     return JsonResponse(await service.conversations.get(tenant, conversation_id))
+
+
+# --- the list ---
+
+MAX_LOOKED_AT = 2_000
+"""The most conversations that one request looks at: some 30 ms, of which no other request waits for more than two."""
+
+MAX_LOOKED_AT_BYTES = 4 << 20
+"""The most bytes of those conversations; metadata may have 37 KB."""
+
+AT_ONCE = 100
+"""How many are looked at before others have their turn."""
+
+_FILTER = re.compile(r"metadata\[(.*)\]", re.DOTALL)
+
+Filter = dict[str, str]
+"""The pairs that a conversation must have in its metadata; all of them."""
+
+
+def read_filter(parameters: Iterable[tuple[str, str]]) -> Filter:
+    """The filter that a query asks for, written as metadata[key]=value. Raises InvalidRequest."""
+    wanted: Filter = {}
+    for name, value in parameters:
+        if not name.startswith("metadata"):
+            continue
+        match = _FILTER.fullmatch(name)
+        if match is None:
+            raise invalid_value("metadata", f"{name}={value}", "Write what is wanted as metadata[key]=value.")
+        if match[1] in wanted:
+            raise invalid_value("metadata", match[1], "A key is given once, as a conversation has one value for it.")
+        check_pair(match[1], value)
+        wanted[match[1]] = value
+    if len(wanted) > MAX_METADATA_PAIRS:
+        raise invalid_value("metadata", len(wanted), f"At most {MAX_METADATA_PAIRS} pairs can be asked for.")
+    return wanted
+
+
+async def page_of_conversations(
+    conversations: Conversations, tenant: str, query: OrderedQuery, wanted: Filter
+) -> Page[msgspec.Raw]:
+    """The conversations that a query asks for, and that have all that is wanted. Metadata is looked at one conversation
+    after the other, so a page of a filter ends after so many of them, wherever it is by then, and says that there may
+    be more. Never go on to the end for one that matches: a tenant may have a million.
+
+    `last_id` is where the next page goes on: behind the last of them, or of those that were looked at in vain. Raises
+    InvalidRequest for an `after` that is no conversation, StoreUnavailable.
+    """
+    limit = query.limit
+    listing = conversations.listing(tenant, after=query.after, ascending=query.order == "asc")
+    found: list[tuple[str, bytes]] = []
+    looked_at, size, last = 0, 0, None
+    while looked_at < MAX_LOOKED_AT and size < MAX_LOOKED_AT_BYTES:
+        try:
+            some = await listing.some(AT_ONCE if wanted else limit + 1 - len(found))
+        except ConversationNotFound as error:
+            raise not_in_list("conversation", shown(error.id)) from None
+        for id, json in some:
+            size += len(json or b"")
+            if json is not None and _has(json, wanted):
+                found.append((id, json))
+            if len(found) > limit:
+                return _page(found[:limit], found[limit - 1][0], more=True)
+            last = id
+        looked_at += len(some)
+        if not some:
+            return _page(found, found[-1][0] if found else None, more=False)
+    return _page(found, last, more=True)
+
+
+def _has(json: bytes, wanted: Filter) -> bool:
+    return not wanted or wanted.items() <= decode_conversation(json).metadata.items()
+
+
+def _page(found: list[tuple[str, bytes]], last_id: str | None, *, more: bool) -> Page[msgspec.Raw]:
+    return Page([msgspec.Raw(json) for _, json in found], found[0][0] if found else None, last_id, more)

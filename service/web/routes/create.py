@@ -43,8 +43,9 @@ from service.web.routes.received import (
     follow,
     preparing,
     service_of,
+    with_room,
 )
-from service.web.routes.stored import streamed, with_room
+from service.web.routes.stored import streamed
 from store.errors import Conflict, StoreFull
 from store.keys import id_of
 
@@ -62,7 +63,7 @@ class InputTokens(msgspec.Struct):
     object: Literal["response.input_tokens"] = "response.input_tokens"
 
 
-@router.route("POST", "/responses", summary="Create a response", operation_id="createResponse")
+@router.route("POST", "/responses", "Create a response", "createResponse")
 async def create(request: Request) -> HttpResponse:
     """Sample a response to `input`, on top of `previous_response_id` where one is given. Streams with `stream`."""
     settings = service_of(request).settings
@@ -89,7 +90,7 @@ async def create(request: Request) -> HttpResponse:
         return exchange.dialect.answer(await _whole(request, driver, sink, lasts=claim.lasts))
 
 
-@router.route("GET", "/responses", summary="Open a WebSocket", operation_id="openWebSocket")
+@router.route("GET", "/responses", "Open a WebSocket", "openWebSocket")
 async def open_socket(_: Request) -> HttpResponse:
     """Make many responses over one connection. A request that opens no WebSocket, or not in the right way, is a 426."""
     raise ApiError(
@@ -100,7 +101,7 @@ async def open_socket(_: Request) -> HttpResponse:
     )
 
 
-@router.route("POST", "/responses/compact", summary="Compact a conversation", operation_id="compactConversation")
+@router.route("POST", "/responses/compact", "Compact a conversation", "compactConversation")
 async def compact(request: Request) -> HttpResponse:
     """The user's messages of a conversation word by word, and all else of it as one sealed item."""
     settings = service_of(request).settings
@@ -117,9 +118,7 @@ async def compact(request: Request) -> HttpResponse:
     return exchange_of(request).dialect.answer(Compacted(response.id, response.created_at, output, response.usage))
 
 
-@router.route(
-    "POST", "/responses/input_tokens", summary="Count the tokens of a request", operation_id="countInputTokens"
-)
+@router.route("POST", "/responses/input_tokens", "Count the tokens of a request", "countInputTokens")
 async def count(request: Request) -> HttpResponse:
     """The tokens of the prompt that a create request would be answered from, its whole conversation included."""
     exchange, service = exchange_of(request), service_of(request)

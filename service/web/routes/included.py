@@ -5,11 +5,12 @@ where the response was made with them. Never changes what is stored.
 """
 
 import asyncio
-from typing import Annotated, Literal, get_args
+from collections.abc import Sequence
+from typing import get_args
 
 import msgspec
 from fastapi import Request
-from pydantic import Field
+from starlette.responses import Response as HttpResponse
 
 from service.api.items import ReasoningItem
 from service.api.request import MAX_INCLUDES, Include
@@ -19,10 +20,9 @@ from service.errors import invalid_value, unsupported
 from service.responses.output.emitter import Seal
 from service.responses.output.sealed import REASONING, TooLong, reasoning
 from service.tools.python import OUTPUTS
-from service.web.plain import Query
-from service.web.routes.received import exchange_of, service_of
-
-MAX_PAGE_ITEMS = 100
+from service.web.errors import JsonResponse
+from service.web.plain import OrderedQuery, Page, Query
+from service.web.routes.received import service_of, tenant_of, with_room
 
 SEALED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
@@ -50,12 +50,8 @@ class Including(Query):
         return frozenset(wanted)
 
 
-class ItemsQuery(Including):
+class ItemsQuery(OrderedQuery, Including):
     """The query for a page of items."""
-
-    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ITEMS)] = 20
-    order: Literal["asc", "desc"] = "desc"
-    after: str | None = None
 
 
 async def shown(request: Request, found: Response | bytes, wanted: frozenset[str]) -> Response | bytes:
@@ -75,16 +71,22 @@ async def shown(request: Request, found: Response | bytes, wanted: frozenset[str
     return msgspec.json.encode(members)
 
 
-async def listed(request: Request, items: list[msgspec.Raw], wanted: frozenset[str]) -> list[msgspec.Raw]:
+async def listed(request: Request, items: Sequence[msgspec.Raw], wanted: frozenset[str]) -> Sequence[msgspec.Raw]:
     """Items with what is wanted of them. Raises StoreUnavailable."""
     if SEALED not in wanted:
         return items
-    sealer = await service_of(request).seals.of(exchange_of(request).tenant)
+    sealer = await service_of(request).seals.of(tenant_of(request))
     found: list[msgspec.Raw] = []
     for item in items:
         found.append(_with_seal(item, sealer.seal))
         await asyncio.sleep(0)
     return found
+
+
+async def answered(request: Request, page: Page[msgspec.Raw], wanted: frozenset[str]) -> HttpResponse:
+    """The answer with a page of items, and what is wanted of them. Raises ApiError 503, StoreUnavailable."""
+    page.data = await listed(request, page.data, wanted)
+    return with_room(request, JsonResponse(page))
 
 
 def _check_logprobs(response: Response) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from service.api import ids
 from service.errors import ApiError, InvalidRequest
 from service.responses.references import omitted_items
+from service.web.plain import OrderedQuery, Page, not_in_list
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 
@@ -36,57 +37,41 @@ class _Id(msgspec.Struct):
     id: str
 
 
-class Page(msgspec.Struct):
-    """A page of a list, as the SDKs page through it."""
-
-    data: list[msgspec.Raw]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-    object: str = "list"
-
-
 _OUTPUT = msgspec.json.Decoder(_Output)
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _ID = msgspec.json.Decoder(_Id)
 
 
-async def list_input_items(
-    store: ConversationHistoryStore, tenant: str, id: str, *, limit: int, ascending: bool, after: str | None
-) -> Page:
-    """At most `limit` items that a response was given. Raises what `page_of` does, and NotFound."""
-    turns = await store.lineage(tenant, id)
-    return await page_of(store, tenant, turns, asked=id, limit=limit, ascending=ascending, after=after)
-
-
-async def added(store: ConversationHistoryStore, tenant: str, turn: str) -> Page | None:
+async def added(store: ConversationHistoryStore, tenant: str, turn: str) -> Page[msgspec.Raw] | None:
     """All items that are left of a turn that somebody added by hand; None where it is deleted. Raises
     StoreUnavailable.
     """
     ((response, items),) = await store.items(tenant, [turn])
     if not response:
         return None
-    data = _ITEMS.decode(items)
-    ids = [_ID.decode(each).id for each in data]
-    return Page(data, ids[0] if ids else None, ids[-1] if ids else None, has_more=False)
+    return _page(_ITEMS.decode(items), more=False)
+
+
+def _page(items: list[msgspec.Raw], *, more: bool) -> Page[msgspec.Raw]:
+    first, last = (_ID.decode(items[at]).id if items else None for at in (0, -1))
+    return Page(items, first, last, more)
 
 
 async def page_of(
     store: ConversationHistoryStore,
     tenant: str,
     turns: Sequence[str],
+    query: OrderedQuery,
     *,
     asked: str | None = None,
     remains: bool = False,
-    limit: int,
-    ascending: bool,
-    after: str | None,
-) -> Page:
-    """At most `limit` items behind `after`, of some turns, oldest first; of the one that is `asked` for only its input.
-    With `remains`, as for a conversation, those of deleted responses, too.
+) -> Page[msgspec.Raw]:
+    """The items of some turns, oldest first, that a query wants; of the turn that is `asked` for only its input. With
+    `remains`, as for a conversation, those of deleted responses, too.
 
-    Raises InvalidRequest for an `after` of no item here.
+    Raises InvalidRequest where the query's `after` is no item here.
     """
+    limit, after, ascending = query.limit, query.after, query.order == "asc"
     omitted = await omitted_items(store, tenant, turns)
     if not ascending:
         turns = turns[::-1]
@@ -113,12 +98,7 @@ async def page_of(
         at_once = _needed(limit + 1 - len(found), len(found), read, size)
         await asyncio.sleep(0)
     page = _fitting(found[:limit])
-    return Page(
-        data=page,
-        first_id=_ID.decode(page[0]).id if page else None,
-        last_id=_ID.decode(page[-1]).id if page else None,
-        has_more=read < len(turns) or len(found) > len(page),
-    )
+    return _page(page, more=read < len(turns) or len(found) > len(page))
 
 
 async def item_of(
@@ -182,8 +162,4 @@ def _from_turn_of(after: str, turns: Sequence[str]) -> Sequence[str]:
 
 
 def _no_such_item(after: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"No item '{after[:100]}' in this list. Give 'after' the last_id of the page before.",
-        code="invalid_value",
-        param="after",
-    )
+    return not_in_list("item", after[:100])

@@ -16,14 +16,14 @@ from service.web.routes.received import caller_of, service_of
 router = PlainRouter("Models")
 
 
-@router.route("GET", "/models", summary="List the models", operation_id="listModels")
+@router.route("GET", "/models", "List the models", "listModels")
 async def models(request: Request) -> HttpResponse:
     """The models that a create request may name."""
     offers = await _offers(request)
     return JsonResponse({"object": "list", "data": [_model(offer, name) for offer in offers for name in offer.names]})
 
 
-@router.route("GET", "/models/{model_id:path}", summary="Retrieve a model", operation_id="retrieveModel")
+@router.route("GET", "/models/{model_id:path}", "Retrieve a model", "retrieveModel")
 async def model(request: Request, model_id: str) -> HttpResponse:
     """One model. Its id may hold slashes."""
     for offer in await _offers(request):

@@ -50,19 +50,19 @@ TOKEN_BYTES = 4
 router = PlainRouter("Passed on")
 
 
-@router.route("POST", "/chat/completions", summary="Create a chat completion", operation_id="createChatCompletion")
+@router.route("POST", "/chat/completions", "Create a chat completion", "createChatCompletion")
 async def chat(request: Request) -> HttpResponse:
     """Passed on to the engine's server. Nothing is stored."""
     return await _passed_on(request, Endpoint.CHAT)
 
 
-@router.route("POST", "/completions", summary="Create a completion", operation_id="createCompletion")
+@router.route("POST", "/completions", "Create a completion", "createCompletion")
 async def complete(request: Request) -> HttpResponse:
     """Passed on to the engine's server. Nothing is stored."""
     return await _passed_on(request, Endpoint.COMPLETIONS)
 
 
-@router.route("POST", "/embeddings", summary="Create embeddings", operation_id="createEmbedding")
+@router.route("POST", "/embeddings", "Create embeddings", "createEmbedding")
 async def embed(request: Request) -> HttpResponse:
     """Passed on to the engine's server, where its model makes embeddings."""
     return await _passed_on(request, Endpoint.EMBEDDINGS)

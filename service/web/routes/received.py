@@ -16,6 +16,7 @@ from service.tenants.audit import Actor, AuditEvent, note
 from service.tenants.records import static_project
 from service.web.admission.slots import Admission
 from service.web.body import read_body
+from service.web.errors import JsonResponse
 from service.web.event_stream import EndedSource, EventStream, FollowSource
 from service.web.idempotency import HEADER, claim, key_of
 from service.web.middleware import Admitted, Exchange
@@ -44,6 +45,17 @@ def admitted_of(request: Request) -> Admitted:
 def caller_of(request: Request) -> Caller:
     """The caller of the request."""
     return exchange_of(request).caller
+
+
+def tenant_of(request: Request) -> str:
+    """The tenant of the request."""
+    return exchange_of(request).tenant
+
+
+def with_room(request: Request, answer: JsonResponse) -> JsonResponse:
+    """An answer that stays in memory until its client has read it. Raises ApiError 503 where that is too much."""
+    admitted_of(request).slot.take_body(len(answer.body))
+    return answer
 
 
 async def noted(request: Request, type: str, id: str, **data: object) -> None:

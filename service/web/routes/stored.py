@@ -28,8 +28,8 @@ from service.spans import Fact, Span, conversation
 from service.web.errors import JsonResponse
 from service.web.event_stream import EventStream
 from service.web.plain import PlainRouter, Query
-from service.web.routes.included import Including, ItemsQuery, listed, shown
-from service.web.routes.input_items import list_input_items
+from service.web.routes.included import Including, ItemsQuery, answered, shown
+from service.web.routes.input_items import page_of
 from service.web.routes.received import (
     admitted_of,
     background_of,
@@ -39,6 +39,8 @@ from service.web.routes.received import (
     noted,
     service_of,
     tell_end,
+    tenant_of,
+    with_room,
 )
 from store.turn import Found
 
@@ -63,13 +65,7 @@ class DeleteQuery(Query):
     tree: bool = False
 
 
-@router.route(
-    "GET",
-    "/responses/{response_id}",
-    summary="Retrieve a response",
-    operation_id="retrieveResponse",
-    query=RetrieveQuery,
-)
+@router.route("GET", "/responses/{response_id}", "Retrieve a response", "retrieveResponse", query=RetrieveQuery)
 async def retrieve(request: Request, query: RetrieveQuery, response_id: str) -> HttpResponse:
     """The response: as it was served, or while it is under way with what is there so far. With the `ETag` of the last
     answer in `If-None-Match`, a 304 and no body where nothing has changed since.
@@ -83,7 +79,7 @@ async def retrieve(request: Request, query: RetrieveQuery, response_id: str) -> 
     if after is not None:
         raise invalid_value("starting_after", after, "It is only allowed with stream=true.")
     with fetching() as span:
-        response = await find(service.jobs, _tenant(request), response_id)
+        response = await find(service.jobs, tenant_of(request), response_id)
         if span.kept:
             span.note(fetched(response))
     response = await shown(request, response, wanted)
@@ -94,7 +90,7 @@ async def retrieve(request: Request, query: RetrieveQuery, response_id: str) -> 
 async def _stream(request: Request, response_id: str, after: int | None, obfuscate: bool) -> HttpResponse:
     service = service_of(request)
     with fetching(after) as span:
-        found = await service.store.find(_tenant(request), response_id)
+        found = await service.store.find(tenant_of(request), response_id)
         if span.kept:
             span.note(fetched(found.response) | {"gen_ai.response.status": found.status.value})
     if found.background != STREAMED:
@@ -115,16 +111,14 @@ def streamed(request: Request, id: str, found: Found, after: int = -1, *, obfusc
     return follow(request, id, after, obfuscate=obfuscate)
 
 
-@router.route(
-    "DELETE", "/responses/{response_id}", summary="Delete a response", operation_id="deleteResponse", query=DeleteQuery
-)
+@router.route("DELETE", "/responses/{response_id}", "Delete a response", "deleteResponse", query=DeleteQuery)
 async def delete(request: Request, query: DeleteQuery, response_id: str) -> HttpResponse:
     """Forget a response. Responses that continue it keep their history.
 
     With `erase` they go on without what this response and its input added to it. With `tree` the whole conversation
     is forgotten, with every response before and after this one and all forks.
     """
-    store, tenant = service_of(request).store, _tenant(request)
+    store, tenant = service_of(request).store, tenant_of(request)
     if query.tree:
         await store.forget_tree(tenant, response_id)
         await noted(request, "response.erased", response_id, tree=True)
@@ -134,23 +128,16 @@ async def delete(request: Request, query: DeleteQuery, response_id: str) -> Http
     return JsonResponse({"id": response_id, "object": "response.deleted", "deleted": True})
 
 
-@router.route(
-    "POST", "/responses/{response_id}/cancel", summary="Cancel a background response", operation_id="cancelResponse"
-)
+@router.route("POST", "/responses/{response_id}/cancel", "Cancel a background response", "cancelResponse")
 async def cancel(request: Request, response_id: str) -> HttpResponse:
     """Cancel a background response; what was said by then stays. Cancelling it again changes nothing."""
     service = service_of(request)
-    response = await cancel_response(service, _tenant(request), response_id)
+    response = await cancel_response(service, tenant_of(request), response_id)
     background_of(request).ended(response_id)
     return exchange_of(request).dialect.answer(response)
 
 
-@router.route(
-    "POST",
-    "/responses/{response_id}/steer",
-    summary="Say something to a background response",
-    operation_id="steerResponse",
-)
+@router.route("POST", "/responses/{response_id}/steer", "Say something to a background response", "steerResponse")
 async def steer(request: Request, response_id: str) -> HttpResponse:
     """Accept something that is said to a background response while it is under way: it ends at its next boundary, and
     another one goes on from it with that.
@@ -164,23 +151,15 @@ async def steer(request: Request, response_id: str) -> HttpResponse:
 @router.route(
     "GET",
     "/responses/{response_id}/input_items",
-    summary="List the input items of a response",
-    operation_id="listInputItems",
+    "List the input items of a response",
+    "listInputItems",
     query=ItemsQuery,
 )
 async def input_items(request: Request, query: ItemsQuery, response_id: str) -> HttpResponse:
     """All that the model was given for a response: the conversation before it and its own input, page by page."""
-    wanted, ascending = query.wanted, query.order == "asc"
-    page = await list_input_items(
-        service_of(request).store,
-        _tenant(request),
-        response_id,
-        limit=query.limit,
-        ascending=ascending,
-        after=query.after,
-    )
-    page.data = await listed(request, page.data, wanted)
-    return with_room(request, JsonResponse(page))
+    store, tenant, wanted = service_of(request).store, tenant_of(request), query.wanted
+    turns = await store.lineage(tenant, response_id)
+    return await answered(request, await page_of(store, tenant, turns, query, asked=response_id), wanted)
 
 
 class _Fetched(msgspec.Struct, frozen=True):
@@ -209,16 +188,6 @@ def fetched(response: bytes) -> dict[str, Fact]:
     known = {} if found.conversation is None else conversation(found.conversation["id"])
     facts: dict[str, Fact] = {"gen_ai.response.id": found.id, "gen_ai.response.model": found.model}
     return facts | {"gen_ai.response.status": found.status} | known
-
-
-def with_room(request: Request, answer: JsonResponse) -> JsonResponse:
-    """An answer that stays in memory until its client has read it. Raises ApiError 503 where that is too much."""
-    admitted_of(request).slot.take_body(len(answer.body))
-    return answer
-
-
-def _tenant(request: Request) -> str:
-    return exchange_of(request).tenant
 
 
 TAG_BYTES = 16

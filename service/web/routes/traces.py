@@ -26,7 +26,7 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 """A group's id that is one: anything else may be somebody's words."""
 
 
-@router.route("POST", "/traces/ingest", summary="Take in traces of a client", operation_id="ingestTraces")
+@router.route("POST", "/traces/ingest", "Take in traces of a client", "ingestTraces")
 async def ingest(request: Request) -> HttpResponse:
     """Traces and spans as the Agents SDK exports them, in `data`. They go where the service's own traces go."""
     exchange, tracer = exchange_of(request), service_of(request).tracer
