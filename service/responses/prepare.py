@@ -55,7 +55,7 @@ from service.responses.parent import (
 )
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
-from service.responses.prompt.build import MODEL_IDENTITY, Identity, Prompt, build_prompt
+from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
@@ -323,20 +323,17 @@ class _Preparation:
         self, read: Read, history: Sequence[StoredMessage], created_at: float, context_tokens: int
     ) -> Prompt:
         """The prompt behind a history, as long as a context of so many tokens. Raises ApiError, StoreError."""
-        service, model, tenant = self.service, self.model, self.caller.tenant
+        service = self.service
         prompt = await in_steps(
             build_prompt(
                 read,
                 self.request,
                 history,
-                Identity(
-                    MODEL_IDENTITY,
-                    context_tokens,
-                    keeps_thoughts=model.speech is not None,
-                ),
+                context_tokens,
                 date=datetime.fromtimestamp(created_at, UTC).date().isoformat(),
-                resolved=await stored_items(service.store, tenant, read.references),
+                resolved=await stored_items(service.store, self.caller.tenant, read.references),
                 waiting=self.parent.waiting,
+                keeps_thoughts=self.model.speech is not None,
             )
         )
         _refuse_repeated(self.parent, prompt.items)

@@ -124,15 +124,6 @@ MODEL_IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
 """The first line of the system message, with which gpt-oss was trained. OpenAI's guide to harmony says to leave it."""
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """The model as the system message names it, and how long its context is, in tokens."""
-
-    name: str
-    context_tokens: int
-    keeps_thoughts: bool = False
-    """Whether earlier analysis is shown unasked: of a model whose chat template decides on it."""
-
-
 class Prompt(msgspec.Struct, frozen=True):
     """The prompt for the engine, and the parts of the request that a response shows and a turn keeps.
 
@@ -162,16 +153,20 @@ def build_prompt(
     read: Read,
     request: CreateRequest,
     chain: Sequence[StoredMessage],
-    identity: Identity,
+    limit: int,
     date: str,
     resolved: Mapping[str, msgspec.Raw] = MappingProxyType({}),
     waiting: Sequence[ApprovalRequest] = (),
+    *,
+    keeps_thoughts: bool = False,
 ) -> Generator[None, None, Prompt]:
     """Build the prompt of a request that was read, yielding between pieces of a few milliseconds.
 
-    `chain` is oldest first; `date` is the request's UTC day, such as 2025-06-28. `resolved` has the JSON of each stored
-    item that the input refers to, and `waiting` are the requests for approval in the chain. Where the rules are those
-    of a compaction, the prompt is for that instead of an answer: it ends with an instruction, which no chain has.
+    `chain` is oldest first; `limit` is how many tokens the model's context has; `date` is the request's UTC day, such
+    as 2025-06-28. `resolved` has the JSON of each stored item that the input refers to, and `waiting` are the requests
+    for approval in the chain. Earlier analysis of a model that `keeps_thoughts` is shown unasked: its chat template
+    decides on it. Where the rules are those of a compaction, the prompt is for that instead of an answer: it ends with
+    an instruction, which no chain has.
 
     Raises InvalidRequest: for references to nothing, for call ids without a call, for calls without an output, for
     what can't be opened, and for a prompt that leaves no room.
@@ -182,8 +177,15 @@ def build_prompt(
         items = yield from resolve(items, resolved, gathered, max_items=read.limits.items)
     if request.generate:
         _refuse_nothing(chain, read, items)
-    limit = identity.context_tokens
-    prefix = [_system_message(read, identity, date)]
+    prefix = [
+        system_message(
+            identity=MODEL_IDENTITY,
+            date=date,
+            effort=HARMONY_EFFORT[read.effort],
+            namespaces=read.tools.namespaces,
+            tools=read.tools.trained,
+        )
+    ]
     developer = developer_text(
         request.instructions or None, read.tools.section, verbosity=request.verbosity, formats=read.format.section
     )
@@ -200,7 +202,7 @@ def build_prompt(
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
     said = [message for message in new if message.tokens]
-    messages = in_prompt([*chain, *said], all_thoughts=identity.keeps_thoughts or request.thoughts == "all_turns")
+    messages = in_prompt([*chain, *said], all_thoughts=keeps_thoughts or request.thoughts == "all_turns")
     rules = msgspec.structs.replace(read.rules, answers=conversion.answers) if conversion.answers else read.rules
     rules, shown, ending = _fitted(request, rules, prefix, messages, limit)
     joined = tokens.unpack(b"".join((*prefix, *(message.tokens for message in shown), *ending)))
@@ -297,16 +299,6 @@ def in_prompt(messages: Sequence[StoredMessage], *, all_thoughts: bool = False) 
 def _is_final(message: StoredMessage) -> bool:
     """Whether it is a final answer; a model may also call a function on that channel."""
     return message.channel == "final" and message.recipient is None
-
-
-def _system_message(read: Read, identity: Identity, date: str) -> bytes:
-    return system_message(
-        identity=identity.name,
-        date=date,
-        effort=HARMONY_EFFORT[read.effort],
-        namespaces=read.tools.namespaces,
-        tools=read.tools.trained,
-    )
 
 
 @lru_cache(maxsize=DEVELOPER_MESSAGES_CACHED)
