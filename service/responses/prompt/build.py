@@ -190,13 +190,13 @@ def build_prompt(
         request.instructions or None, read.tools.section, verbosity=request.verbosity, formats=read.format.section
     )
     bounded = request.truncation == "auto" or request.managing
-    conversion = Conversion(read.rules, read.opener, chain, SHORTENED_TOKENS if bounded else limit, waiting)
+    conversion = Conversion(read.rules, read.opener, chain, items, SHORTENED_TOKENS if bounded else limit, waiting)
     try:
         if len(developer) > CACHED_DEVELOPER_CHARS:
             prefix.append((yield from message_steps(developer, "developer", limit=limit)).tokens)
         elif developer:
             prefix.append(_developer_message(developer))
-        new = yield from conversion.messages_of(read.earlier, items)
+        new = yield from conversion.messages_of(read.earlier)
     except TooManyTokens:
         raise context_length_exceeded(limit, None) from None
     except RunTooLong as error:

@@ -81,7 +81,7 @@ _ERROR = msgspec.json.Decoder(_Error | str | None)
 class Conversion:
     """Makes the new messages of a request, of at most `room` tokens.
 
-    `rules` know the tools by name, `opener` opens seals, `chain` is the one that is continued.
+    `rules` know the tools by name, `opener` opens seals, `chain` is the one that the `items` continue.
     """
 
     def __init__(
@@ -89,13 +89,16 @@ class Conversion:
         rules: Rules,
         opener: sealed.Opener,
         chain: Sequence[StoredMessage],
+        items: Sequence[InputItem],
         room: int,
         waiting: Sequence[ApprovalRequest] = (),
     ) -> None:
-        """`waiting` are the requests for approval that wait in the conversation."""
+        """`waiting` are the requests for approval that wait in the conversation. Raises InvalidRequest for answers to
+        no request.
+        """
         self._rules = rules
-        self._waiting = waiting
-        self._approving = Approving(rules, (), ())
+        self._items = items
+        self._approving = Approving(rules, waiting, items)
         self._split = 0
         """How many of the messages stand before the first answer to a request for approval."""
         self.answers: Answers | None = None
@@ -108,15 +111,15 @@ class Conversion:
         self.messages: list[StoredMessage] = []
 
     def messages_of(
-        self, earlier: Sequence[Earlier], items: Sequence[InputItem], *, answered: bool = True
+        self, earlier: Sequence[Earlier] = (), *, answered: bool = True
     ) -> Generator[None, None, list[StoredMessage]]:
         """The messages of a client's own history, then of the items. Items before a compaction make none but notes.
 
-        Raises TooManyTokens, RunTooLong, and InvalidRequest: for outputs without a call, for what can't be opened, for
-        answers to no request, and where all has to be `answered` for calls without an output.
+        Raises TooManyTokens, RunTooLong, and InvalidRequest: for outputs without a call, for what can't be opened, and
+        where all has to be `answered` for calls without an output.
         """
-        approving = self._approving = Approving(self._rules, self._waiting, items)
-        for pending in approving.at_once:
+        items = self._items
+        for pending in self._approving.at_once:
             yield from self._add(self._told(pending))
         self._split = len(self.messages)
         for message in earlier:
@@ -138,7 +141,7 @@ class Conversion:
             place += len(together)
         if answered:
             self._calls.refuse_open()
-        self._answer_approvals(approving)
+        self._answer_approvals()
         return self.messages
 
     def _begins_with(self, item: InputItem, place: int) -> bool:
@@ -148,8 +151,9 @@ class Conversion:
         asked = self._approving.asked.get(place)
         return asked is not None and self._approving.is_answered(asked)
 
-    def _answer_approvals(self, approving: Approving) -> None:
+    def _answer_approvals(self) -> None:
         """Part the messages behind the answers to requests for approval from those before them."""
+        approving = self._approving
         self.messages += map(approval_answered, approving.passed)
         given: list[Answer] = []
         for pending in approving.answered:
