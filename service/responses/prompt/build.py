@@ -36,11 +36,8 @@ from service.responses.prompt.compaction import (
     INSTRUCTION,
     PARTLY,
     compacting_first,
-    fits,
     instruction,
     kept_messages,
-    newest_input,
-    pays,
     threshold,
 )
 from service.responses.prompt.drafts import Conversion
@@ -224,52 +221,35 @@ def _fitted(
     """The rules, the messages and the ending of a prompt: of a compaction, of one that comes before the answer, or of
     the answer alone, to which the messages are shortened if the request allows that.
     """
-    ending = [PROMPT_END]
+    ending, kept = [PROMPT_END], reserve(limit, request.max_output_tokens)
     if rules.answers is not None:
         if rules.compacting:
             raise InvalidRequest(
                 "A compaction makes no call: send 'compaction_trigger' once the approved calls were made.",
                 param="input",
             )
-        room = limit - reserve(limit, request.max_output_tokens) - len(_behind(rules.answers))
+        room = limit - kept - len(_behind(rules.answers))
         if request.truncation == "auto":
             messages = shortened(messages, max(room - _length(prefix), 0))
         return rules, messages, []
     if rules.compacting:
-        words = kept_messages(messages, _length(prefix), limit, reserve(limit, request.max_output_tokens))
+        words = kept_messages(messages, _length(prefix), limit, kept)
         rules = msgspec.structs.replace(rules, kept_messages=words)
         ending.insert(0, _developer_message(instruction(messages, words)))
-    elif (compacted := _compacted_first(request, rules, prefix, messages, limit)) is not None:
-        rules, older = compacted
-        words = instruction(messages[: -len(rules.newest)], rules.kept_messages)
-        return rules, older, [_developer_message(words), *ending]
+    elif request.managing is not None:
+        due = threshold(request.managing.compact_threshold, limit)
+        compacting = compacting_first(rules, messages, _length(prefix), limit, kept, due)
+        if compacting is not None:
+            older = messages[: -len(compacting.newest)]
+            words = instruction(older, compacting.kept_messages)
+            if request.truncation == "auto":
+                instructed = (*prefix, _developer_message(f"{INSTRUCTION}\n\n{PARTLY}"), PROMPT_END)
+                older = shortened(older, max(limit - kept - _length(instructed), 0))
+            return compacting, older, [_developer_message(words), *ending]
     if request.truncation == "auto":
-        room = limit - reserve(limit, request.max_output_tokens)
+        room = limit - kept
         messages = shortened(messages, max(room - _length((*prefix, *ending)), 0))
     return rules, messages, ending
-
-
-def _compacted_first(
-    request: CreateRequest, rules: Rules, prefix: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
-) -> tuple[Rules, list[StoredMessage]] | None:
-    """The rules and the messages where these are compacted before they are answered; None where they aren't."""
-    if request.managing is None:
-        return None
-    prefix_tokens = _length(prefix)
-    said = sum(len(message.tokens) for message in messages) // BYTES_A_TOKEN
-    size = prefix_tokens + said + len(PROMPT_END) // BYTES_A_TOKEN
-    due = threshold(request.managing.compact_threshold, limit)
-    place = newest_input(messages) if size > due else 0
-    if not place:
-        return None
-    kept = reserve(limit, request.max_output_tokens)
-    older, newest = list(messages[:place]), messages[place:]
-    if request.truncation == "auto":
-        instructed = prefix_tokens + _length((_developer_message(f"{INSTRUCTION}\n\n{PARTLY}"), PROMPT_END))
-        older = shortened(older, max(limit - kept - instructed, 0))
-    compacted = compacting_first(rules, messages[:place], newest, prefix_tokens, limit, kept, due)
-    worth = size >= limit or pays(compacted, messages[:place], due)
-    return (compacted, older) if fits(compacted, kept) and worth else None
 
 
 def _length(messages: Sequence[bytes]) -> int:
