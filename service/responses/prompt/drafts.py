@@ -136,7 +136,7 @@ class Conversion:
             together = self._calls.together(items, place)
             for at in together:
                 yield from self._add(self._item(items[at], at), ids.input_number(at))
-                if self._begins_with(items[at], at):
+                if self._approving.answered and self._begins_with(items[at], at):
                     self._split = len(self.messages)
             place += len(together)
         if answered:
@@ -175,8 +175,18 @@ class Conversion:
     def _add(self, drafts: Sequence[Draft | StoredMessage], number: int | None = None) -> Generator[None, None, None]:
         """Add the messages of one item, by its number, made of the drafts."""
         size = 0
-        for draft in drafts:
-            message = (yield from self._rendered(draft)) if isinstance(draft, Draft) else draft
+        for message in drafts:
+            if isinstance(message, Draft):
+                message = yield from message_steps(
+                    message.text,
+                    message.role,
+                    limit=self._room,
+                    name=message.name,
+                    channel=message.channel,
+                    recipient=message.recipient,
+                    content_type=message.content_type,
+                    call_id=message.call_id,
+                )
             self.messages.append(msgspec.structs.replace(message, item=number))
             size += len(message.tokens)
         self._room -= size // tokens.BYTES_A_TOKEN
@@ -184,19 +194,6 @@ class Conversion:
         if self._unbroken > BYTES_A_STEP:
             self._unbroken = 0
             yield
-
-    def _rendered(self, draft: Draft) -> Generator[None, None, StoredMessage]:
-        """The work that renders a draft."""
-        return message_steps(
-            draft.text,
-            draft.role,
-            limit=self._room,
-            name=draft.name,
-            channel=draft.channel,
-            recipient=draft.recipient,
-            content_type=draft.content_type,
-            call_id=draft.call_id,
-        )
 
     # --- a client's own history ---
 
@@ -392,8 +389,7 @@ class Conversion:
             return []
         logs = "".join(output.get("logs") or "" for output in item.outputs)
         call = Draft(item.code, "assistant", channel="analysis", recipient="python")
-        answer = _answer(logs, "python", "analysis")
-        return [call, answer]
+        return [call, _answer(logs, "python", "analysis")]
 
     def _mcp(self, item: McpCallItem) -> Drafts:
         callee = self._rules.hosted(item.server_label, item.name)
@@ -402,8 +398,7 @@ class Conversion:
         if text is None or not CALL_NAME.fullmatch(name):
             return []
         call = Draft(item.arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE)
-        answer = _answer(text, name, "commentary")
-        return [call, answer]
+        return [call, _answer(text, name, "commentary")]
 
     # --- calls that somebody has to approve: with the text for the model, if that is known by now ---
 
@@ -424,11 +419,11 @@ class Conversion:
 
     def _foreign(self, item: ForeignItem) -> Drafts:
         drafts: list[Draft | StoredMessage] = []
-        name, asked, told = item.foreign.name, item.asked, item.told
-        if asked is not None:
-            drafts.append(Draft(asked, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE))
-        if told is not None:
-            drafts.append(_answer(told, name, "commentary"))
+        name = item.foreign.name
+        if item.asked is not None:
+            drafts.append(Draft(item.asked, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE))
+        if item.told is not None:
+            drafts.append(_answer(item.told, name, "commentary"))
         return drafts
 
 
