@@ -216,9 +216,9 @@ async def _rendered(service: Service, tenant: str, sent: msgspec.Raw, chain: Cha
         stored = await stored_items(service.store, tenant, tuple(gathered.references))
         items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))
     opener = await service.seals.of(tenant)
-    conversion = Conversion(Rules(), opener, history_of(chain), SHORTENED_TOKENS)
+    conversion = Conversion(Rules(), opener, history_of(chain), items, SHORTENED_TOKENS)
     try:
-        return items, tuple(await in_steps(conversion.messages_of((), items, answered=False)))
+        return items, tuple(await in_steps(conversion.messages_of(answered=False)))
     except TooManyTokens:
         raise InvalidRequest("The items are too long.", code="invalid_value", param="input") from None
     except RunTooLong as error:

@@ -102,7 +102,11 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     reserved as long as its `resources`. Raises ApiError, StoreError, EngineUnavailable, and what `read` raises.
     """
     service, claim, tenant = maker.service, maker.claim, maker.caller.tenant
-    planned = await _planned(maker, read, resources)
+    async with maker.preparing:
+        if maker.parent is not None:
+            planned = await prepared_below(service, maker.caller, read(), maker.parent)
+        else:
+            planned = await prepared(service, maker.caller, read(), resources, recall=maker.recall)
     maker.note(planned)
     plan = planned.plan
     await claim.named(plan.id, kept=plan.stored or plan.base.background)
@@ -133,15 +137,6 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     if reserved is not None:
         reserved.work = driver
     return Ran(planned, driver, sink)
-
-
-async def _planned(maker: Maker, read: Callable[[], CreateRequest], resources: AsyncExitStack) -> Prepared:
-    """The plan. The request, which may be megabytes, is let go of here."""
-    async with maker.preparing:
-        if maker.parent is not None:
-            return await prepared_below(maker.service, maker.caller, read(), maker.parent)
-        making = prepared(maker.service, maker.caller, read(), recall=maker.recall)
-        return await resources.enter_async_context(making)
 
 
 async def tools_of(service: Service, tenant: str, plan: Plan) -> ToolRun | None:

@@ -10,11 +10,12 @@ meaning of a version: add the next.
 """
 
 import asyncio
+from typing import Any
 
 import msgspec
 
 from service.api.response import CodeInterpreterCall, Response, decode_response
-from service.engine.port import Generation, Sampling
+from service.engine.port import Generation
 from service.harmony import tokens
 from service.harmony.render import PROMPT_END
 from service.responses.output.machine import Machine
@@ -33,16 +34,13 @@ CONTAINER = "container"
 """The role of a note of the container in which a conversation last ran code."""
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """The plan of a response, in the foreground as in the background.
+class _Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a plan that wait in the queue as they are.
 
-    `base` is the response as it is created, and `generation` the first request to the engine; its
-    `sampling.max_tokens` counts from the prompt's end. `messages` are the new ones and `items` the input as listed,
-    JSON as in a Turn. `stored` says whether the response can be continued later, and `rules` hold for the answer.
+    `messages` are the new ones and `items` the input as listed, JSON as in a Turn. `stored` says whether the response
+    can be continued later, and `rules` hold for the answer.
     """
 
-    base: Response
-    generation: Generation
     parent: str | None
     stored: bool
     messages: Messages
@@ -60,6 +58,17 @@ class Plan(msgspec.Struct, frozen=True):
     """The id of the key that asked for it; empty where that is none of the registry's, or where nobody said it."""
     reserved: bool = False
     """Whether something is reserved for it of limits, which the process that ends it settles."""
+
+
+class Plan(_Planned, frozen=True, kw_only=True):
+    """The plan of a response, in the foreground as in the background.
+
+    `base` is the response as it is created, and `generation` the first request to the engine; its
+    `sampling.max_tokens` counts from the prompt's end.
+    """
+
+    base: Response
+    generation: Generation
 
     @property
     def id(self) -> str:
@@ -132,34 +141,21 @@ def messages_of(plan: Plan, machine: Machine) -> Messages:
     return (*plan.messages[notes:], *machine.messages, *machine.notes, *container, *read)
 
 
-class _Queued(msgspec.Struct, frozen=True):
-    """A plan as it waits in the queue: `prompt` as little-endian u32 ids, `base` as JSON, as tools hold numbers that
-    msgpack can't.
+class _Queued(_Planned, frozen=True, kw_only=True):
+    """A plan as it waits in the queue: `base` as JSON, as tools hold numbers that msgpack can't, and the generation's
+    `prompt` as little-endian u32 ids.
     """
 
-    id: str
-    parent: str | None
-    stored: bool
-    prompt: bytes
-    sampling: Sampling
-    model: str
-    affinity: str
-    cache_salt: str | None
-    trace: tuple[tuple[str, str], ...]
     base: bytes
-    messages: Messages
-    items: bytes
-    rules: Rules
-    priority: int
-    generation_id: str
-    settings: bytes
-    connections: str
-    root: str
-    key: str
-    reserved: bool
+    generation: Generation
+    prompt: bytes
 
 
 _decoder = msgspec.msgpack.Decoder(_Queued)
+
+
+def _as_it_is(plan: _Planned) -> dict[str, Any]:
+    return {name: getattr(plan, name) for name in _Planned.__struct_fields__}
 
 
 async def encode(plan: Plan) -> bytes:
@@ -170,28 +166,11 @@ async def encode(plan: Plan) -> bytes:
 
 
 def _encode(plan: Plan) -> bytes:
-    asked = plan.generation
     queued = _Queued(
-        id=plan.id,
-        parent=plan.parent,
-        stored=plan.stored,
-        prompt=tokens.pack(asked.prompt),
-        sampling=asked.sampling,
-        model=asked.model,
-        affinity=asked.affinity,
-        cache_salt=asked.cache_salt,
-        trace=asked.trace,
         base=msgspec.json.encode(plan.base),
-        messages=plan.messages,
-        items=plan.items,
-        rules=plan.rules,
-        priority=asked.priority,
-        generation_id=asked.id,
-        settings=plan.settings,
-        connections=plan.connections,
-        root=plan.root,
-        key=plan.key,
-        reserved=plan.reserved,
+        generation=msgspec.structs.replace(plan.generation, prompt=(), tenant=""),
+        prompt=tokens.pack(plan.generation.prompt),
+        **_as_it_is(plan),
     )
     return bytes([FORMAT]) + squeeze(msgspec.msgpack.encode(queued))
 
@@ -206,31 +185,5 @@ async def decode(blob: bytes) -> Plan:
 
 def _decode(blob: bytes) -> Plan:
     queued = _decoder.decode(unsqueeze(blob[1:]))
-    generation = Generation(
-        id=queued.generation_id,
-        prompt=tokens.unpack(queued.prompt),
-        sampling=queued.sampling,
-        model=queued.model,
-        affinity=queued.affinity,
-        response=queued.id,
-        continues=queued.parent or "",
-        cache_salt=queued.cache_salt,
-        priority=queued.priority,
-        trace=queued.trace,
-        decoded=queued.rules.chat is not None,
-        marks=() if queued.rules.chat is None else queued.rules.chat.spelled,
-    )
-    return Plan(
-        base=decode_response(queued.base),
-        generation=generation,
-        parent=queued.parent,
-        stored=queued.stored,
-        messages=queued.messages,
-        items=queued.items,
-        rules=queued.rules,
-        settings=queued.settings,
-        connections=queued.connections,
-        root=queued.root,
-        key=queued.key,
-        reserved=queued.reserved,
-    )
+    generation = msgspec.structs.replace(queued.generation, prompt=tokens.unpack(queued.prompt))
+    return Plan(base=decode_response(queued.base), generation=generation, **_as_it_is(queued))

@@ -8,8 +8,8 @@ take minutes, and needn't hold megabytes meanwhile.
 
 import asyncio
 from array import array
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -55,7 +55,7 @@ from service.responses.parent import (
 )
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
-from service.responses.prompt.build import MODEL_IDENTITY, Identity, Prompt, build_prompt
+from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
@@ -113,11 +113,11 @@ Recall = Callable[[str], Remembered | None]
 """The look-up of a remembered response by its id."""
 
 
-@asynccontextmanager
 async def prepared(
-    service: Service, caller: Caller, request: CreateRequest, *, recall: Recall | None = None
-) -> AsyncGenerator[Prepared, None]:
-    """The plan of a request, whose parent stays pinned, or its conversation held, until the end of the block.
+    service: Service, caller: Caller, request: CreateRequest, resources: AsyncExitStack, *, recall: Recall | None = None
+) -> Prepared:
+    """The plan of a request, whose parent stays pinned, or its conversation held, as long as its `resources`. Whoever
+    awaits this holds no request meanwhile, which may be megabytes.
 
     `recall` is given where its connection remembers its responses; the parent then keeps its chain for the next one.
     Raises ApiError, StoreError, and EngineUnavailable where no model is known yet.
@@ -128,31 +128,20 @@ async def prepared(
     if not request.model:
         request = msgspec.structs.replace(request, model=model.id)
     request = await service.templates.applied(_in_turn(service.keys, caller.tenant, request))
-    async with AsyncExitStack() as resources:
-        parent, joined = await _continued(service, caller.tenant, request, resources, recall)
-        made = [msgspec.structs.replace(await _traced(service, caller, request, model, parent), joining=joined)]
-        if isinstance(parent, RememberedParent):
-            await parent.pinned()
-            if parent.erased:
-                parent = await resources.enter_async_context(
-                    continuing(service, caller.tenant, str(parent.id), remembers=True)
-                )
-                made = [await _traced(service, caller, request, model, parent)]
-        del request
-        yield made.pop()  # the block may take minutes, and nothing here refers to large values
-
-
-async def _traced(
-    service: Service, caller: Caller, request: CreateRequest, model: ModelCard, parent: Parent
-) -> Prepared:
-    """The plan of a request, whose making is a span of its own. Raises as `prepared` does."""
+    parent, joined = await _continued(service, caller.tenant, request, resources, recall)
     span = spans.current.get()
-    with span.child("prompt") as making:
-        made = await _Preparation(service, caller, request, model, parent).plan()
-        if span.kept:
-            span.note(planned(made.plan))
-            making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | planned(made.plan))
-    return made
+    while True:
+        with span.child("prompt") as making:
+            made = await _Preparation(service, caller, request, model, parent, joined).plan()
+            if span.kept:
+                span.note(planned(made.plan))
+                making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | planned(made.plan))
+        if not isinstance(parent, RememberedParent):
+            return made
+        await parent.pinned()
+        if not parent.erased:
+            return made
+        parent = await resources.enter_async_context(continuing(service, caller.tenant, str(parent.id), remembers=True))
 
 
 async def prepared_below(service: Service, caller: Caller, request: CreateRequest, parent: Parent) -> Prepared:
@@ -238,6 +227,7 @@ class _Preparation:
     request: CreateRequest
     model: ModelCard
     parent: Parent
+    joined: ConversationHold | None = None
 
     async def plan(self) -> Prepared:
         """Its plan. Raises ApiError, StoreError, and EngineUnavailable where a template is to make the prompt."""
@@ -282,6 +272,7 @@ class _Preparation:
             obfuscate=request.obfuscate,
             samples=request.generate,
             steerable=is_steerable(request) and not prompt.rules.compacting,
+            joining=self.joined,
         )
 
     async def _looked(self) -> ToolCatalog:
@@ -301,7 +292,7 @@ class _Preparation:
         builtins = self.service.toolbox.builtins if self.model.speech is None else ()  # no other was trained with them
         found = (looked.offers, builtins, parent.loaded, looked.routed)
         read = await in_steps(read_request(self.request, limits, opener, parent.standing, *found))
-        notes, listed = _listed_first(looked, parent, read.items)
+        notes, listed = _listed_first(looked, parent, read.items) if looked.lists else ([], ())
         if read.rules.hosts or looked.offers:
             rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=self.model.context_tokens)
             read = msgspec.structs.replace(read, rules=await self._equipped(read, rules))
@@ -323,23 +314,24 @@ class _Preparation:
         self, read: Read, history: Sequence[StoredMessage], created_at: float, context_tokens: int
     ) -> Prompt:
         """The prompt behind a history, as long as a context of so many tokens. Raises ApiError, StoreError."""
-        service, model, tenant = self.service, self.model, self.caller.tenant
+        service = self.service
         prompt = await in_steps(
             build_prompt(
                 read,
                 self.request,
                 history,
-                Identity(
-                    MODEL_IDENTITY,
-                    context_tokens,
-                    keeps_thoughts=model.speech is not None,
-                ),
+                context_tokens,
                 date=datetime.fromtimestamp(created_at, UTC).date().isoformat(),
-                resolved=await stored_items(service.store, tenant, read.references),
+                resolved=await stored_items(service.store, self.caller.tenant, read.references)
+                if read.references
+                else {},
                 waiting=self.parent.waiting,
+                keeps_thoughts=self.model.speech is not None,
             )
         )
-        _refuse_repeated(self.parent, prompt.items)
+        for item in prompt.items:  # the conversation has it, whether it waits there or not
+            if isinstance(item, McpApprovalRequestItem) and response_of(item.id) in self.parent.responses:
+                raise duplicate(item.id)
         if prompt.rules.answers is not None:
             await _refuse_used(service, self.caller, prompt.rules.answers)
         return prompt
@@ -404,15 +396,6 @@ class _Preparation:
             marks=() if chat is None else chat.spelled,
             tenant=self.caller.tenant,
         )
-
-
-def _refuse_repeated(parent: Parent, items: Sequence[InputItem]) -> None:
-    """Raise InvalidRequest for a request for approval that is sent again, or referred to, though the conversation has
-    it, whether it waits there or not.
-    """
-    for item in items:
-        if isinstance(item, McpApprovalRequestItem) and response_of(item.id) in parent.responses:
-            raise duplicate(item.id)
 
 
 async def _refuse_used(service: Service, caller: Caller, answers: Answers) -> None:

@@ -29,8 +29,6 @@ from service.responses.output.rules import Rules
 from service.responses.output.sealed import MAX_PAYLOAD_BYTES, REASONING, TooLong, Unsealable
 from store.errors import ArchiveUnavailable, StoreUnavailable
 
-__all__ = ["MAX_PAYLOAD_BYTES", "Sealer", "Seals", "Unsealable"]
-
 TAG = "hs_"
 """The beginning of every seal, so that people recognise one in a log."""
 
@@ -151,16 +149,10 @@ def _decoded(text: str) -> bytes:
         blob = a2b_base64(body.translate(_STANDARD) + b"=" * (-len(body) % 4), strict_mode=True)
     except ValueError:
         blob = b""
-    if len(blob) < _HEAD_BYTES + SIV_BYTES or not body.endswith(
-        urlsafe_b64encode(blob[_last_group(blob) :]).rstrip(b"=")
-    ):
+    last = (len(blob) - 1) // 3 * 3  # written together in base64: only there one blob could be written in two ways
+    if len(blob) < _HEAD_BYTES + SIV_BYTES or not body.endswith(urlsafe_b64encode(blob[last:]).rstrip(b"=")):
         raise Unsealable("it is no sealed content of this service, or it was cut")
     return blob
-
-
-def _last_group(blob: bytes) -> int:
-    """Where the last bytes begin that base64 writes together: only there one blob could be written in two ways."""
-    return (len(blob) - 1) // 3 * 3
 
 
 async def seal_for(seals: Seals, tenant: str, rules: Rules) -> Seal | None:

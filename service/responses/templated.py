@@ -157,22 +157,26 @@ async def prompt_of(
     form = form_of(FAMILIES[speech.family].markup, speech.shown)
     told = None if form is None or not tools else tools_told(form, tools, own)
     salt = secrets.token_bytes(SALT_BYTES)
+    encode, thinks = msgspec.json.encode, read.effort != "none"  # of the options, each template takes those it knows
     chat = Chat(
         family=speech.family,
         marks=dict(speech.marks),
         ends=speech.ends,
         names=names,
-        schemas=_json(schemas),
-        opening=_json(_opening(request, read, speech, told)),
+        schemas=encode(schemas),
+        opening=encode(_opening(request, read, speech, told)),
         history=b"[]",
-        tools=_json([] if told else tools),
-        options=_json(_options(read)),
+        tools=encode([] if told else tools),
+        options=encode({"enable_thinking": thinks, "thinking": thinks, "reasoning_effort": read.effort}),
         shown=speech.shown,
         own=own,
         salt=salt,
         key=key_behind(known.key, salt),
     )
-    chat = msgspec.structs.replace(chat, history=await _encoded(chat, [*prompt.shown, *prompt.ending]))
+    messages = [*prompt.shown, *prompt.ending]
+    large = sum(len(each.tokens) for each in messages) > THREAD_FROM_BYTES
+    history = await asyncio.to_thread(chat.encoded, messages) if large else chat.encoded(messages)
+    chat = msgspec.structs.replace(chat, history=history)
     if chat.served:
         return NO_PROMPT, msgspec.structs.replace(chat, about=len(prompt.whole))
     if prompt.rules.answers is not None:
@@ -228,22 +232,3 @@ def _opening(request: CreateRequest, read: Read, speech: Speech, told: str | Non
     if not words and not speech.empty_system:
         return []
     return [{"role": "system", "content": "\n\n".join(words)}]
-
-
-def _options(read: Read) -> dict[str, object]:
-    """The options of templates for reasoning; each takes those that it knows."""
-    return {
-        "enable_thinking": read.effort != "none",
-        "thinking": read.effort != "none",
-        "reasoning_effort": read.effort,
-    }
-
-
-def _json(value: object) -> bytes:
-    return msgspec.json.encode(value)
-
-
-async def _encoded(chat: Chat, messages: Sequence[StoredMessage]) -> bytes:
-    if sum(len(each.tokens) for each in messages) > THREAD_FROM_BYTES:
-        return await asyncio.to_thread(chat.encoded, messages)
-    return chat.encoded(messages)

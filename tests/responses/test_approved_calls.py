@@ -270,7 +270,7 @@ async def test_a_plan_keeps_its_rules_whatever_they_approve() -> None:
     base = samples.machine(RULES).snapshot()
     generation = Generation(base.id, PROMPT, Sampling(10))
     for rules in (beginning(approved()), RULES, Rules((OWN,))):
-        plan = Plan(base, generation, None, True, (), b"[]", rules)
+        plan = Plan(base=base, generation=generation, parent=None, stored=True, messages=(), items=b"[]", rules=rules)
         assert (await decode(await encode(plan))).rules == rules
 
 
@@ -279,7 +279,10 @@ async def test_a_turn_has_what_was_said_around_the_calls_in_order() -> None:
     rules = beginning(approved())
     _, _, _, machine = await run(rules, Tools(THREE), FINAL)
     base = machine.snapshot()
-    plan = Plan(base, Generation(base.id, PROMPT, Sampling(10)), None, True, (before,), b"[]", rules)
+    generation = Generation(base.id, PROMPT, Sampling(10))
+    plan = Plan(
+        base=base, generation=generation, parent=None, stored=True, messages=(before,), items=b"[]", rules=rules
+    )
     turn = turn_of(plan, machine, machine.result(Ending.STOP, now=NOW))
 
     assert [each.role for each in turn.messages] == ["user", "tool", "user", "assistant", ANSWERED]

@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
 
 import msgspec
@@ -75,10 +75,12 @@ def engine_of(service: Service) -> ScriptedEngine:
     return cast(ScriptedEngine, service.engine.members[0].engine)
 
 
-def asked(service: Service, **body: Any) -> AbstractAsyncContextManager[Prepared]:
-    """A request of acme's, planned."""
+@asynccontextmanager
+async def asked(service: Service, caller: Caller = ACME, **body: Any) -> AsyncGenerator[Prepared]:
+    """A request of acme's, planned; its parent is let go of behind the block."""
     request = read_create(msgspec.json.encode({"model": MODEL, "input": "What is 2 + 2?", **body}), store=True)
-    return prepared(service, ACME, request)
+    async with AsyncExitStack() as resources:
+        yield await prepared(service, caller, request, resources)
 
 
 async def planned(service: Service, **body: Any) -> Plan:
@@ -268,8 +270,7 @@ async def test_a_job_says_whether_it_may_be_continued(service: Service) -> None:
 
 
 async def test_a_job_says_which_key_asked_for_it(service: Service) -> None:
-    request = read_create(msgspec.json.encode({"model": MODEL, "input": "Hi", "background": True}), store=True)
-    async with prepared(service, Caller("acme", key="key_1"), request) as made:
+    async with asked(service, Caller("acme", key="key_1"), background=True) as made:
         back = await decode(await encode(made.plan))
     assert back.key == "key_1"
     assert (await planned(service)).key == ""

@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.responses.output.sealed import TooLong
+from service.responses.output.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
 from service.responses.seal import (
     MAX_KIND_BYTES,
-    MAX_PAYLOAD_BYTES,
     MAX_TENANTS,
     MAX_TEXT_CHARS,
     TAG,
     Sealer,
     Seals,
-    Unsealable,
 )
 from store.errors import ArchiveUnavailable, StoreUnavailable
 

@@ -17,7 +17,7 @@ from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import read_request
 from service.steps import in_one_go
 from store.turn import StoredMessage
-from tests.support.responses.requests import ENVELOPES, IDENTITY, LIMITS
+from tests.support.responses.requests import CONTEXT_TOKENS, ENVELOPES, LIMITS
 from tests.support.responses.samples import as_json, sampled
 from tests.support.vllm.corpus import (
     CONTINUED,
@@ -56,7 +56,7 @@ def ours(body: Json, day: str, chain: Sequence[StoredMessage] = ()) -> Prompt:
     """Our prompt of a request on top of a chain."""
     request = read_create(msgspec.json.encode({"model": MODEL, **body}), store=True)
     read = in_one_go(read_request(request, LIMITS, ENVELOPES))
-    return in_one_go(build_prompt(read, request, chain, IDENTITY, day))
+    return in_one_go(build_prompt(read, request, chain, CONTEXT_TOKENS, day))
 
 
 def day_of(prompt: Ids) -> str:

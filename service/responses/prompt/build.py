@@ -36,11 +36,8 @@ from service.responses.prompt.compaction import (
     INSTRUCTION,
     PARTLY,
     compacting_first,
-    fits,
     instruction,
     kept_messages,
-    newest_input,
-    pays,
     threshold,
 )
 from service.responses.prompt.drafts import Conversion
@@ -124,15 +121,6 @@ MODEL_IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
 """The first line of the system message, with which gpt-oss was trained. OpenAI's guide to harmony says to leave it."""
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """The model as the system message names it, and how long its context is, in tokens."""
-
-    name: str
-    context_tokens: int
-    keeps_thoughts: bool = False
-    """Whether earlier analysis is shown unasked: of a model whose chat template decides on it."""
-
-
 class Prompt(msgspec.Struct, frozen=True):
     """The prompt for the engine, and the parts of the request that a response shows and a turn keeps.
 
@@ -162,16 +150,20 @@ def build_prompt(
     read: Read,
     request: CreateRequest,
     chain: Sequence[StoredMessage],
-    identity: Identity,
+    limit: int,
     date: str,
     resolved: Mapping[str, msgspec.Raw] = MappingProxyType({}),
     waiting: Sequence[ApprovalRequest] = (),
+    *,
+    keeps_thoughts: bool = False,
 ) -> Generator[None, None, Prompt]:
     """Build the prompt of a request that was read, yielding between pieces of a few milliseconds.
 
-    `chain` is oldest first; `date` is the request's UTC day, such as 2025-06-28. `resolved` has the JSON of each stored
-    item that the input refers to, and `waiting` are the requests for approval in the chain. Where the rules are those
-    of a compaction, the prompt is for that instead of an answer: it ends with an instruction, which no chain has.
+    `chain` is oldest first; `limit` is how many tokens the model's context has; `date` is the request's UTC day, such
+    as 2025-06-28. `resolved` has the JSON of each stored item that the input refers to, and `waiting` are the requests
+    for approval in the chain. Earlier analysis of a model that `keeps_thoughts` is shown unasked: its chat template
+    decides on it. Where the rules are those of a compaction, the prompt is for that instead of an answer: it ends with
+    an instruction, which no chain has.
 
     Raises InvalidRequest: for references to nothing, for call ids without a call, for calls without an output, for
     what can't be opened, and for a prompt that leaves no room.
@@ -182,25 +174,32 @@ def build_prompt(
         items = yield from resolve(items, resolved, gathered, max_items=read.limits.items)
     if request.generate:
         _refuse_nothing(chain, read, items)
-    limit = identity.context_tokens
-    prefix = [_system_message(read, identity, date)]
+    prefix = [
+        system_message(
+            identity=MODEL_IDENTITY,
+            date=date,
+            effort=HARMONY_EFFORT[read.effort],
+            namespaces=read.tools.namespaces,
+            tools=read.tools.trained,
+        )
+    ]
     developer = developer_text(
         request.instructions or None, read.tools.section, verbosity=request.verbosity, formats=read.format.section
     )
     bounded = request.truncation == "auto" or request.managing
-    conversion = Conversion(read.rules, read.opener, chain, SHORTENED_TOKENS if bounded else limit, waiting)
+    conversion = Conversion(read.rules, read.opener, chain, items, SHORTENED_TOKENS if bounded else limit, waiting)
     try:
         if len(developer) > CACHED_DEVELOPER_CHARS:
             prefix.append((yield from message_steps(developer, "developer", limit=limit)).tokens)
         elif developer:
             prefix.append(_developer_message(developer))
-        new = yield from conversion.messages_of(read.earlier, items)
+        new = yield from conversion.messages_of(read.earlier)
     except TooManyTokens:
         raise context_length_exceeded(limit, None) from None
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
     said = [message for message in new if message.tokens]
-    messages = in_prompt([*chain, *said], all_thoughts=identity.keeps_thoughts or request.thoughts == "all_turns")
+    messages = in_prompt([*chain, *said], all_thoughts=keeps_thoughts or request.thoughts == "all_turns")
     rules = msgspec.structs.replace(read.rules, answers=conversion.answers) if conversion.answers else read.rules
     rules, shown, ending = _fitted(request, rules, prefix, messages, limit)
     joined = tokens.unpack(b"".join((*prefix, *(message.tokens for message in shown), *ending)))
@@ -222,52 +221,35 @@ def _fitted(
     """The rules, the messages and the ending of a prompt: of a compaction, of one that comes before the answer, or of
     the answer alone, to which the messages are shortened if the request allows that.
     """
-    ending = [PROMPT_END]
+    ending, kept = [PROMPT_END], reserve(limit, request.max_output_tokens)
     if rules.answers is not None:
         if rules.compacting:
             raise InvalidRequest(
                 "A compaction makes no call: send 'compaction_trigger' once the approved calls were made.",
                 param="input",
             )
-        room = limit - reserve(limit, request.max_output_tokens) - len(_behind(rules.answers))
+        room = limit - kept - len(_behind(rules.answers))
         if request.truncation == "auto":
             messages = shortened(messages, max(room - _length(prefix), 0))
         return rules, messages, []
     if rules.compacting:
-        words = kept_messages(messages, _length(prefix), limit, reserve(limit, request.max_output_tokens))
+        words = kept_messages(messages, _length(prefix), limit, kept)
         rules = msgspec.structs.replace(rules, kept_messages=words)
         ending.insert(0, _developer_message(instruction(messages, words)))
-    elif (compacted := _compacted_first(request, rules, prefix, messages, limit)) is not None:
-        rules, older = compacted
-        words = instruction(messages[: -len(rules.newest)], rules.kept_messages)
-        return rules, older, [_developer_message(words), *ending]
+    elif request.managing is not None:
+        due = threshold(request.managing.compact_threshold, limit)
+        compacting = compacting_first(rules, messages, _length(prefix), limit, kept, due)
+        if compacting is not None:
+            older = messages[: -len(compacting.newest)]
+            words = instruction(older, compacting.kept_messages)
+            if request.truncation == "auto":
+                instructed = (*prefix, _developer_message(f"{INSTRUCTION}\n\n{PARTLY}"), PROMPT_END)
+                older = shortened(older, max(limit - kept - _length(instructed), 0))
+            return compacting, older, [_developer_message(words), *ending]
     if request.truncation == "auto":
-        room = limit - reserve(limit, request.max_output_tokens)
+        room = limit - kept
         messages = shortened(messages, max(room - _length((*prefix, *ending)), 0))
     return rules, messages, ending
-
-
-def _compacted_first(
-    request: CreateRequest, rules: Rules, prefix: Sequence[bytes], messages: Sequence[StoredMessage], limit: int
-) -> tuple[Rules, list[StoredMessage]] | None:
-    """The rules and the messages where these are compacted before they are answered; None where they aren't."""
-    if request.managing is None:
-        return None
-    prefix_tokens = _length(prefix)
-    said = sum(len(message.tokens) for message in messages) // BYTES_A_TOKEN
-    size = prefix_tokens + said + len(PROMPT_END) // BYTES_A_TOKEN
-    due = threshold(request.managing.compact_threshold, limit)
-    place = newest_input(messages) if size > due else 0
-    if not place:
-        return None
-    kept = reserve(limit, request.max_output_tokens)
-    older, newest = list(messages[:place]), messages[place:]
-    if request.truncation == "auto":
-        instructed = prefix_tokens + _length((_developer_message(f"{INSTRUCTION}\n\n{PARTLY}"), PROMPT_END))
-        older = shortened(older, max(limit - kept - instructed, 0))
-    compacted = compacting_first(rules, messages[:place], newest, prefix_tokens, limit, kept, due)
-    worth = size >= limit or pays(compacted, messages[:place], due)
-    return (compacted, older) if fits(compacted, kept) and worth else None
 
 
 def _length(messages: Sequence[bytes]) -> int:
@@ -297,16 +279,6 @@ def in_prompt(messages: Sequence[StoredMessage], *, all_thoughts: bool = False) 
 def _is_final(message: StoredMessage) -> bool:
     """Whether it is a final answer; a model may also call a function on that channel."""
     return message.channel == "final" and message.recipient is None
-
-
-def _system_message(read: Read, identity: Identity, date: str) -> bytes:
-    return system_message(
-        identity=identity.name,
-        date=date,
-        effort=HARMONY_EFFORT[read.effort],
-        namespaces=read.tools.namespaces,
-        tools=read.tools.trained,
-    )
 
 
 @lru_cache(maxsize=DEVELOPER_MESSAGES_CACHED)

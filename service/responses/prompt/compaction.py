@@ -28,7 +28,7 @@ from service.api.response import Compaction, Usage
 from service.decoding import ABSENT, decode
 from service.harmony.calls import answered_calls
 from service.harmony.messages import text_of
-from service.harmony.render import developer_text
+from service.harmony.render import PROMPT_END, developer_text
 from service.harmony.tokens import BYTES_A_TOKEN
 from service.responses.output.compaction import behind_compaction, is_marker, is_summary, users_words
 from service.responses.output.rules import AfterCompaction, Rules
@@ -100,45 +100,39 @@ def kept_messages(
     prompt that opens with `prefix_tokens` ids and ends with the `newest` messages, for a summary, and for an answer,
     and which leave that prompt well below the length at which it is `due` again.
     """
-    said = sum(len(message.tokens) for message in newest) // BYTES_A_TOKEN
-    room = min(context_tokens // WORDS_SHARE - reserve, context_tokens - prefix_tokens - said - 2 * reserve)
+    room = context_tokens - prefix_tokens - _tokens_of(newest) - 2 * reserve
+    room = min(room, context_tokens // WORDS_SHARE - reserve)
     if due is not None:
         room = min(room, max(due // WORDS_SHARE, LEAST_WORDS_TOKENS))
     return users_words(messages, room, MAX_KEPT_BYTES - sum(map(size_of, newest)))
 
 
 def compacting_first(
-    rules: Rules,
-    older: Sequence[StoredMessage],
-    newest: Sequence[StoredMessage],
-    prefix_tokens: int,
-    context_tokens: int,
-    reserve: int,
-    due: int,
-) -> Rules:
-    """The rules of a response that compacts the `older` messages before it answers, as its prompt is longer than `due`.
-    The prompt opens with `prefix_tokens` ids.
+    rules: Rules, messages: Sequence[StoredMessage], prefix_tokens: int, context_tokens: int, reserve: int, due: int
+) -> Rules | None:
+    """The rules of a response that compacts what is older than the newest input before it answers, as its prompt is
+    longer than `due`. The prompt opens with `prefix_tokens` ids. None where there is nothing older, where no room would
+    be left for a summary and an answer behind the messages that stay as they are, and where too little of what is
+    older goes for its summary to be worth it, though the prompt could be answered as it is.
     """
-    after = AfterCompaction(prefix_tokens, tuple(newest), context_tokens)
+    size = prefix_tokens + _tokens_of(messages) + len(PROMPT_END) // BYTES_A_TOKEN
+    place = newest_input(messages) if size > due else 0
+    if not place:
+        return None
+    older, newest = messages[:place], tuple(messages[place:])
     words = kept_messages(older, prefix_tokens, context_tokens, reserve, newest, due)
+    stays = (*words, *newest)
+    if sum(map(size_of, stays)) > MAX_KEPT_BYTES or prefix_tokens + _tokens_of(stays) + 2 * reserve > context_tokens:
+        return None
+    summarized = [each for each in older if not is_marker(each) and not is_summary(each)]
+    if size < context_tokens and _tokens_of(summarized) - _tokens_of(words) < due // WORTH_SHARE:
+        return None
+    after = AfterCompaction(prefix_tokens, newest, context_tokens)
     return msgspec.structs.replace(rules, kept_messages=words, after_compaction=after)
 
 
-def fits(rules: Rules, reserve: int) -> bool:
-    """Whether there is room for a summary and an answer behind the messages that stay as they are."""
-    after = rules.after_compaction
-    if after is None:
-        return True
-    said = sum(len(message.tokens) for message in (*rules.kept_messages, *after.newest)) // BYTES_A_TOKEN
-    sealable = sum(map(size_of, (*rules.kept_messages, *after.newest))) <= MAX_KEPT_BYTES
-    return sealable and after.prefix_tokens + said + 2 * reserve <= after.context_tokens
-
-
-def pays(rules: Rules, older: Sequence[StoredMessage], due: int) -> bool:
-    """Whether enough of the older messages goes for their summary to be worth it."""
-    said = sum(len(message.tokens) for message in older if not is_marker(message) and not is_summary(message))
-    kept = sum(len(message.tokens) for message in rules.kept_messages)
-    return (said - kept) // BYTES_A_TOKEN >= due // WORTH_SHARE
+def _tokens_of(messages: Sequence[StoredMessage]) -> int:
+    return sum(len(message.tokens) for message in messages) // BYTES_A_TOKEN
 
 
 INSTRUCTION = developer_text(

@@ -81,7 +81,7 @@ _ERROR = msgspec.json.Decoder(_Error | str | None)
 class Conversion:
     """Makes the new messages of a request, of at most `room` tokens.
 
-    `rules` know the tools by name, `opener` opens seals, `chain` is the one that is continued.
+    `rules` know the tools by name, `opener` opens seals, `chain` is the one that the `items` continue.
     """
 
     def __init__(
@@ -89,13 +89,16 @@ class Conversion:
         rules: Rules,
         opener: sealed.Opener,
         chain: Sequence[StoredMessage],
+        items: Sequence[InputItem],
         room: int,
         waiting: Sequence[ApprovalRequest] = (),
     ) -> None:
-        """`waiting` are the requests for approval that wait in the conversation."""
+        """`waiting` are the requests for approval that wait in the conversation. Raises InvalidRequest for answers to
+        no request.
+        """
         self._rules = rules
-        self._waiting = waiting
-        self._approving = Approving(rules, (), ())
+        self._items = items
+        self._approving = Approving(rules, waiting, items)
         self._split = 0
         """How many of the messages stand before the first answer to a request for approval."""
         self.answers: Answers | None = None
@@ -108,15 +111,15 @@ class Conversion:
         self.messages: list[StoredMessage] = []
 
     def messages_of(
-        self, earlier: Sequence[Earlier], items: Sequence[InputItem], *, answered: bool = True
+        self, earlier: Sequence[Earlier] = (), *, answered: bool = True
     ) -> Generator[None, None, list[StoredMessage]]:
         """The messages of a client's own history, then of the items. Items before a compaction make none but notes.
 
-        Raises TooManyTokens, RunTooLong, and InvalidRequest: for outputs without a call, for what can't be opened, for
-        answers to no request, and where all has to be `answered` for calls without an output.
+        Raises TooManyTokens, RunTooLong, and InvalidRequest: for outputs without a call, for what can't be opened, and
+        where all has to be `answered` for calls without an output.
         """
-        approving = self._approving = Approving(self._rules, self._waiting, items)
-        for pending in approving.at_once:
+        items = self._items
+        for pending in self._approving.at_once:
             yield from self._add(self._told(pending))
         self._split = len(self.messages)
         for message in earlier:
@@ -133,12 +136,12 @@ class Conversion:
             together = self._calls.together(items, place)
             for at in together:
                 yield from self._add(self._item(items[at], at), ids.input_number(at))
-                if self._begins_with(items[at], at):
+                if self._approving.answered and self._begins_with(items[at], at):
                     self._split = len(self.messages)
             place += len(together)
         if answered:
             self._calls.refuse_open()
-        self._answer_approvals(approving)
+        self._answer_approvals()
         return self.messages
 
     def _begins_with(self, item: InputItem, place: int) -> bool:
@@ -148,8 +151,9 @@ class Conversion:
         asked = self._approving.asked.get(place)
         return asked is not None and self._approving.is_answered(asked)
 
-    def _answer_approvals(self, approving: Approving) -> None:
+    def _answer_approvals(self) -> None:
         """Part the messages behind the answers to requests for approval from those before them."""
+        approving = self._approving
         self.messages += map(approval_answered, approving.passed)
         given: list[Answer] = []
         for pending in approving.answered:
@@ -171,8 +175,18 @@ class Conversion:
     def _add(self, drafts: Sequence[Draft | StoredMessage], number: int | None = None) -> Generator[None, None, None]:
         """Add the messages of one item, by its number, made of the drafts."""
         size = 0
-        for draft in drafts:
-            message = (yield from self._rendered(draft)) if isinstance(draft, Draft) else draft
+        for message in drafts:
+            if isinstance(message, Draft):
+                message = yield from message_steps(
+                    message.text,
+                    message.role,
+                    limit=self._room,
+                    name=message.name,
+                    channel=message.channel,
+                    recipient=message.recipient,
+                    content_type=message.content_type,
+                    call_id=message.call_id,
+                )
             self.messages.append(msgspec.structs.replace(message, item=number))
             size += len(message.tokens)
         self._room -= size // tokens.BYTES_A_TOKEN
@@ -180,19 +194,6 @@ class Conversion:
         if self._unbroken > BYTES_A_STEP:
             self._unbroken = 0
             yield
-
-    def _rendered(self, draft: Draft) -> Generator[None, None, StoredMessage]:
-        """The work that renders a draft."""
-        return message_steps(
-            draft.text,
-            draft.role,
-            limit=self._room,
-            name=draft.name,
-            channel=draft.channel,
-            recipient=draft.recipient,
-            content_type=draft.content_type,
-            call_id=draft.call_id,
-        )
 
     # --- a client's own history ---
 
@@ -388,8 +389,7 @@ class Conversion:
             return []
         logs = "".join(output.get("logs") or "" for output in item.outputs)
         call = Draft(item.code, "assistant", channel="analysis", recipient="python")
-        answer = _answer(logs, "python", "analysis")
-        return [call, answer]
+        return [call, _answer(logs, "python", "analysis")]
 
     def _mcp(self, item: McpCallItem) -> Drafts:
         callee = self._rules.hosted(item.server_label, item.name)
@@ -398,8 +398,7 @@ class Conversion:
         if text is None or not CALL_NAME.fullmatch(name):
             return []
         call = Draft(item.arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE)
-        answer = _answer(text, name, "commentary")
-        return [call, answer]
+        return [call, _answer(text, name, "commentary")]
 
     # --- calls that somebody has to approve: with the text for the model, if that is known by now ---
 
@@ -420,11 +419,11 @@ class Conversion:
 
     def _foreign(self, item: ForeignItem) -> Drafts:
         drafts: list[Draft | StoredMessage] = []
-        name, asked, told = item.foreign.name, item.asked, item.told
-        if asked is not None:
-            drafts.append(Draft(asked, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE))
-        if told is not None:
-            drafts.append(_answer(told, name, "commentary"))
+        name = item.foreign.name
+        if item.asked is not None:
+            drafts.append(Draft(item.asked, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE))
+        if item.told is not None:
+            drafts.append(_answer(item.told, name, "commentary"))
         return drafts
 
 

@@ -123,10 +123,9 @@ async def count(request: Request) -> HttpResponse:
     """The tokens of the prompt that a create request would be answered from, its whole conversation included."""
     exchange, service = exchange_of(request), service_of(request)
     body = await body_of(request)
-    async with (
-        preparing(request, len(body)),
-        prepared(service, caller_of(request), read_count(body, store=service.settings.store)) as planned,
-    ):
+    async with preparing(request, len(body)), AsyncExitStack() as resources:
+        wanted = read_count(body, store=service.settings.store)
+        planned = await prepared(service, caller_of(request), wanted, resources)
         length = planned.plan.input_tokens
     exchange.left_out(planned.left_out, planned.items_left_out)
     exchange.facts["input_tokens"] = length

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from service.responses.output import sealed
 from service.responses.output.compaction import compaction_messages, users_words
 from service.responses.prompt.compaction import INSTRUCTION, PARTLY
 from store.turn import StoredMessage
-from tests.support.responses.requests import ENVELOPES, IDENTITY, Json, prompt
+from tests.support.responses.requests import ENVELOPES, Json, prompt
 
 KEPT = (message("My cat is Tom.", "user"), message("Feed him.", "user"))
 TRIGGER: Json = {"type": "compaction_trigger"}
@@ -82,8 +81,7 @@ def test_a_call_before_a_compaction_needs_no_output() -> None:
 
 def test_truncation_never_takes_a_summary() -> None:
     turns = [{"role": role, "content": f"{n} " + "word " * 100} for n in range(20) for role in ("user", "assistant")]
-    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1000)
-    text = shown(compaction(*KEPT), *turns, NOW, identity=narrow, truncation="auto")
+    text = shown(compaction(*KEPT), *turns, NOW, limit=1000, truncation="auto")
 
     assert "Tom was fed." in text
     assert "0 word" not in text
@@ -92,8 +90,7 @@ def test_truncation_never_takes_a_summary() -> None:
 
 def test_truncation_takes_the_oldest_words_of_a_compaction_before_any_turn() -> None:
     long = tuple(message(f"{number} " + "word " * 300, "user") for number in range(3))
-    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1000)
-    text = shown(compaction(*long), *OLD, NOW, identity=narrow, truncation="auto")
+    text = shown(compaction(*long), *OLD, NOW, limit=1000, truncation="auto")
 
     assert ("0 word" in text, "1 word" in text, "2 word" in text) == (False, False, True)
     assert "Old answer." in text
@@ -134,7 +131,7 @@ def test_what_a_compaction_keeps_are_the_user_s_words_those_of_an_earlier_one_to
     assert kept == [message.tokens for message in (*KEPT, made.messages[-1])]
 
 
-NARROW = msgspec.structs.replace(IDENTITY, context_tokens=2000)
+NARROW = 2000
 LONG: list[Json] = [
     {"role": role, "content": f"{number} " + "word " * 200} for number in range(12) for role in ("user", "assistant")
 ]
@@ -143,7 +140,7 @@ LONG: list[Json] = [
 @pytest.mark.parametrize("truncation", ["auto", "disabled"])
 def test_only_the_newest_words_that_fit_travel_and_the_model_is_told(truncation: str) -> None:
     items = LONG if truncation == "auto" else LONG[-8:]
-    made = prompt(input=[*items, TRIGGER], identity=NARROW, truncation=truncation)
+    made = prompt(input=[*items, TRIGGER], limit=NARROW, truncation=truncation)
     said = [message for message in made.messages if message.role == "user"]
 
     assert made.rules.kept_messages == tuple(said[-2:])
@@ -160,7 +157,7 @@ def test_only_the_newest_words_that_fit_travel_and_the_model_is_told(truncation:
 def test_a_conversation_always_goes_on_from_its_compaction(context: int, words: list[int], instructions: int) -> None:
     items = [{"role": role, "content": "word " * size} for size in words for role in ("user", "assistant")]
     options: Any = {
-        "identity": msgspec.structs.replace(IDENTITY, context_tokens=context),
+        "limit": context,
         "instructions": "word " * instructions,
     }
     made = prompt(input=[*items, NOW, TRIGGER], truncation="auto", **options)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +25,7 @@ from tests.responses.compaction.test_compaction_turns import (
     texts,
 )
 from tests.support.responses import samples
-from tests.support.responses.requests import IDENTITY, Json, prompt
+from tests.support.responses.requests import Json, prompt
 
 
 def test_what_is_older_than_the_newest_input_is_compacted() -> None:
@@ -85,8 +84,7 @@ def test_a_threshold_is_crossed_by_one_token() -> None:
 def test_without_a_threshold_three_quarters_of_the_context_are_one() -> None:
     long = {"role": "assistant", "content": "word " * 3000}
     for context, due in ((4200, False), (3900, True)):
-        identity = msgspec.structs.replace(IDENTITY, context_tokens=context)
-        made = prompt((), identity, input=[USER, long, NEXT], context_management=[{"type": "compaction"}])
+        made = prompt((), context, input=[USER, long, NEXT], context_management=[{"type": "compaction"}])
         assert (made.rules.after_compaction is not None) == due
 
 
@@ -119,16 +117,14 @@ def test_a_trigger_comes_before_a_threshold() -> None:
 
 def test_what_no_longer_fits_can_still_be_compacted() -> None:
     long = {"role": "user", "content": "word " * 600}
-    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
     body: Json = {"input": [USER, {**ANSWER, "content": "word " * 900}, long], "context_management": AT_ONCE}
 
-    assert prompt((), narrow, **body, max_output_tokens=16).rules.after_compaction is not None
+    assert prompt((), 1500, **body, max_output_tokens=16).rules.after_compaction is not None
 
 
 def test_where_the_user_s_own_words_are_too_long_the_oldest_are_left_to_the_summary() -> None:
-    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
     items = [{**USER, "content": "word " * 1000}, ANSWER, USER, ANSWER, NEXT]
-    made = prompt((), narrow, input=items, context_management=AT_ONCE)
+    made = prompt((), 1500, input=items, context_management=AT_ONCE)
 
     assert made.rules.after_compaction is not None
     assert made.rules.kept_messages == (made.messages[2],)
@@ -136,13 +132,12 @@ def test_where_the_user_s_own_words_are_too_long_the_oldest_are_left_to_the_summ
 
 
 def test_however_much_the_user_says_it_is_not_compacted_at_each_turn_nor_for_ever_forgotten() -> None:
-    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
     threshold = [{"type": "compaction", "compact_threshold": 600}]
     chain: list[StoredMessage] = []
     compactions: list[bool] = []
     for number in range(40):
         said = {"role": "user", "content": f"{number} " + "word " * 100}
-        made = prompt(chain, narrow, input=[said], context_management=threshold, max_output_tokens=50)
+        made = prompt(chain, 1500, input=[said], context_management=threshold, max_output_tokens=50)
         chain += made.messages
         compactions.append(made.rules.after_compaction is not None)
         if made.rules.after_compaction is not None:
@@ -165,10 +160,9 @@ def test_what_is_not_worth_a_summary_is_not_compacted() -> None:
 
 
 def test_where_the_newest_input_is_too_long_nothing_is_compacted() -> None:
-    narrow = msgspec.structs.replace(IDENTITY, context_tokens=1500)
     items = [USER, ANSWER, {**NEXT, "content": "word " * 1200}]
 
-    assert prompt((), narrow, input=items, context_management=AT_ONCE).rules.after_compaction is None
+    assert prompt((), 1500, input=items, context_management=AT_ONCE).rules.after_compaction is None
 
 
 ROLES = st.lists(st.sampled_from(["user", "final", "analysis", "call", "output", "unnamed", "answered"]), max_size=14)

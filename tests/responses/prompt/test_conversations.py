@@ -21,11 +21,11 @@ from openai_harmony import (
 from service.harmony.render import KNOWLEDGE_CUTOFF, message
 from service.harmony.tokens import ASSISTANT, CHANNEL, END, MESSAGE, RETURN, START, encode
 from service.responses.output.machine import Machine
-from service.responses.prompt.build import Prompt
+from service.responses.prompt.build import MODEL_IDENTITY, Prompt
 from store.turn import StoredMessage
 from tests.support.oracles.harmony import Oracle, Said
 from tests.support.responses import samples
-from tests.support.responses.requests import DATE, IDENTITY, TOOLS, prompt
+from tests.support.responses.requests import DATE, TOOLS, prompt
 from tests.support.responses.samples import (
     FUNCTIONS,
     PROMPT_TOKENS,
@@ -113,7 +113,7 @@ def without_outdated_analysis(said: Sequence[Said]) -> list[Said]:
 def expected(oracle: Oracle, said: Sequence[Said], instructions: str | None, tools: list[Json]) -> list[int]:
     """What openai-harmony renders for completion."""
     system = SystemContent(
-        model_identity=IDENTITY.name, knowledge_cutoff=KNOWLEDGE_CUTOFF, conversation_start_date=DATE
+        model_identity=MODEL_IDENTITY, knowledge_cutoff=KNOWLEDGE_CUTOFF, conversation_start_date=DATE
     )
     opening = [Message.from_role_and_content(Role.SYSTEM, system)]
     if instructions or tools:

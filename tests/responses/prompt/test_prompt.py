@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
 from service.errors import InvalidRequest
 from service.harmony.render import message
 from service.harmony.tokens import decode
 from store.turn import StoredMessage
-from tests.support.responses.requests import IDENTITY, prompt
+from tests.support.responses.requests import prompt
 
 Json = dict[str, Any]
 
@@ -125,10 +124,10 @@ def test_nothing_new_on_top_of_a_chain_is_allowed() -> None:
 
 def test_a_prompt_that_leaves_no_room_is_refused() -> None:
     tokens = len(prompt(input="Hi").tokens)
-    room = msgspec.structs.replace(IDENTITY, context_tokens=tokens + 1)
-    error = refusal(identity=msgspec.structs.replace(IDENTITY, context_tokens=tokens), input="Hi")
 
-    assert len(prompt(identity=room, input="Hi").tokens) == tokens
+    error = refusal(limit=tokens, input="Hi")
+
+    assert len(prompt(limit=tokens + 1, input="Hi").tokens) == tokens
     assert (error.code, error.param) == ("context_length_exceeded", "input")
     assert str(tokens) in error.message
 

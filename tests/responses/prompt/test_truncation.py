@@ -3,7 +3,6 @@
 from itertools import accumulate
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,11 +12,10 @@ from service.harmony.render import message
 from service.harmony.tokens import decode
 from service.responses.prompt.build import ANSWER_RESERVE_TOKENS, RESERVE_SHARE, Prompt, reserve, shortened
 from store.turn import StoredMessage
-from tests.support.responses.requests import IDENTITY, Json, prompt
+from tests.support.responses.requests import Json, prompt
 
 LONG = "word " * 700
 CONTEXT = 2000
-NARROW = msgspec.structs.replace(IDENTITY, context_tokens=CONTEXT)
 
 
 def turn(number: int, text: str = LONG) -> list[Json]:
@@ -25,7 +23,7 @@ def turn(number: int, text: str = LONG) -> list[Json]:
 
 
 def made(*items: Json, **options: Any) -> Prompt:
-    return prompt(identity=NARROW, input=list(items), truncation="auto", **options)
+    return prompt(limit=CONTEXT, input=list(items), truncation="auto", **options)
 
 
 def text_of(made: Prompt) -> str:
@@ -123,7 +121,7 @@ def test_an_old_message_longer_than_the_context_goes_too() -> None:
 
 def test_truncation_is_disabled_unless_asked_for() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        prompt(identity=NARROW, input=[*turn(1), *turn(2), *turn(3), *turn(4)])
+        prompt(limit=CONTEXT, input=[*turn(1), *turn(2), *turn(3), *turn(4)])
 
     assert caught.value.code == "context_length_exceeded"
 

@@ -4,6 +4,7 @@ What stands in a route is here in a few lines, so keep to its order. Never refus
 """
 
 import json
+from contextlib import AsyncExitStack
 
 from starlette.types import Message
 
@@ -59,7 +60,8 @@ async def refusal(service: Service, bad: Bad) -> ApiError:
         body = await read_body(
             receive, None, limit=settings.max_body_bytes, seconds=settings.send_seconds, take=lambda size: None
         )
-        async with prepared(service, Caller("default"), await _read(service, bad.path, body)):
+        async with AsyncExitStack() as resources:
+            await prepared(service, Caller("default"), await _read(service, bad.path, body), resources)
             raise AssertionError("nothing refused it")
     except ApiError as error:
         return error

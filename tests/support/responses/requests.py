@@ -7,13 +7,13 @@ import msgspec
 
 from service.api.request import CreateRequest, read_create
 from service.responses.output.sealed import Opener, Unsealable
-from service.responses.prompt.build import Identity, Prompt, build_prompt
+from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import Limits, Read, read_request
 from service.steps import in_one_go
 from store.turn import StoredMessage
 
 Json = dict[str, Any]
-IDENTITY = Identity("You are ChatGPT, a large language model trained by OpenAI.", context_tokens=131_072)
+CONTEXT_TOKENS = 131_072
 DATE = "2025-06-28"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: list[dict[str, Any]] = [
@@ -51,7 +51,7 @@ def read_checked(request: CreateRequest, limits: Limits = LIMITS, opener: Opener
 
 def prompt(
     chain: Sequence[StoredMessage] = (),
-    identity: Identity = IDENTITY,
+    limit: int = CONTEXT_TOKENS,
     *,
     limits: Limits = LIMITS,
     opener: Opener = ENVELOPES,
@@ -61,7 +61,7 @@ def prompt(
     """The prompt of a create request on top of a chain, where the items in `stored` are stored."""
     given = read(limits=limits, opener=opener, **body)
     resolved = {id: msgspec.Raw(msgspec.json.encode(item)) for id, item in (stored or {}).items()}
-    return in_one_go(build_prompt(given, _request(body), chain, identity, DATE, resolved))
+    return in_one_go(build_prompt(given, _request(body), chain, limit, DATE, resolved))
 
 
 def _request(body: dict[str, Any]) -> CreateRequest:
