@@ -25,7 +25,6 @@ A generation begins in HEADER, because the prompt ends with `<|start|>assistant`
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import cache
 
 import msgspec
 
@@ -80,10 +79,8 @@ class Texts(dict[int, str | None]):
         return text
 
 
-@cache
-def text_table() -> Texts:
-    """The text of every id, for all who read streams."""
-    return Texts()
+TEXTS = Texts()
+"""The text of every id, for all who read streams."""
 
 
 class Segmenter:
@@ -99,7 +96,6 @@ class Segmenter:
         """Whether the decoder holds bytes of a character whose rest has not been sampled yet."""
         self._clean = True
         self._first = True
-        self._texts = text_table()
 
     @property
     def at_start(self) -> bool:
@@ -109,10 +105,9 @@ class Segmenter:
     def feed(self, ids: Sequence[int]) -> list[Segment]:
         """Take some sampled ids; return the segments' parts that they complete, at most a few for each id."""
         out: list[Segment] = []
-        texts = self._texts
         for token in ids:
             if self.state is State.CONTENT and not self._midway and 0 <= token < tokens.FIRST_SPECIAL:
-                text = texts[token]
+                text = TEXTS[token]
                 if text is not None:
                     self._ids.append(token)
                     out.append(text)

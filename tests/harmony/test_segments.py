@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from openai_harmony import Role, StreamableParser, TextContent
 
 from service.harmony import tokens
-from service.harmony.segments import MAX_HEADER_TOKENS, Closed, Opened, Segment, Segmenter, State, text_table
+from service.harmony.segments import MAX_HEADER_TOKENS, TEXTS, Closed, Opened, Segment, Segmenter, State
 from service.harmony.tokens import CALL, END, RETURN, encode
 from tests.support.oracles.harmony import Oracle
 from tests.support.responses import samples
@@ -105,7 +105,7 @@ def test_segments_do_not_depend_on_how_the_tokens_arrive(ids: list[int], places:
 @hundreds
 @given(ids=samples.streams)
 def test_no_text_is_lost(ids: list[int]) -> None:
-    texts = text_table()
+    texts = TEXTS
     ids = [token for token in ids if not 0 <= token < tokens.FIRST_SPECIAL or texts[token] is not None]
     given = "".join(texts[token] or "" for token in ids if 0 <= token < tokens.FIRST_SPECIAL)
     out = segments(ids, harmony("<|message|><|end|>"))
@@ -138,7 +138,6 @@ def seconds(ids: list[int]) -> float:
 )
 def test_ten_times_the_tokens_take_about_ten_times_as_long(pattern: str) -> None:
     ids = harmony(pattern) * 3_000
-    text_table()
     assert seconds(ids * 10) < 40 * seconds(ids) + 0.05
 
 
