@@ -50,7 +50,7 @@ class Run:
     def __init__(self, initial: Generation, machine: Machine) -> None:
         self.machine = machine
         self.next: Next | None = None
-        """What its driver has to do."""
+        """The next thing for its driver to do."""
         self.stopped: Ending | None = None
         """The ending with which it was stopped, if it was."""
         self.failure: EngineError | None = None

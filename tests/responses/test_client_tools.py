@@ -11,7 +11,7 @@ from openai.types.responses import Response
 
 from service.harmony.tokens import CALL
 from service.responses.prompt.read import Limits
-from service.settings.keys import DEFAULT_TENANT
+from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
 from tests.support.responses.samples import harmony
 from tests.support.service.inside import Inside, answer, scripted, serving, then, thought

@@ -210,9 +210,9 @@ class Connection(asyncio.Protocol):
         self._news: asyncio.Future[None] | None = None
         """The reader waits for this."""
         self._tap: Tap | None = None
-        """What takes the body as it comes, until it wants no more."""
+        """Takes the body as it comes, until it wants no more."""
         self._fault: BaseException | None = None
-        """What the tap has raised."""
+        """The error that the tap has raised."""
 
     @property
     def closed(self) -> bool:
