@@ -24,7 +24,7 @@ from service.api.containers import (
     ExpiresAfter,
     read_new,
 )
-from service.errors import ApiError, InvalidRequest, invalid_value, missing, unsupported
+from service.errors import ApiError, InvalidRequest, invalid_value, missing, unavailable, unsupported
 from service.sandbox.port import Full, Gone, Unusable
 from service.tools.containers import Containers, KeptFile, Record, not_found
 from service.web.errors import JsonResponse
@@ -133,12 +133,9 @@ def page_of(shown: Sequence[R], query: OrderedQuery, what: str) -> Page[R]:
 def _no_room(error: Exception) -> ApiError:
     """503 or 429: no container can be made now."""
     if isinstance(error, Full):
-        message, status = f"No container can be made now: {error}.", 429
-        type, code = "rate_limit_error", "containers_full"
-    else:
-        message, status = "There is no sandbox at the moment.", 503
-        type, code = "server_error", "service_unavailable"
-    return ApiError(status, message, type=type, code=code, retry_after=RETRY_SECONDS)
+        message = f"No container can be made now: {error}."
+        return ApiError(429, message, type="rate_limit_error", code="containers_full", retry_after=RETRY_SECONDS)
+    return unavailable("There is no sandbox at the moment.", RETRY_SECONDS)
 
 
 PARSED_IN_THREAD_BYTES = 65_536

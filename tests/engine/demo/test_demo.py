@@ -21,6 +21,7 @@ from tests.support.engine.generating import generated
 from tests.support.engine.prompts import WEATHER, answer, call, final, output, parsed, prompt, user
 from tests.support.engine.watched import WatchedDemo
 from tests.support.oracles.harmony import Oracle, Said
+from tests.support.waiting import until
 
 MODEL = ModelCard("harmonium-demo", 1_700_000_000, 131_072)
 LOOSE = 10
@@ -229,7 +230,7 @@ async def test_a_paced_stream_keeps_its_pace() -> None:
 async def test_closing_wakes_a_stream_that_waits_for_its_next_tick() -> None:
     engine, loop = WatchedDemo(MODEL, tokens_per_second=0.01), asyncio.get_running_loop()
     consumer = asyncio.create_task(sample(engine, prompt(user("hi")), 10))
-    await asyncio.sleep(0)
+    await until(lambda: engine.running)
     before = loop.time()
     await engine.close()
     assert (await consumer).finish is Finish.ABORT
