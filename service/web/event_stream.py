@@ -1,10 +1,10 @@
-"""The one answer of server-sent events: what a run makes as it is made, or a background response from any event on.
+"""The answers of server-sent events: a run as it is made, or a background response from any event on.
 
-One task sends each batch of events as it comes. A client that lags makes its source wait, as `send` does once the
-connection holds enough unsent, so nothing grows; the connection of one that stops reading altogether is cut after
-`send_seconds` (http_protocol.py). Only the sources differ: a run is stopped when its client disconnects, and its
-turn is stored; a background response goes on, and its client resumes with `starting_after`. Never end
-an answer that lacks events: its connection is cut instead, so that no client takes what it has for all of it.
+The events of a run are written from within the call that made them; those of a background response by a task that reads
+its log. A client that lags makes either wait, so nothing grows; the connection of one that stops reading altogether is
+cut after `send_seconds` (http_protocol.py). A run is stopped when its client disconnects, and its turn is stored; a
+background response goes on, and its client resumes with `starting_after`. Never end an answer that lacks events: its
+connection is cut instead, so that no client takes what it has for all of it.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ BATCHES_A_NOTE = 8
 
 
 class Source(Protocol):
-    """Where the events of one answer come from."""
+    """The events of a background response."""
 
     @property
     def over(self) -> bool:
