@@ -17,7 +17,7 @@ never let one listener hold up another.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from math import inf
 from typing import Any, cast
 
@@ -183,7 +183,7 @@ class Listener:
         self._bytes = 0
         self._lagging = False
         self._closed = False
-        self._woken = asyncio.Event()
+        self._sleep: asyncio.Future[None] | None = None
 
     async def messages(self, seconds: float) -> list[bytes] | None:
         """The messages since the last call, oldest first; waits `seconds` for them at most.
@@ -192,10 +192,7 @@ class Listener:
         announce. Raises StoreUnavailable after `Listening.close`.
         """
         if not (self._waiting or self._lagging or self._closed):
-            self._woken.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._woken.wait()
+            await self._rest(seconds)
         if self._closed:
             raise StoreUnavailable("listening was closed")
         if self._lagging:
@@ -206,7 +203,8 @@ class Listener:
 
     def wake(self) -> None:
         """End a wait for messages without any."""
-        self._woken.set()
+        if self._sleep is not None and not self._sleep.done():
+            self._sleep.set_result(None)
 
     def tell(self, message: bytes) -> None:
         """Add a message."""
@@ -232,6 +230,16 @@ class Listener:
         """End listening: no more messages come."""
         self._closed = True
         self.wake()
+
+    async def _rest(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._sleep = loop.create_future()
+        timer = loop.call_later(seconds, self.wake)
+        try:
+            await self._sleep
+        finally:
+            timer.cancel()
+            self._sleep = None
 
 
 class _Subscription:
@@ -290,9 +298,7 @@ class Listening:
         """
         if self._closed:
             raise StoreUnavailable("listening was closed")
-        if (subscription := self._subscriptions.get(name)) is None:
-            subscription = self._subscriptions[name] = _Subscription(name, self._lose)
-            self._spawn(self._subscribe([subscription], 0.0))
+        subscription = self._subscriptions.get(name) or self._begin(name)
         listener = Listener()
         subscription.listeners.add(listener)
         try:
@@ -302,9 +308,7 @@ class Listening:
         finally:
             subscription.listeners.discard(listener)
             if not subscription.listeners:
-                del self._subscriptions[name]
-                if subscription.connection is not None:
-                    subscription.connection.unsubscribe(subscription)
+                self._end(subscription)
 
     async def close(self) -> None:
         """Close the connections. The next call for messages of any listener raises StoreUnavailable."""
@@ -331,6 +335,16 @@ class Listening:
         except TimeoutError as late:
             reason = subscription.failure or late
             raise StoreUnavailable(f"not subscribed within {self._seconds} s: {reason}") from reason
+
+    def _begin(self, name: str) -> _Subscription:
+        subscription = self._subscriptions[name] = _Subscription(name, self._lose)
+        self._spawn(self._subscribe([subscription], 0.0))
+        return subscription
+
+    def _end(self, subscription: _Subscription) -> None:
+        del self._subscriptions[subscription.channel]
+        if subscription.connection is not None:
+            subscription.connection.unsubscribe(subscription)
 
     def _lose(self, group: Sequence[_Subscription], failure: Exception) -> None:
         """Make subscriptions that failed together again, together, after a pause."""

@@ -1,7 +1,11 @@
 --- include keyed
 -- Take what a request with an Idempotency-Key asks for, to make it; or say what became of an earlier one with its key.
 --
+-- Keys:      clock
 -- Arguments: body       a digest of the request's body
+--            owner      the token of who takes it
+--            lease_ms   for how long he is not taken for dead
+--            kept_ms    for how long it is known after its end
 --            most       how many keys of the tenant the shard knows
 --            not_after  the ms after which the caller has given up
 -- Result:    {'mine', the digits as which an earlier one may have stored it, or '', how many calls that may have an effect
