@@ -90,8 +90,10 @@ async def do_all(jobs: Jobs) -> None:
 
 
 async def fall_silent(jobs: Jobs, id: str, tenant: str = TENANT) -> None:
-    """The holder of a job says nothing for so long that its lease runs out."""
+    """The holder of a job says nothing for so long that its lease runs out, by both notes of when that is."""
     await _date(jobs, Lease(tenant, id, ""), "leases", 0)
+    async with jobs.history.server.operation() as operation:
+        await operation.command("HDEL", jobs.history.keyspace.turn(tenant, id).key("job"), "leased")
 
 
 async def step_back(jobs: Jobs, id: str, seconds: float, tenant: str = TENANT) -> None:
