@@ -17,21 +17,22 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self, cast
+from typing import Any, Self, cast
 
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from store.append_only import repair
 from store.errors import DataFolderBusy, StoreUnavailable
@@ -226,17 +227,18 @@ class EmbeddedServer:
         """Start the server and wait until it answers; False if it ended instead. Raises StoreUnavailable."""
         self._process = self._spawn(lock)
         self._undo.callback(_end, self._process)
+        client = _client(self._socket)
+        self._undo.callback(client.close)
         loaded, told = None, time.monotonic()
         moved = told
-        while not _answers(self._socket):
+        while (state := _reading(client)) is not None:
             if self._process.poll() is not None:
                 return False
-            reply, now = _ask(self._socket, b"INFO persistence\r\n"), time.monotonic()
-            found = _field(reply, b"loading_loaded_bytes")
+            found, now = state.get("loading_loaded_bytes"), time.monotonic()
             if found not in (None, loaded):
                 loaded, moved = found, now
                 if now - told >= PROGRESS_SECONDS:
-                    told, total = now, _field(reply, b"loading_total_bytes")
+                    told, total = now, state.get("loading_total_bytes")
                     logger.warning("the embedded server reads its files back: %s of %s bytes", loaded, total)
             if now - moved > self._standstill_seconds:
                 raise StoreUnavailable(
@@ -262,7 +264,7 @@ class EmbeddedServer:
     def _watch_the_disk(self) -> None:
         """Start the guard. Raises StoreUnavailable."""
         folder = self._folder
-        client = Redis(unix_socket_path=self._socket, socket_timeout=ASK_SECONDS)
+        client = _client(self._socket)
         self._undo.callback(client.close)
         guard = Guard(
             cast(Ask, client.execute_command),  # pyright: ignore[reportUnknownMemberType]
@@ -417,24 +419,15 @@ def _end_with(owner: int) -> Callable[[], None] | None:
     return ask
 
 
-def _field(reply: bytes | None, name: bytes) -> int | None:
-    """A number in a reply to INFO."""
-    _, found, rest = (reply or b"").partition(b"\r\n" + name + b":")
-    return int(rest.partition(b"\r\n")[0]) if found else None
+def _client(path: str) -> Redis:
+    """A client of the server at `path`, which asks once."""
+    return Redis(unix_socket_path=path, socket_timeout=ASK_SECONDS, protocol=2, retry=Retry(NoBackoff(), 0))
 
 
-def _answers(path: str) -> bool:
-    """Whether the server at `path` says PONG; one that still reads its files back says LOADING."""
-    return (_ask(path, b"PING\r\n") or b"").startswith(b"+PONG")
-
-
-def _ask(path: str, command: bytes) -> bytes | None:
-    """The first bytes of the reply to a command, None where nobody replies."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(1.0)
-        try:
-            client.connect(path)
-            client.sendall(command)
-            return client.recv(4096)
-        except (FileNotFoundError, ConnectionError, TimeoutError):
-            return None
+def _reading(client: Redis) -> Mapping[str, Any] | None:
+    """The report of a server that reads its files back, empty while it doesn't answer; None of one that is ready."""
+    try:
+        state = client.info("persistence")  # pyright: ignore[reportUnknownMemberType]
+    except RedisError:
+        return {}
+    return state if state["loading"] else None

@@ -154,20 +154,11 @@ class Limits:
         """Settle work that is over, at most MOST_SETTLED pieces. Returns how many of them still had a reservation.
         Raises StoreUnavailable.
         """
-        _, found = await self.history.server.run(
-            scripts.settle_admitted, self._shard(tenant), tenant=checked_tenant(tenant), over=self._over(over)
-        )
-        return int(found)
+        return await self._settle(tenant, over, ())
 
     async def hold(self, tenant: str, held: Sequence[str]) -> None:
         """Extend the reservations of work that is still under way, by its ids. Raises StoreUnavailable."""
-        await self.history.server.run(
-            scripts.hold_admitted,
-            self._shard(tenant),
-            tenant=checked_tenant(tenant),
-            held=" ".join(map(self.history.keyspace.digits, held)),
-            held_ms=round(self.held_seconds * 1000),
-        )
+        await self._settle(tenant, (), held)
 
     async def due(self) -> list[Due]:
         """The reservations that nobody extended in time, at most MOST_DUE of each shard. Raises StoreUnavailable."""
@@ -182,6 +173,17 @@ class Limits:
             for tenant, digits in (member.decode().split("/") for member in members):
                 found.append(Due(tenant, id_of(digits)))
         return found
+
+    async def _settle(self, tenant: str, over: Sequence[Over], held: Sequence[str]) -> int:
+        _, found = await self.history.server.run(
+            scripts.settle_admitted,
+            self._shard(tenant),
+            tenant=checked_tenant(tenant),
+            over=self._over(over),
+            held=" ".join(map(self.history.keyspace.digits, held)),
+            held_ms=round(self.held_seconds * 1000),
+        )
+        return int(found)
 
     def _over(self, over: Sequence[Over]) -> bytes:
         """The work in `over`, as the scripts read it."""

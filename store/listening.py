@@ -17,7 +17,7 @@ never let one listener hold up another.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from math import inf
 from typing import Any, cast
 
@@ -183,7 +183,7 @@ class Listener:
         self._bytes = 0
         self._lagging = False
         self._closed = False
-        self._sleep: asyncio.Future[None] | None = None
+        self._woken = asyncio.Event()
 
     async def messages(self, seconds: float) -> list[bytes] | None:
         """The messages since the last call, oldest first; waits `seconds` for them at most.
@@ -192,7 +192,10 @@ class Listener:
         announce. Raises StoreUnavailable after `Listening.close`.
         """
         if not (self._waiting or self._lagging or self._closed):
-            await self._rest(seconds)
+            self._woken.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._woken.wait()
         if self._closed:
             raise StoreUnavailable("listening was closed")
         if self._lagging:
@@ -203,8 +206,7 @@ class Listener:
 
     def wake(self) -> None:
         """End a wait for messages without any."""
-        if self._sleep is not None and not self._sleep.done():
-            self._sleep.set_result(None)
+        self._woken.set()
 
     def tell(self, message: bytes) -> None:
         """Add a message."""
@@ -230,16 +232,6 @@ class Listener:
         """End listening: no more messages come."""
         self._closed = True
         self.wake()
-
-    async def _rest(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._sleep = loop.create_future()
-        timer = loop.call_later(seconds, self.wake)
-        try:
-            await self._sleep
-        finally:
-            timer.cancel()
-            self._sleep = None
 
 
 class _Subscription:
@@ -298,7 +290,9 @@ class Listening:
         """
         if self._closed:
             raise StoreUnavailable("listening was closed")
-        subscription = self._subscriptions.get(name) or self._begin(name)
+        if (subscription := self._subscriptions.get(name)) is None:
+            subscription = self._subscriptions[name] = _Subscription(name, self._lose)
+            self._spawn(self._subscribe([subscription], 0.0))
         listener = Listener()
         subscription.listeners.add(listener)
         try:
@@ -308,7 +302,9 @@ class Listening:
         finally:
             subscription.listeners.discard(listener)
             if not subscription.listeners:
-                self._end(subscription)
+                del self._subscriptions[name]
+                if subscription.connection is not None:
+                    subscription.connection.unsubscribe(subscription)
 
     async def close(self) -> None:
         """Close the connections. The next call for messages of any listener raises StoreUnavailable."""
@@ -335,16 +331,6 @@ class Listening:
         except TimeoutError as late:
             reason = subscription.failure or late
             raise StoreUnavailable(f"not subscribed within {self._seconds} s: {reason}") from reason
-
-    def _begin(self, name: str) -> _Subscription:
-        subscription = self._subscriptions[name] = _Subscription(name, self._lose)
-        self._spawn(self._subscribe([subscription], 0.0))
-        return subscription
-
-    def _end(self, subscription: _Subscription) -> None:
-        del self._subscriptions[subscription.channel]
-        if subscription.connection is not None:
-            subscription.connection.unsubscribe(subscription)
 
     def _lose(self, group: Sequence[_Subscription], failure: Exception) -> None:
         """Make subscriptions that failed together again, together, after a pause."""

@@ -132,7 +132,7 @@ async def succeed(
     said = [message for steer in steers for message in messages_in(msgspec.Raw(steer.said))]
     async with AsyncExitStack() as resources:
         try:
-            above = await retry(partial(service.store.chain_above, tenant, plan.id), patience)
+            above = await retry(partial(service.store.chain, tenant, plan.id, above=True), patience)
             chain = remembered(above, plan.id, messages_of(plan, machine), stored=True).chain
             service.store.refuse_long(chain)
             project = None if service.key_ring is None else await service.key_ring.project(tenant)

@@ -264,7 +264,7 @@ async def settle_due(service: Service) -> int:
 async def _settle(service: Service, due: Due) -> None:
     limits, (tenant, id) = service.limiter.limits, due
     try:
-        found = await service.store.peek(tenant, id)
+        found = await service.store.find(tenant, id, touches=False)
     except NotFound:
         await limits.settle(tenant, id, Unspent.UNKNOWN)
         return

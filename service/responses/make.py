@@ -179,7 +179,7 @@ async def storable(service: Service, plan: Plan) -> None:
 async def _is_there(service: Service, tenant: str, id: str) -> bool:
     """Whether a response was accepted. Raises StoreUnavailable."""
     try:
-        await service.store.peek(tenant, id)
+        await service.store.find(tenant, id, touches=False)
     except NotFound:
         return False
     return True

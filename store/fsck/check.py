@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Iterable
 import msgspec
 
 from store.fsck.faults import MEANINGS, Fault
-from store.fsck.inspection import KINDS, Inspection, Moment, Shard, TurnFaults
+from store.fsck.inspection import KINDS, Inspection, Moment, Shard
 from store.fsck.repair import Repair
 from store.keys import SECRET_BYTES, Keyspace, TurnKeys
 from store.layout import Layout, Terms
@@ -118,11 +118,12 @@ class _ShardCheck:
         return wrong
 
     async def _inspect(self, inspection: Inspection) -> AsyncGenerator[Fault | int]:
-        async for faults in inspection.run():
-            for fault in self._faults(faults):
-                yield fault
+        async for faulty in inspection.run():
+            for turn in faulty:
+                for word in filter(MEANINGS.__contains__, turn.words):
+                    yield self._shard.fault(word, turn.member)
             if self._repair is not None:
-                await self._repair.repair_turns(faults)
+                await self._repair.repair_turns(faulty)
             yield inspection.turns
         for place in inspection.misnamed:
             name = place.removeprefix(self._shard.base)
@@ -134,9 +135,6 @@ class _ShardCheck:
         if self._repair is not None:
             await self._repair.repair_trees(inspection)
             await self._repair.refit(inspection.misnamed, mistyped=inspection.mistyped, notes=inspection.endless)
-
-    def _faults(self, faults: list[TurnFaults]) -> list[Fault]:
-        return [self._shard.fault(word, fault.member) for fault in faults for word in fault.words if word in MEANINGS]
 
     async def _sums(
         self, inspection: Inspection, moment: Moment, noted: dict[str, int | None], *, judges_events: bool
@@ -162,9 +160,8 @@ class _ShardCheck:
 
     async def _children_noted(self, member: str) -> int | None:
         tenant, _, digits = member.partition("/")
-        async with self._shard.server.operation() as operation:
-            node = TurnKeys(self._shard.keys, tenant, digits).key("node")
-            number = await operation.command("HGET", node, "children")
+        node = TurnKeys(self._shard.keys, tenant, digits).key("node")
+        number = await self._shard.server.command("HGET", node, "children")
         return int(number) if number and number.removeprefix(b"-").isdigit() else None
 
 

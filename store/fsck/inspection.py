@@ -104,33 +104,15 @@ class Shard:
         """The type of the value of a key of the shard."""
         return (await self.server.command("TYPE", self.base + name)).decode()
 
-    async def is_endless(self, name: str) -> bool:
-        """Whether a key is there and never expires."""
-        return await self.server.command("PTTL", self.base + name) == -1
-
     async def counters(self) -> dict[str, int | None]:
         """The counters of the shard, and FIELD/TENANT of tenants; None is one that isn't a number."""
-        fields = await self._fields()
-        found = {**fields, **await self._ranked()}
-        return {name: int(value) if _NUMBER.fullmatch(value) else None for name, value in found.items()}
-
-    async def _fields(self) -> dict[str, bytes]:
-        """The counters of the shard."""
         found: dict[str, bytes] = {}
         async for some in self.scan("HSCAN", self.keys.usage):
-            found.update(
-                (name, value) for field, value in _pairs(some) if (name := field.decode("utf-8", "replace")) in COUNTERS
-            )
-        return found
-
-    async def _ranked(self) -> dict[str, bytes]:
-        """The counters of tenants, as FIELD/TENANT."""
-        found: dict[str, bytes] = {}
+            found |= {field: value for field, value in _pairs(some) if field in COUNTERS}
         for counter in COUNTERS:
             async for some in self.scan("ZSCAN", f"{self.keys.usage}:{counter}"):
-                for tenant, value in _pairs(some):
-                    found[f"{counter}/{tenant.decode('utf-8', 'replace')}"] = value
-        return found
+                found |= {f"{counter}/{tenant}": value for tenant, value in _pairs(some)}
+        return {name: int(value) if _NUMBER.fullmatch(value) else None for name, value in found.items()}
 
     async def total(self) -> int:
         """How many turns there are, by the counters."""
@@ -147,19 +129,20 @@ class Shard:
                 cursor, found = await operation.command(*args, at=self.keys.clock)
             yield found
 
-    async def judge(self, members: Iterable[str]) -> AsyncGenerator[list[list[str]]]:
-        """Yields the rows of lua/inspect_turns.lua for some turns, call by call: the words of each."""
+    async def judge(self, members: Iterable[str]) -> AsyncGenerator[list["Judged"]]:
+        """Yields some turns as lua/inspect_turns.lua judges them, call by call."""
         for some in batches(members):
             _, *rows = await self.server.run(
                 scripts.inspect_turns, self.keys, members=" ".join(some), version=codec.FORMAT
             )
-            yield [row.decode().split(" ") for row in rows]
+            yield [Judged.of(row.decode()) for row in rows]
             if self._turns_per_second:
                 await asyncio.sleep(len(some) / self._turns_per_second)
 
 
-def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    return zip(flat[::2], flat[1::2], strict=True)
+def _pairs(flat: list[bytes]) -> Iterator[tuple[str, bytes]]:
+    """The fields of a hash with their values, or the members of a sorted set with their scores."""
+    return zip((each.decode("utf-8", "replace") for each in flat[::2]), flat[1::2], strict=True)
 
 
 def batches(members: Iterable[str], size: int = TURNS) -> Iterator[list[str]]:
@@ -195,11 +178,28 @@ _MEMBER = re.compile(rb"[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
 _DIGITS = re.compile(rb"[0-9a-f]{48}")
 
 
-class TurnFaults(NamedTuple):
-    """A member as in lua/judging.lua, and a word for each of its faults, or 'unneeded'."""
+class Judged(NamedTuple):
+    """A member as in lua/judging.lua, what it adds to the sums, and a word for each of its faults, or 'unneeded'."""
 
     member: str
+    parent: str
+    children: int
+    kind: str
+    bytes: int
+    own_bytes: int
+    newer: bool
+    mixed: bool
+    jobs: int
+    tree: str
+    events: int
     words: list[str]
+
+    @classmethod
+    def of(cls, row: str) -> "Judged":
+        """The member in a row of lua/inspect_turns.lua."""
+        member, parent, children, kind, held, own, newer, mixed, jobs, tree, events, *words = row.split(" ")
+        sizes, numbers = (int(held), int(own)), (int(jobs), tree, int(events))
+        return cls(member, parent, int(children), kind, *sizes, newer == "1", mixed == "1", *numbers, words)
 
 
 class Inspection:
@@ -227,18 +227,22 @@ class Inspection:
         self._jobs: Counter[str] = Counter()
         self._jobs_noted: dict[str, int] = {}
 
-    async def run(self) -> AsyncGenerator[list[TurnFaults]]:
-        """Judge every turn of the shard once, and every place that names one; the faults of each batch."""
+    async def run(self) -> AsyncGenerator[list[Judged]]:
+        """Judge every turn of the shard once, and every place that names one; the faulty ones of each batch."""
         async for members in self._named_members():
             async for rows in self._shard.judge(member for member in members if not self._is_judged(member)):
-                yield [fault for fault in map(self._note, rows) if fault.words]
+                for row in rows:
+                    self._note(row)
+                yield [row for row in rows if row.words]
 
     async def _named_members(self) -> AsyncGenerator[Iterable[str]]:
         """Yields members as in lua/judging.lua: of turns, and then of places that name them."""
         async for keys in self._shard.scan("SCAN", match=f"{self._shard.base}*"):
             names = [key.removeprefix(self._shard.base.encode()) for key in keys]
             yield self._members(names)
-            await self._inspect_notes(names)
+            for note in [name.decode() for name in names if _NOTE.fullmatch(name)]:
+                if await self._shard.server.command("PTTL", self._shard.base + note) == -1:
+                    self.endless.append(note)
         for place in ("tombstones", "trees"):
             async for some in self._members_of(place, _MEMBER):
                 yield some
@@ -285,11 +289,6 @@ class Inspection:
                 self.unknown += 1
         return found
 
-    async def _inspect_notes(self, names: Iterable[bytes]) -> None:
-        for name in names:
-            if _NOTE.fullmatch(name) and await self._shard.is_endless(name.decode()):
-                self.endless.append(name.decode())
-
     async def _members_of(self, name: str, pattern: re.Pattern[bytes]) -> AsyncGenerator[list[str]]:
         """Yields the members of a sorted set of the shard, call by call; a key of another type is noted."""
         if await self._shard.type_of(name) not in ("zset", "none"):
@@ -310,21 +309,19 @@ class Inspection:
         tenant, digits, *place = member.split("/")
         return not place and (bytes.fromhex(digits) in self._balance[tenant] or member in self._leftovers)
 
-    def _note(self, words: list[str]) -> TurnFaults:
-        row = _Row.of(words)
+    def _note(self, row: Judged) -> None:
         tenant, digits, *place = row.member.split("/")
         if place or self._is_judged(row.member):
-            return TurnFaults(row.member, row.words)
+            return
         self.counted["bytes"] += row.bytes
         self.counted[f"bytes/{tenant}"] += row.own_bytes
         if row.kind == "-":
             self._leftovers.add(row.member)
-            return TurnFaults(row.member, row.words)
+            return
         self.turns += 1
         self.newer += row.newer
-        self._balance[tenant][bytes.fromhex(digits)] = row.children - self._awaited[tenant].pop(
-            bytes.fromhex(digits), 0
-        )
+        itself = bytes.fromhex(digits)
+        self._balance[tenant][itself] = row.children - self._awaited[tenant].pop(itself, 0)
         if row.parent != "-":
             self._note_child(tenant, row.parent, digits)
         for field, change in ((row.kind, 1), ("trees", int(row.parent == "-"))):
@@ -338,7 +335,6 @@ class Inspection:
         if row.mixed:
             self._mixed.append(row.member)
         self.unneeded += "unneeded" in row.words
-        return TurnFaults(row.member, row.words)
 
     def _note_child(self, tenant: str, parent: str, digits: str) -> None:
         above = bytes.fromhex(parent)
@@ -362,28 +358,3 @@ class Inspection:
         """The real sum, for each counter that is wrong."""
         fields = {*noted, *(field for field, number in self.counted.items() if number)}
         return {field: self.counted[field] for field in fields if noted.get(field, 0) != self.counted[field]}
-
-
-class _Row(NamedTuple):
-    """The row of one turn from lua/inspect_turns.lua."""
-
-    member: str
-    parent: str
-    children: int
-    kind: str
-    bytes: int
-    own_bytes: int
-    newer: bool
-    mixed: bool
-    jobs: int
-    tree: str
-    events: int
-    words: list[str]
-
-    @classmethod
-    def of(cls, row: list[str]) -> "_Row":
-        """The row of these words."""
-        member, parent, children, kind, held, own, newer, mixed, jobs, tree, events, *words = row
-        numbers = int(jobs), tree, int(events)
-        sizes = int(held), int(own)
-        return cls(member, parent, int(children), kind, *sizes, newer == "1", mixed == "1", *numbers, words)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from store import codec
 from store.fsck.faults import UNREADABLE
-from store.fsck.inspection import KINDS, Inspection, Shard, TurnFaults, batches
+from store.fsck.inspection import KINDS, Inspection, Judged, Shard, batches
 from store.keys import COUNTERS
 from store.redis import scripts
 
@@ -25,7 +25,7 @@ class Repair:
         self._unreadable: list[str] = []
         self._lineage: list[str] = []
 
-    async def repair_turns(self, faults: Iterable[TurnFaults]) -> None:
+    async def repair_turns(self, faults: Iterable[Judged]) -> None:
         """Repair the faults of single turns, and remember those that concern the turns below them too.
 
         A deleted turn that nothing needs is removed, as the next sweep would.

@@ -13,7 +13,17 @@ from typing import Any, NamedTuple, Protocol
 from redis.exceptions import OutOfMemoryError
 
 from store import codec
-from store.errors import ChainTooLong, Conflict, DiskFull, NotContinuable, ParentNotFound, StoreFull, TurnTooLarge
+from store.errors import (
+    ChainTooLong,
+    Conflict,
+    ConversationMoved,
+    ConversationNotFound,
+    DiskFull,
+    NotContinuable,
+    ParentNotFound,
+    StoreFull,
+    TurnTooLarge,
+)
 from store.history.caps import EVICT_BATCH, UNBOUNDED, Caps, room
 from store.keys import TurnKeys
 from store.redis import scripts
@@ -97,6 +107,14 @@ def refuse_continuation(word: bytes, detail: list[bytes], parent: str) -> None:
         raise NotContinuable(parent, detail[0].decode())
     if word == b"long":
         raise ChainTooLong(parent)
+
+
+def refuse_joining(word: bytes, id: str) -> None:
+    """Raise the error for a script's reply about the conversation that a turn is added to, if it is a refusal."""
+    if word == b"gone":
+        raise ConversationNotFound(id)
+    if word == b"moved":
+        raise ConversationMoved(id)
 
 
 async def with_room(

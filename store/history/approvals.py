@@ -22,16 +22,13 @@ APPROVAL_SECONDS = 30.0 * DAY_SECONDS
 
 
 class Use(Enum):
-    """Whether an approval can be used."""
+    """Whether an approval can be used, as lua/use_up.lua says it."""
 
-    NEW = "new"  # it wasn't before
+    NEW = "ok"  # it wasn't before
     AGAIN = "again"  # this run has used it up before
     BEGUN = "begun"  # an earlier run of this response has used it up
-    GONE = "gone"  # another response has used it up
+    GONE = "used"  # another response has used it up
     UNKNOWN = "unknown"  # nobody asked for it, it was asked for another call, or it is too old
-
-
-_USES = {b"ok": Use.NEW, b"again": Use.AGAIN, b"begun": Use.BEGUN, b"used": Use.GONE, b"unknown": Use.UNKNOWN}
 
 
 class Approvals:
@@ -86,4 +83,4 @@ class Approvals:
         (word,) = await history.server.run(
             scripts.use_up, keys, number=f"{number:04x}", digest=digest, by=by, run=run, kept_ms=self._kept_ms
         )
-        return _USES[word]
+        return Use(word.decode())

@@ -2,7 +2,7 @@
 
 A conversation is a branch in the sense of git: it holds no messages, so deleting it deletes no response, and others
 may continue its tip without changing it. One run at a time may add to it and holds it meanwhile; a hold that is not
-renewed ends by itself. Never move one but together with the turn that it moves to (advance.lua).
+renewed ends by itself. Never move one but together with the turn that it moves to (append.lua).
 """
 
 from collections.abc import Generator, Sequence
@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from functools import partial
 
 from store import codec
-from store.errors import ConversationHeld, ConversationMoved, ConversationNotFound, NotFound, ParentNotFound
-from store.history.append import Addition, spending, with_room
+from store.errors import ConversationHeld, ConversationNotFound, NotFound, ParentNotFound
+from store.history.append import Addition, with_room
 from store.history.caps import EVICT_BATCH
-from store.history.delete import prune
+from store.history.delete import release
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
 from store.ids import remarked
@@ -35,14 +35,6 @@ NO_RESPONSE = b"{}"
 def by_hand(id: str, parent: str | None, messages: Messages, items: bytes = b"[]") -> Turn:
     """A turn that is no response: items, and the messages that a prompt shows of them. `id` is a `new_turn_id`."""
     return Turn(id, parent, Status.COMPLETED, messages, NO_RESPONSE, items)
-
-
-def refuse_joining(word: bytes, id: str | None) -> None:
-    """Raise the error for a script's reply about the conversation that a turn is added to, if it is a refusal."""
-    if word == b"gone":
-        raise ConversationNotFound(str(id))
-    if word == b"moved":
-        raise ConversationMoved(str(id))
 
 
 class Conversations:
@@ -71,7 +63,8 @@ class Conversations:
         """Begin a conversation with a turn of `first_turn_id`: a root, or of a fork one that continues the tip of
         `branch`, whose `pin` is released. `shown` is JSON that the store never reads. Raises the errors of `append`.
         """
-        await self._advance(tenant, id, first, shown=codec.encode_response(shown, b"[]"), hold=pin)
+        blob = codec.encode_response(shown, b"[]")
+        await self.history.append(tenant, first, pin=pin, conversation=self._keys(tenant, id).digits, shown=blob)
 
     async def branch(self, tenant: str, source: str, pin: str) -> Chain:
         """The chain that a fork of a conversation or of a response begins with, whose tip gets this `pin`; pass it to
@@ -79,11 +72,12 @@ class Conversations:
 
         Raises ConversationNotFound, NotFound, NotContinuable, ChainTooLong, StoreUnavailable.
         """
-        keys, history = self._source(tenant, source), self.history
+        keys = self._source(tenant, source)
         try:
-            return await history.chain_by(keys, source, pin, history.pin_ms)
+            return await self.history.chain(tenant, source, pin=pin, keys=keys)
         except ParentNotFound as error:
-            raise _not_found(source) from error
+            is_conversation = source.startswith(CONVERSATION_PREFIX)
+            raise (ConversationNotFound if is_conversation else NotFound)(source) from error
 
     async def advance(self, tenant: str, id: str, turn: Turn, *, hold: str) -> None:
         """Store a turn that continues the tip, move the conversation to it, and release the hold.
@@ -91,13 +85,12 @@ class Conversations:
         Raises ConversationNotFound where it was deleted, ConversationMoved where the hold was over and another run came
         in between, and the errors of `append`; nothing is stored then.
         """
-        await self._advance(tenant, id, turn, hold=hold)
+        await self.history.append(tenant, turn, pin=hold, conversation=self._keys(tenant, id).digits)
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The JSON of a conversation; notes its use. Raises ConversationNotFound, StoreUnavailable."""
-        keys = self._keys(tenant, id)
         with _found(id):
-            return (await self.history.find_by(keys, id)).response
+            return (await self.history.find(tenant, id, keys=self._keys(tenant, id))).response
 
     async def amend(self, tenant: str, id: str, shown: bytes) -> None:
         """Change the JSON of a conversation. Raises ConversationNotFound, StoreFull, StoreUnavailable."""
@@ -122,7 +115,7 @@ class Conversations:
     async def delete(self, tenant: str, id: str) -> None:
         """Delete a conversation; the turns that it had stay. Raises ConversationNotFound, StoreUnavailable."""
         with _found(id):
-            await self.history.forget_by(self._keys(tenant, id), erase=False)
+            await self.history.forget(tenant, id, keys=self._keys(tenant, id))
 
     async def hold(self, tenant: str, id: str, hold: str, seconds: float) -> None:
         """Hold a conversation with the token `hold` for so many seconds from now on. A second call renews the hold.
@@ -148,42 +141,27 @@ class Conversations:
         Raises ConversationNotFound, ChainTooLong where nothing can be added any more, StoreUnavailable.
         """
         with _found(id):
-            return await self.history.chain_by(self._keys(tenant, id), id, None, 0)
+            return await self.history.chain(tenant, id, keys=self._keys(tenant, id))
 
     async def release(self, tenant: str, id: str, hold: str) -> None:
         """Release a conversation, or the source of a fork; the hold may be over already. Raises ConversationNotFound,
         NotFound, StoreUnavailable.
         """
-        keys = self._source(tenant, id)
-        async with self.history.server.operation() as operation:
-            _, path = await scripts.unpin(operation, keys, pin=hold)
-            await prune(operation, keys, path)
+        await self.history.server.run(release, self._source(tenant, id), hold)
 
     async def lineage(self, tenant: str, id: str) -> Sequence[str]:
         """The ids of a conversation's turns, oldest first. Raises ConversationNotFound, StoreUnavailable."""
         with _found(id):
-            return (await self.history.lineage_by(self._keys(tenant, id), id))[:-1]
+            return (await self.history.lineage(tenant, id, keys=self._keys(tenant, id)))[:-1]
 
     def _keys(self, tenant: str, id: str) -> TurnKeys:
         return self._keyspace.conversation(tenant, id)
 
     def _source(self, tenant: str, id: str) -> TurnKeys:
         """The keys of the source of a fork: a conversation, or a response. Raises ConversationNotFound, NotFound."""
-        return self._keys(tenant, id) if _is_of_a_conversation(id) else self._keyspace.response(tenant, id)
-
-    async def _advance(self, tenant: str, id: str, turn: Turn, *, shown: bytes = b"", hold: str = "") -> None:
-        history, conversation = self.history, self._keys(tenant, id)
-        addition = Addition(*history.keys_of(tenant, turn), turn, await codec.pack(turn), hold, shown)
-        await history.add(
-            addition,
-            scripts.advance,
-            lambda reply: refuse_joining(reply[0], id),
-            conversation=conversation.digits,
-            conversation_blob=shown,
-            no_messages=codec.NO_MESSAGES,
-            spent=spending(turn.expense, history.caps),
-        )
-        history.note_written(tenant, turn)
+        if id.startswith(CONVERSATION_PREFIX):
+            return self._keys(tenant, id)
+        return self._keyspace.response(tenant, id)
 
 
 @contextmanager
@@ -193,11 +171,3 @@ def _found(id: str) -> Generator[None]:
         yield
     except NotFound as error:
         raise ConversationNotFound(id) from error
-
-
-def _is_of_a_conversation(id: str) -> bool:
-    return id.startswith(CONVERSATION_PREFIX)
-
-
-def _not_found(id: str) -> NotFound:
-    return ConversationNotFound(id) if _is_of_a_conversation(id) else NotFound(id)

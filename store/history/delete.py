@@ -34,6 +34,12 @@ async def prune(operation: Operation, keys: TurnKeys, path: bytes) -> None:
             return
 
 
+async def release(operation: Operation, keys: TurnKeys, pin: str) -> None:
+    """Release a pin, and remove what it alone has kept. Raises redis-py's errors."""
+    _, path = await scripts.unpin(operation, keys, pin=pin)
+    await prune(operation, keys, path)
+
+
 class Doubt(NamedTuple):
     """The reason why a sweep removed no unused tree of a shard, and how many would be unknown without it.
 

@@ -19,9 +19,9 @@ from redis.exceptions import RedisError
 
 from store import codec
 from store.errors import ChainTooLong, DiskFull, NotFound, NotTerminal, ParentNotFound, StoreUnavailable
-from store.history.append import Addition, refuse_continuation, spending, with_room
+from store.history.append import Addition, refuse_continuation, refuse_joining, spending, with_room
 from store.history.caps import EVICT_BATCH, ROOM_BYTES, Caps
-from store.history.delete import Doubt, forget, forget_tree, in_pieces, prune
+from store.history.delete import Doubt, forget, forget_tree, in_pieces, release
 from store.history.elsewhere import NO_ARCHIVE, ArchivedTurn, ArchiveReader
 from store.history.omissions import may_omit, without_omitted
 from store.history.read import TurnCache, first_within, mget
@@ -32,6 +32,7 @@ from store.keys import (
     Keyspace,
     ShardKeys,
     TurnKeys,
+    conversation_id,
     id_of,
     ids_of,
     mark_of,
@@ -129,30 +130,21 @@ class ConversationHistoryStore:
         """A new id, in the parent's tree, or for a root in any shard. Raises ParentNotFound."""
         return id_of(self.ids.new("" if parent is None else self._parent_digits(parent)))
 
-    async def chain(self, tenant: str, tip: str, *, pin: str | None = None) -> Chain:
+    async def chain(
+        self, tenant: str, tip: str, *, pin: str | None = None, keys: TurnKeys | None = None, above: bool = False
+    ) -> Chain:
         """The chain that `tip` ends, to continue it; notes its use.
 
         The token `pin` lets its owner continue the tip even if it is deleted meanwhile, for `pin_seconds` at most; pass
-        it to `append` or `unpin`. Deleted ancestors are part of the chain. Raises ParentNotFound, also for a turn that
+        it to `append` or `unpin`. Deleted ancestors are part of the chain. With the `keys` of a conversation it is the
+        chain of the turn at which that stands, which may be deleted. With `above` it is what an unfinished response
+        continues, for its worker, even if its parent was deleted meanwhile. Raises ParentNotFound, also for a turn that
         is no response, NotContinuable, StoreUnavailable, and with `pin` ChainTooLong.
         """
-        if mark_of(self._parent_digits(tip)) == BY_HAND_MARK:
+        found = keys or self._parent(tenant, tip)
+        if mark_of(found.digits) == BY_HAND_MARK:
             raise ParentNotFound(tip)
-        return await self.chain_by(self._parent(tenant, tip), tip, pin, self.pin_ms)
-
-    async def chain_above(self, tenant: str, id: str) -> Chain:
-        """The chain that an unfinished response continues, for its worker: as `chain`, even if its parent was deleted
-        meanwhile. Raises ParentNotFound, StoreUnavailable.
-        """
-        return await self.chain_by(self._parent(tenant, id), id, None, self.pin_ms, above=True)
-
-    async def chain_by(self, keys: TurnKeys, id: str, pin: str | None, pin_ms: int, *, above: bool = False) -> Chain:
-        """The chain of the turn with these keys, which the caller knows by `id`, pinned as `pin` for `pin_ms`.
-
-        For a conversation it is the chain of its tip, which may be deleted, and the pin is on that; with `above` it is
-        that of the parent of a turn that has yet to end.
-        """
-        return await self.at_hand(keys, lambda: self._chain_by(keys, id, pin, pin_ms, above))
+        return await self.at_hand(found, lambda: self._chain(found, tip, pin, above))
 
     async def at_hand(self, keys: TurnKeys, attempt: Callable[[], Awaitable[T]]) -> T:
         """The result of `attempt()`, which needs the turn with these keys in the store. Where it finds nothing, an
@@ -168,9 +160,9 @@ class ConversationHistoryStore:
                     raise
         raise StoreUnavailable(f"a turn was brought back {RETURNS_AT_ONCE} times, and evicted at once")
 
-    async def _chain_by(self, keys: TurnKeys, id: str, pin: str | None, pin_ms: int, above: bool) -> Chain:
+    async def _chain(self, keys: TurnKeys, id: str, pin: str | None, above: bool) -> Chain:
         async with self.server.operation() as operation:
-            detail = await self._walk(operation, keys, id, pin, pin_ms, above=above)
+            detail = await self._walk(operation, keys, id, pin, above=above)
             path, erased = split_path(detail[0]), detail[1] == b"1"
             if above or mark_of(keys.digits) == CONVERSATION_MARK:
                 path.pop()
@@ -184,21 +176,14 @@ class ConversationHistoryStore:
         return Chain(ids=ids_of(path), turns=turns, pin=pin, cut=omits or erased)
 
     async def _walk(
-        self,
-        operation: Operation,
-        keys: TurnKeys,
-        id: str,
-        pin: str | None,
-        pin_ms: int,
-        *,
-        above: bool = False,
+        self, operation: Operation, keys: TurnKeys, id: str, pin: str | None, *, above: bool = False
     ) -> list[bytes]:
         """The digits of a chain's turns, newest first in one string, and b"1" if messages of its tree were erased."""
         word, *detail = await scripts.chain(
             operation,
             keys,
             pin=pin or "",
-            pin_ms=pin_ms,
+            pin_ms=self.pin_ms,
             max_depth=self.max_depth,
             max_messages=self.caps.chain_messages,
             max_bytes=self.max_chain_bytes,
@@ -215,7 +200,7 @@ class ConversationHistoryStore:
         Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable.
         """
         keys = self._parent(tenant, tip)
-        detail = await self.at_hand(keys, lambda: self.server.run(self._walk, keys, tip, pin, self.pin_ms))
+        detail = await self.at_hand(keys, lambda: self.server.run(self._walk, keys, tip, pin))
         return detail[1] == b"1"
 
     def refuse_long(self, chain: Chain) -> None:
@@ -226,8 +211,11 @@ class ConversationHistoryStore:
         if len(chain.ids) >= self.max_depth or 0 < most <= len(messages) or size >= self.max_chain_bytes:
             raise ChainTooLong(str(chain.tip))
 
-    async def append(self, tenant: str, turn: Turn, *, pin: str | None = None) -> None:
-        """Store a turn and release its run's `pin` on the parent; storing the same turn again changes nothing.
+    async def append(
+        self, tenant: str, turn: Turn, *, pin: str | None = None, conversation: str = "", shown: bytes = b""
+    ) -> None:
+        """Store a turn and release its run's `pin` on the parent; storing the same turn again changes nothing. The
+        conversation with the digits `conversation` then stands at it, as conversations.py says.
 
         But a retry stores a turn again that was deleted meanwhile, and the store retries a call without a reply: so a
         turn that is deleted during its own append, for `timeout_seconds` at most, may come back. After StoreUnavailable
@@ -237,15 +225,23 @@ class ConversationHistoryStore:
         """
         if turn.status not in TERMINAL:
             raise ValueError(f"{turn.id} is {turn.status}: only what has ended can be appended")
-        addition = Addition(*self.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "")
-        await self.add(addition, scripts.append, spent=spending(turn.expense, self.caps))
+        addition = Addition(*self.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "", shown)
+        await self.add(
+            addition,
+            scripts.append,
+            lambda reply: refuse_joining(reply[0], conversation_id(conversation)),
+            conversation=conversation,
+            conversation_blob=shown,
+            no_messages=codec.NO_MESSAGES,
+            spent=spending(turn.expense, self.caps),
+        )
         self.note_written(tenant, turn)
 
     def add(
         self,
         addition: Addition,
         script: scripts.Script[TurnKeys, ...],
-        refuse: Callable[[scripts.Reply], None] = lambda reply: None,
+        refuse: Callable[[scripts.Reply], None],
         **own: object,
     ) -> Coroutine[Any, Any, scripts.Reply]:
         """The reply of a `script` that adds a turn, with its `own` arguments, as `stored` returns it."""
@@ -303,28 +299,16 @@ class ConversationHistoryStore:
 
     async def unpin(self, tenant: str, tip: str, pin: str) -> None:
         """Release a pin whose run ended without a turn; it may be gone already. Raises StoreUnavailable."""
-        keys = self._parent(tenant, tip)
-        async with self.server.operation() as operation:
-            _, path = await scripts.unpin(operation, keys, pin=pin)
-            await prune(operation, keys, path)
+        await self.server.run(release, self._parent(tenant, tip), pin)
 
-    async def find(self, tenant: str, id: str) -> Found:
-        """A response and its status; notes its use, where the server takes writes.
+    async def find(self, tenant: str, id: str, *, keys: TurnKeys | None = None, touches: bool = True) -> Found:
+        """A response and its status, or a conversation with these `keys`; notes its use, where the server takes writes,
+        unless the service itself reads it (`touches`).
 
         Raises NotFound, StoreUnavailable.
         """
-        return await self.find_by(self.keyspace.response(tenant, id), id)
-
-    async def find_by(self, keys: TurnKeys, id: str) -> Found:
-        """The result of `find` for the turn with these keys, which the caller knows by `id`."""
-        return await self._found(keys, id, touched=True)
-
-    async def peek(self, tenant: str, id: str) -> Found:
-        """The result of `find`, for the service's own reads: they don't count as use. Raises as `find`."""
-        return await self._found(self.keyspace.response(tenant, id), id, touched=False)
-
-    async def _found(self, keys: TurnKeys, id: str, *, touched: bool) -> Found:
-        (word, *found), blob = await self.server.run(self._look, keys, touched=touched)
+        keys = keys or self.keyspace.response(tenant, id)
+        (word, *found), blob = await self.server.run(self._look, keys, touches=touches)
         if word == b"missing" or blob is None:
             kept = await self._kept(keys, id)
             return Found(kept.status, kept.response, kept.background, under_way=False, logged=False)
@@ -344,16 +328,16 @@ class ConversationHistoryStore:
             raise NotFound(id)
         return kept
 
-    async def _look(self, operation: Operation, keys: TurnKeys, *, touched: bool) -> list[Any]:
+    async def _look(self, operation: Operation, keys: TurnKeys, *, touches: bool) -> list[Any]:
         """The state of a turn, and its response blob: both in one round trip, as most turns are there."""
-        script = scripts.touch if touched else scripts.look
+        script = scripts.touch if touches else scripts.look
         get, idle_us = ("GET", keys.key("response")), self.caps.idle_us
         try:
-            return await script.in_a_row(operation, keys, [get], ahead=True, touches=touched, idle_us=idle_us)
+            return await script.in_a_row(operation, keys, [get], ahead=True, touches=touches, idle_us=idle_us)
         except RedisError as refusal:
-            if not touched or not refuses_writes(refusal):
+            if not touches or not refuses_writes(refusal):
                 raise
-        return await self._look(operation, keys, touched=False)
+        return await self._look(operation, keys, touches=False)
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The response JSON as served; notes its use. Raises NotFound, StoreUnavailable."""
@@ -410,12 +394,11 @@ class ConversationHistoryStore:
         blob = await self.server.command("GET", keys.key("messages"))
         return (await self._kept(keys, id)).messages if blob is None else codec.decode_messages(blob)
 
-    async def lineage(self, tenant: str, id: str) -> tuple[str, ...]:
-        """The ids from the root to `id`, deleted ancestors among them. Raises NotFound, StoreUnavailable."""
-        return await self.lineage_by(self.keyspace.response(tenant, id), id)
-
-    async def lineage_by(self, keys: TurnKeys, id: str) -> tuple[str, ...]:
-        """The result of `lineage` for the turn with these keys, which the caller knows by `id`."""
+    async def lineage(self, tenant: str, id: str, *, keys: TurnKeys | None = None) -> tuple[str, ...]:
+        """The ids from the root to `id`, or to a conversation with these `keys`, deleted ancestors among them. Raises
+        NotFound, StoreUnavailable.
+        """
+        keys = keys or self.keyspace.response(tenant, id)
         word, *detail = await self.server.run(scripts.lineage, keys, idle_us=self.caps.idle_us)
         if word != b"missing":
             return ids_of(split_path(detail[0]))
@@ -424,26 +407,22 @@ class ConversationHistoryStore:
             raise NotFound(id)
         return tuple(gone)
 
-    async def forget(self, tenant: str, id: str, *, erase: bool = False) -> None:
-        """Delete a turn: its id is unknown and its response gone from now on. Its descendants keep their history, with
-        `erase` without this turn's messages.
+    async def forget(self, tenant: str, id: str, *, erase: bool = False, keys: TurnKeys | None = None) -> None:
+        """Delete a turn, or a conversation with these `keys`: its id is unknown and its response gone from now on. Its
+        descendants keep their history, with `erase` without this turn's messages.
 
         Removes the turns that no descendant and no run needs, also those that an earlier call left which was cut short
         or didn't erase. A run that has read the chain keeps its copy. Raises NotFound, StoreUnavailable.
         """
-        await self.forget_by(self.keyspace.response(tenant, id), erase=erase)
-
-    async def forget_by(self, keys: TurnKeys, *, erase: bool) -> None:
-        """Delete the turn with these keys, as `forget` does."""
-        token, idle_us = self.token(), self.caps.idle_us
+        found, token, idle_us = keys or self.keyspace.response(tenant, id), self.token(), self.caps.idle_us
 
         def attempt() -> Awaitable[None]:
-            return self.server.run(forget, keys, token=token, idle_us=idle_us, erase=erase)
+            return self.server.run(forget, found, token=token, idle_us=idle_us, erase=erase)
 
         try:
-            await self.at_hand(keys, attempt)
+            await self.at_hand(found, attempt)
         except NotFound:
-            if not erase or not await self.elsewhere.bring_remains(keys.tenant, keys.digits):
+            if not erase or not await self.elsewhere.bring_remains(tenant, found.digits):
                 raise
             await attempt()
 

@@ -102,7 +102,7 @@ class KeyedRequests:
 
         When it returns, the record is as safe as a stored turn. Raises StoreUnconfirmed, StoreUnavailable.
         """
-        if not await self._keep(request, owner, digits, "yes" if kept else "no"):
+        if not await self._keep(request, owner, named=digits, kept="yes" if kept else "no"):
             return False
         await self._history.confirmer.prove(request.keys.shard)
         return True
@@ -112,14 +112,14 @@ class KeyedRequests:
         the number of such calls with this one, and once `renew` returns it is as safe as a stored turn. Raises
         StoreUnconfirmed, StoreUnavailable.
         """
-        stays = await self._keep(request, owner, "", "", calls)
+        stays = await self._keep(request, owner, calls=calls)
         if stays and calls:
             await self._history.confirmer.prove(request.keys.shard)
         return stays
 
     async def end(self, request: Keyed, owner: str, *, made: bool) -> None:
         """End a request: it was `made`, or else nothing was, and the next one may make it. Raises StoreUnavailable."""
-        await self._history.server.run(scripts.end_keyed, request.keys, owner=owner, made=made, kept_ms=self._kept_ms)
+        await self._keep(request, owner, ends="made" if made else "unmade")
 
     async def is_stored(self, tenant: str, digits: str) -> bool:
         """Whether there is a turn or a conversation with these digits, perhaps a deleted one. Raises
@@ -135,11 +135,14 @@ class KeyedRequests:
         """The channel that says that a request has ended, in any way."""
         return request.keys.key("keyed")
 
-    async def _keep(self, request: Keyed, owner: str, named: str, kept: str, calls: int = 0) -> bool:
+    async def _keep(
+        self, request: Keyed, owner: str, *, ends: str = "", named: str = "", kept: str = "", calls: int = 0
+    ) -> bool:
         (word,) = await self._history.server.run(
             scripts.keep_keyed,
             request.keys,
             owner=owner,
+            ends=ends,
             named=named,
             kept=kept,
             calls=calls,

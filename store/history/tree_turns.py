@@ -70,7 +70,7 @@ class Node(NamedTuple):
 
     @classmethod
     def of(cls, row: bytes) -> "Node":
-        """The node in a row of climb.lua."""
+        """The node in a row (lua/tree_jobs.lua)."""
         digits, parent, depth, status, *numbers, deleted = row.decode().split(" ")
         created, used, children, size = map(int, numbers)
         above = None if parent == "-" else parent
@@ -168,39 +168,17 @@ async def shown_of(
                 continue
 
 
-class UnderWay(NamedTuple):
-    """A response that has yet to end. `created` is in µs since 1970."""
-
-    digits: str
-    parent: str | None
-    status: str
-    created: int
-    size: int
-    """The bytes of its response, as it was accepted."""
-
-    @property
-    def id(self) -> str:
-        """Its id, as clients see it."""
-        return id_of(self.digits)
-
-    @classmethod
-    def of(cls, row: bytes) -> "UnderWay":
-        """The response in a row of jobs_of.lua."""
-        digits, parent, status, created, size = row.decode().split(" ")
-        return cls(digits, None if parent == "-" else parent, status, int(created), int(size))
-
-
-async def under_way(history: ConversationHistoryStore, tenant: str, most: int) -> tuple[list[UnderWay], bool]:
+async def under_way(history: ConversationHistoryStore, tenant: str, most: int) -> tuple[list[Node], bool]:
     """At most `most` responses of a tenant under way, the newest first, and whether these are all. Raises
     StoreUnavailable.
     """
     shards, run = history.keyspace.all_shards(), history.server.run
-    found: list[UnderWay] = []
+    found: list[Node] = []
     whole = True
     for at in range(0, len(shards), SHARDS_AT_ONCE):
         some = (run(scripts.jobs_of, shard, tenant=tenant, most=most) for shard in shards[at : at + SHARDS_AT_ONCE])
         for _, all_of_them, *rows in await asyncio.gather(*some):
-            found += map(UnderWay.of, rows)
+            found += map(Node.of, rows)
             whole = whole and bool(int(all_of_them))
     found.sort(key=lambda each: (-each.created, each.digits))
     return found[:most], whole and len(found) <= most

@@ -31,8 +31,7 @@ from store.errors import (
     SteersFull,
     StoreFull,
 )
-from store.history.append import Addition, continuable, spending
-from store.history.conversations import refuse_joining
+from store.history.append import Addition, continuable, refuse_joining, spending
 from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import Entry, EventLog
@@ -136,7 +135,7 @@ class Jobs:
 
         def refuse(reply: scripts.Reply) -> None:
             self._refuse_queueing(reply[0])
-            refuse_joining(reply[0], conversation)
+            refuse_joining(reply[0], str(conversation))
 
         await history.add(
             addition,

@@ -295,7 +295,15 @@ def mark(shard: ShardKeys, *, there: str) -> None: ...
 
 
 @script("node messages response clock usage leaves trees")
-def append(turn: TurnKeys, *, spent: str, **shared: Unpack[Added]) -> None: ...
+def append(
+    turn: TurnKeys,
+    *,
+    conversation: str,
+    conversation_blob: bytes,
+    no_messages: bytes,
+    spent: str,
+    **shared: Unpack[Added],
+) -> None: ...
 
 
 @script("node messages response clock usage leaves trees")
@@ -353,18 +361,6 @@ def climb(shard: ShardKeys, *, tenant: str, ends: str, seen: str, most: int) -> 
 
 @script("leases", read_only=True)
 def jobs_of(shard: ShardKeys, *, tenant: str, most: int) -> None: ...
-
-
-@script("node messages response clock usage leaves trees")
-def advance(
-    turn: TurnKeys,
-    *,
-    conversation: str,
-    conversation_blob: bytes,
-    no_messages: bytes,
-    spent: str,
-    **shared: Unpack[Added],
-) -> None: ...
 
 
 @script("node response clock usage leaves trees")
@@ -543,12 +539,8 @@ def take_keyed(
 
 @script("clock", out_of_memory=True)
 def keep_keyed(
-    turn: TurnKeys, *, owner: str, named: str, kept: str, calls: int, lease_ms: int, kept_ms: int
+    turn: TurnKeys, *, owner: str, ends: str, named: str, kept: str, calls: int, lease_ms: int, kept_ms: int
 ) -> None: ...
-
-
-@script("clock", out_of_memory=True)
-def end_keyed(turn: TurnKeys, *, owner: str, made: bool, kept_ms: int) -> None: ...
 
 
 @script("registry registry_used audit_entries audit_shares registry_news", out_of_memory=True)
@@ -587,11 +579,7 @@ def admit(
 
 
 @script("reservations", out_of_memory=True)
-def settle_admitted(shard: ShardKeys, *, tenant: str, over: bytes) -> None: ...
-
-
-@script("reservations", out_of_memory=True)
-def hold_admitted(shard: ShardKeys, *, tenant: str, held: str, held_ms: int) -> None: ...
+def settle_admitted(shard: ShardKeys, *, tenant: str, over: bytes, held: str, held_ms: int) -> None: ...
 
 
 @script("node", out_of_memory=True)

@@ -29,7 +29,7 @@ from service.web.routes.received import service_of, tenant_of, with_room
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.history.listing import ScoredDigits, Tree, TreeListing, by_shard
-from store.history.tree_turns import Node, TreeTurns, UnderWay, away_from, shown_of, turns_of, under_way
+from store.history.tree_turns import Node, TreeTurns, away_from, shown_of, turns_of, under_way
 from store.keys import BY_HAND_MARK, CONVERSATION_MARK, HEX_DIGITS, OMISSION_MARK, digits_of, mark_of, name_of
 
 EXCERPT_CHARS = 120
@@ -484,6 +484,6 @@ async def list_jobs(request: Request, query: JobsQuery) -> HttpResponse:
     return with_room(request, JsonResponse(Jobs(data, not whole)))
 
 
-def _shown_job(job: UnderWay) -> ShownTurn:
+def _shown_job(job: Node) -> ShownTurn:
     above = None if job.parent is None else name_of(job.parent)
     return ShownTurn(job.id, "response", job.status, job.created // US, parent=above)

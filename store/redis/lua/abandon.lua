@@ -3,7 +3,6 @@
 --- include using
 -- Forget a tree: none of its ids is known from now on. sweep.lua removes it.
 --
--- Keys:      node, trees
 -- Arguments: token  names this call, so that its retry after a lost reply is known
 -- Result:    {'ok', digits of its root} | {'missing'} | {'running'} when the run of one of its turns hasn't ended
 -- Invariant: a tree with the score 0 is forgotten, whatever pins there are, and nothing changes that score.

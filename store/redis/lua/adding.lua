@@ -77,8 +77,3 @@ local function add_node(tenant, parent, from, score)
     redis.call('SREM', key('tree', tenant, from.root), parent)
   end
 end
-
-local function note_held(tenant, from, held)
-  redis.call('HSET', node, 'held', held, 'chain_held', exact(from.held + held))
-  count(tenant, 'bytes', held)
-end

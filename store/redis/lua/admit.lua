@@ -1,7 +1,6 @@
 --- include limits
 -- Let a piece of a tenant's work begin if it is within all of its limits, and reserve what it may take.
 --
--- Keys:      reservations
 -- Arguments: tenant     whose work it is
 --            over       work of the tenant that is settled before (settle_admitted.lua); JSON
 --            digits     the digits of its id
@@ -11,7 +10,7 @@
 --            reads      the tokens that it reads
 --            writes     the most tokens that it may write
 --            usual      how many it is thought to write, as long as nobody knows what the tenant's work usually does
---            held_ms    after how long somebody looks whether it is over, unless more is said (hold_admitted.lua); it counts
+--            held_ms    after how long somebody looks whether it is over, unless more is said (settle_admitted.lua); it counts
 --                       as under way for twice as long
 -- Result:    {'ok', what is left of each limit and the seconds until all of it is again; JSON} | {'no', the number of the limit
 --            for which it waits longest, from 0, the µs until it fits there, or -1 where it never does, how much it

@@ -1,7 +1,6 @@
 --- include clock
 -- Write to the layout record what has changed of it, unless somebody else wrote to it since the caller read it.
 --
--- Keys:      store
 -- Arguments: revision  how often it had been written when the caller read it
 --            fields    NAME=VALUE of what changes, with spaces between
 --            release   who writes it

@@ -2,7 +2,6 @@
 --- include standing
 -- Change how a conversation is shown.
 --
--- Keys:      node, response, clock, usage, leaves, trees
 -- Arguments: parent         the digits of the conversation itself, which stays while room is made
 --            room           the most bytes that the server may hold for it
 --            idle_us        for how long a tree may be unused; 0: for ever

@@ -1,7 +1,6 @@
 --- include unarchived
 -- Some of what a tree had unarchived is archived as it was then.
 --
--- Keys:      clock
 -- Arguments: done      MEMBER=SCORE of each, with spaces between
 --            fence_ms  for how long nobody brings back what was deleted
 -- Result:    {'ok', how many are left}

@@ -1,7 +1,6 @@
 --- include pins
 -- Note that a response has asked for approvals, so that each can be used up once.
 --
--- Keys:      clock
 -- Arguments: asked    NUMBER/DIGEST of each, with spaces between: four hex digits, and what is known of its call
 --            kept_ms  for how long an approval may be used
 --            most     how many approvals of the tenant the shard notes

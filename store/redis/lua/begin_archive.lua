@@ -1,7 +1,6 @@
 --- include clock
 -- The shard has an archive from now on.
 --
--- Keys:      trees
 -- Arguments: after_ms  after how many ms a changed tree is archived
 -- Result:    {'ok'}
 -- Invariant: what changes is noted from the call on that first said so. What was there then is `older` (unarchived.lua), until

@@ -2,7 +2,6 @@
 --- include queueing
 -- Cancel a background response. From now on only the caller, who has to end it, can write to its log.
 --
--- Keys:      node, job, trees
 -- Arguments: token     names the caller, and this call among its retries
 --            lease_ms  for how long it is the caller's to end
 -- Result:    {'ok', its epoch, the number of the last event in its log, and two spans in ms: since it was submitted, and

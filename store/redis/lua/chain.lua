@@ -5,7 +5,6 @@
 -- The ids of the chain that a turn ends, to continue it: checks that it may be, touches it, and pins it if
 -- asked to.
 --
--- Keys:      node, pins, clock, leaves, trees
 -- Arguments: pin           the token to pin it with, or '' for no pin; of a conversation it pins its tip, and isn't its hold
 --            pin_ms        for how long the pin counts
 --            max_depth     the most turns of a chain

@@ -2,7 +2,6 @@
 -- Change records and lists of the registry if all records are what the caller made the change of, with entries in the
 -- audit log.
 --
--- Keys:      registry, registry_used, audit_entries, audit_shares, registry_news
 -- Arguments: changes       NAME, BEFORE and AFTER of each record, empty where there is none; JSON
 --            places        LIST, NAME and MOST of each name in a list: added if that has fewer than MOST, or taken out if
 --                          MOST is 0; JSON

@@ -3,7 +3,6 @@
 -- Take the jobs that are next, to work on them: those whose lease ran out before all others. Cancelled ones whose lease
 -- ran out, which only have to be ended, are added.
 --
--- Keys:      leases
 -- Arguments: token       names whoever takes them, and this call among its retries
 --            not_after   the ms after which the caller has given up
 --            lease_ms    for how long they are his at least, once he was heard of

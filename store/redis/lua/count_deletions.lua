@@ -1,7 +1,6 @@
 --- include clock
 -- Count deletions of which the archive is told next.
 --
--- Keys:      archive_deletions
 -- Arguments: more  how many more
 -- Result:    {'ok', how many were counted in all}
 -- Invariant: the count only rises; that of a server that went back in time is what it was then.

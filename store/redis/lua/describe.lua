@@ -2,7 +2,6 @@
 --- include idle
 -- For a backup: what the nodes of some turns say, and of turns above them.
 --
--- Keys:      trees
 -- Arguments: members  TENANT/DIGITS of turns, with spaces between
 --            above    how many turns above each are described too
 --            idle_us  for how long a tree may be unused, whose turns are as if they weren't there; 0: for ever; -1: also those

@@ -1,10 +1,8 @@
 --- include judging
---- include places
 --- include repairing
 -- Remove turns that can no longer be read: one that has lost its parent, its messages or what its node must say,
 -- and all below it. No history is better than a history with a hole.
 --
--- Keys:      clock, usage, leaves, trees
 -- Arguments: top      TENANT/DIGITS of the faulty turn
 --            members  TENANT/DIGITS of turns below it, children before their parents, and at the end of all calls
 --                     the turn itself, with spaces between
@@ -53,14 +51,7 @@ local function discard(tenant, digits)
   end
   displace_job(turn)
   drop_log(tenant, digits, noted_bytes(turn))
-  for _, family in ipairs(KINDS) do
-    redis.call('UNLINK', key(family[1], tenant, digits))
-  end
-  unplace(turn)
-  if turn.listed_score then
-    unlist(tenant, digits)
-  end
-  unorder(turn)
+  clear(turn)
   displace(tenant, found.root, digits)
   count(tenant, found.deleted and 'tombstones' or 'responses', -1)
   count(tenant, 'trees', found.parent == '' and -1 or 0)

@@ -1,7 +1,6 @@
 --- include unarchived
 -- The shard has no archive any more: nothing is noted from now on, and what was noted goes, some of it a call.
 --
--- Keys:      unarchived
 -- Arguments: budget  of how many trees the notes go
 -- Result:    {'ok'} | {'again'} when there are more
 -- Invariant: no turn changes. What was noted of a tree keeps that from being evicted until it is gone.

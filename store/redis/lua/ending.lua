@@ -76,9 +76,7 @@ local function end_job(turn, ended)
     redis.call('HDEL', node, 'joins')
     redis.call('HDEL', key('node', tenant, conversation), 'awaits')
   end
-  local holds_now = held_by(node) + held_by(messages) + held_by(response)
-  redis.call('HSET', node, 'held', holds_now, 'chain_held', exact(above_held + holds_now))
-  count(tenant, 'bytes', holds_now - turn.held)
+  note_held(tenant, digits, turn.held, above_held, messages, response)
   place_tree(tenant, turn.root, score)
   if not turn.fleeting then
     note_unarchived(tenant, turn.root, '+' .. digits, score)

@@ -2,7 +2,6 @@
 --- include log_room
 -- Take away what was used least, to make room for a turn: below the caps, and in the server where it has no memory left.
 --
--- Keys:      usage, leaves, trees
 -- Arguments: memory     how many bytes have to be free in the server, where it has a limit; 0 is none
 --            stays      TENANT=RANK: how many of a tenant's leaves are known to have to stay, -1 for all of them, with
 --                       spaces between, of some tenants

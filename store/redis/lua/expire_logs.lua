@@ -1,7 +1,6 @@
 --- include log_room
 -- Take away event logs that were kept for long enough, and with them the responses that were to be kept no longer.
 --
--- Keys:      usage, leaves, trees
 -- Arguments: kept_ms  for how long a log is kept after its response has ended
 --            budget   the most logs that this call removes
 -- Result:    {'ok'} when none is left | {'again'} when some may be

@@ -3,7 +3,6 @@
 --- include queueing
 -- A background response has ended: store its turn, and the last entry of its log.
 --
--- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees
 -- Arguments: last   the number of the entry's last event
 --            entry  the bytes of the log's last entry
 -- Result:    {'ok', how many webhooks were dropped for this one, '' or why it isn't added to the conversation that it was to

@@ -7,7 +7,6 @@
 -- Delete a turn: it becomes a tombstone, without its response, and without its messages if asked to. prune.lua, which is
 -- called next, removes what nothing needs.
 --
--- Keys:      node, messages, response, pins, usage, leaves, trees
 -- Arguments: token        names this call, so that its retry after a lost reply is known
 --            erase        1 to erase the messages, which descendants then continue without; else 0
 --            no_messages  what is stored in their place
@@ -54,11 +53,7 @@ if erases then
   redis.call('HSET', key('node', tenant, root), 'has_erased', 1)
 end
 if erases or not deleted then
-  local holds_now = held_by(node) + held_by(messages) + held_by(remains)
-  redis.call('HSET', node, 'held', holds_now)
-  count(tenant, 'bytes', holds_now - (held or 0))
-end
-if erases or not deleted then
+  note_held(tenant, digits, held or 0, nil, messages, remains)
   note_unarchived(tenant, root, (erases and 'x' or '-') .. digits, next_score(shard_key('clock')))
   redis.call('ZREM', changes_of(tenant, root), '+' .. digits)
 end
@@ -69,7 +64,4 @@ if children == '0' then
   path = walk(tenant, digits, tonumber(depth))
 end
 record()
-if deleted and deleted ~= token then
-  return { 'deleted', path }
-end
-return { 'ok', path }
+return { deleted and deleted ~= token and 'deleted' or 'ok', path }

@@ -3,7 +3,6 @@
 --- include usage
 -- What is under way and stored in a shard, for metrics.
 --
--- Keys:      usage, leaves
 -- Result:    {'ok', how many jobs wait at each level, from 0 on, for how many ms the one does that waits for the longest,
 --            how many leases there are, the bytes of all event logs, how many webhooks wait, how many responses are
 --            stored, in how many bytes}

@@ -2,7 +2,6 @@
 --- include queueing
 -- Give a job back before it has ended, so that others can continue it at once.
 --
--- Keys:      leases
 -- Arguments: token      of who holds the lease
 --            counts     1 if this was a try that failed, 0 if the holder has to leave
 --            gives_way  1 if it waits at its own level, behind other tenants' jobs; 0 if it is before all that have not begun

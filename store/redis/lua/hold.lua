@@ -3,7 +3,6 @@
 --- include using
 -- Hold a conversation for one run, or for longer.
 --
--- Keys:      node, pins, clock, leaves, trees
 -- Arguments: token    names the run
 --            hold_ms  for how long it is held from now on
 -- Result:    {'ok'} | {'missing'} | {'held'} when another run holds it, or a job | {'late', the ms on this clock}

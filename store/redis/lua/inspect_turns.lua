@@ -1,7 +1,6 @@
 --- include judging
 -- What is wrong with each of some turns, and what each adds to the sums.
 --
--- Keys:      clock, usage, leaves, trees
 -- Arguments: members  the turns (judging.lua)
 -- Result:    {'ok', for each turn that is there or has left something behind: its member, the parent's digits or -, the
 --            number of children or -1, its kind or -, the bytes that the shard counts for it, those that its tenant

@@ -2,7 +2,6 @@
 --- include log_room
 -- Add an entry to the log of a job, and hold its lease for longer.
 --
--- Keys:      leases, usage, leaves, trees
 -- Arguments: token     of who holds the lease
 --            lease_ms  for how long it is to be held from now on, or an eighth less
 --            after     the number of the event before the entry's first one, or '' to leave it unchecked

@@ -1,6 +1,5 @@
 -- Keep what is known of a container, in the place of what was known.
 --
--- Keys:      clock
 -- Arguments: record   what is known of it
 --            before   what was known of it; empty for one that is new
 --            most     how many a tenant has at most

@@ -4,6 +4,9 @@
 -- A record is JSON: `body`, a digest of the request's body; `owner`, the token of who makes what it asks for; `lease`, the ms
 -- at which he is taken for dead; `named`, the digits as which that is stored, once they are chosen, and `kept`, whether it is
 -- stored; `calls`, how many calls that may have an effect were begun for it; `shared` where somebody had it before who had named it, and may still store it; `ended` where it was made.
+-- Arguments: owner     the token of who makes it
+--            lease_ms  for how long he is not taken for dead
+--            kept_ms   for how long it is known after its end
 -- Invariant: a record has its place in the order of their ends, and both expire.
 
 local keyed, untils = shard_key('keyed:' .. tenant), shard_key('keyed-until:' .. tenant)

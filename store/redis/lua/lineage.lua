@@ -2,7 +2,6 @@
 --- include walk
 -- The ids from a turn to its root, whatever its status, and nothing else: no touch, no pin.
 --
--- Keys:      node, trees
 -- Result:    {'ok', digits of the ids newest first, in one string} | {'missing'}
 -- Invariant: nothing changes.
 

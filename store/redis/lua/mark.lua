@@ -1,7 +1,6 @@
 --- include clock
 -- Mark the moment up to which others ask whether all that was written is safe, and say which of some turns are missing.
 --
--- Keys:      clock
 -- Arguments: there  TENANT/DIGITS=DIGEST of turns that should be there with that content, or as queued with it; `ended`
 --                   in place of the digest for one that should only not be under way; with spaces between
 -- Result:    {'ok', those of them that are not so}

@@ -1,7 +1,8 @@
 -- Shared by all scripts: what keys are called (store/keys.py).
 --
 -- `turns` is what all keys of turns in the shard begin with, and a script about one turn has its `tenant` and its `digits`.
--- The keys that a head names are locals, too: those of the turn by their families, those of its shard by their names.
+-- The keys that its declaration lists (store/redis/scripts.py) are locals, too: those of the turn by their families, those of its
+-- shard by their names.
 --
 -- An argument of several scripts is described here, or in a file that they include. Of a turn that is stored:
 --

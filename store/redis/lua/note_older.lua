@@ -1,7 +1,6 @@
 --- include unarchived
 -- Note turns of a tree from before the archive, as far as they have ended and nobody has noted them.
 --
--- Keys:      clock, trees
 -- Arguments: tree     TENANT/ROOT
 --            members  the digits of turns of it, with spaces between
 -- Result:    {'ok', the last use of the tree, or 0 where it is gone}

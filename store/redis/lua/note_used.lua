@@ -1,6 +1,5 @@
 -- Note when keys were last used, those that there still are.
 --
--- Keys:      registry, registry_used
 -- Arguments: used  the seconds of each, by its record's name; JSON
 -- Result:    {'ok'}
 -- Invariant: nothing is noted of what is not in the registry.

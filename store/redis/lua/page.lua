@@ -2,7 +2,6 @@
 --- include orders
 -- Some of a tenant's conversations in a shard, in the order in which they began, or of its trees, in that of their last use.
 --
--- Keys:      trees
 -- Arguments: of         conversations or trees
 --            tenant     whose they are
 --            score      where they go on: the µs of the one before them, as text, since it has sixteen digits

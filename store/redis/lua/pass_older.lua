@@ -1,6 +1,5 @@
 -- All trees from before the archive are noted up to a later use.
 --
--- Keys:      older
 -- Arguments: before  up to which use they were
 --            after   up to which use they are, or '' where these are all
 -- Result:    {'ok'} | {'other'} when somebody else has passed them meanwhile

@@ -1,6 +1,5 @@
 -- Prove that the shard's server would write: it refuses every script that may, where it would refuse a write.
 --
--- Keys:      clock
 -- Arguments: takes_turns  1 to ask whether it takes turns, too
 -- Result:    {'ok'} | {'closed'} when it takes none, as its disk is nearly full (store/guard.py)
 -- Invariant: nothing changes.

@@ -1,7 +1,6 @@
 --- include removal
 -- Take away the tombstones of a path that nothing needs: a turn, then each above it that loses its last child.
 --
--- Keys:      usage, leaves, trees
 -- Arguments: path  digits of turns, each the parent of the one before, in one string
 -- Result:    {'gone'} when none of them is left | {'needed'} when one is, so that all above it are needed too
 -- Invariant: takes only what is deleted and has neither a child nor a live pin, and passes over what is gone,

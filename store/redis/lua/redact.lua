@@ -4,7 +4,6 @@
 --- include usage
 -- Take an item out of a turn: what it had is stored anew without it, and nothing of it is left in any other place.
 --
--- Keys:      node, messages, response, usage, leaves, trees
 -- Arguments: redactions     how often that was done when the turn was read, or ''
 --            messages_blob  the messages from now on, as many as before
 --            response_blob  the response and the input items from now on
@@ -32,8 +31,6 @@ if log_bytes then
   drop_log(tenant, digits, log_bytes)
 end
 note_unarchived(tenant, root, '+' .. digits, next_score(shard_key('clock')))
-local holds_now = held_by(node) + held_by(messages) + held_by(place)
-redis.call('HSET', node, 'held', holds_now)
-count(tenant, 'bytes', holds_now - (held or 0))
+note_held(tenant, digits, held or 0, nil, messages, place)
 record()
 return { 'ok' }

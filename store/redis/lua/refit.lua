@@ -1,7 +1,6 @@
 --- include facts
 -- Repair what all trees of a shard share, so that scripts can run on it at all.
 --
--- Keys:      clock, usage, leaves, trees
 -- Arguments: kinds     NAME=TYPE of keys, which go where they hold another type of value, with spaces between
 --            places    names of keys that have members which name no turn, with spaces between
 --            names     those members, in one string with a NUL behind each

@@ -2,7 +2,6 @@
 --- include pins
 -- Hold the leases of jobs for longer.
 --
--- Keys:      leases
 -- Arguments: held      for each job TENANT/DIGITS and the token of who holds it, with spaces between
 --            lease_ms  for how long they are to be held from now on
 -- Result:    {'ok', how many are lost, TENANT/DIGITS of each of those, and of each other one to which something was said}

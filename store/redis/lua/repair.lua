@@ -3,7 +3,6 @@
 --- include repairing
 -- Repair some turns, as far as that costs nothing that anyone could read.
 --
--- Keys:      clock, usage, leaves, trees
 -- Arguments: members  the turns, parents before their children (judging.lua)
 --            budget   the most turns that go with a tombstone that nothing needs, and the most leaves by which the
 --                     last use of a tree is found
@@ -19,16 +18,7 @@ function repairs.mistyped(turn)
   redis.call('UNLINK', unpack(turn.mistyped))
 end
 
-repairs['no-node'] = function(turn)
-  for _, family in ipairs(KINDS) do
-    redis.call('UNLINK', key(family[1], turn.tenant, turn.digits))
-  end
-  unplace(turn)
-  if turn.listed_score then
-    unlist(turn.tenant, turn.digits)
-  end
-  unorder(turn)
-end
+repairs['no-node'] = clear
 
 function repairs.stray(turn, listed)
   displace(turn.tenant, listed, turn.digits)
@@ -153,7 +143,7 @@ repairs['endless-pin'] = function(turn)
   end
 end
 
-local function note_held(turn)
+local function correct_held(turn)
   local noted, real = turn.fields.held, held_now(turn)
   if real ~= noted then
     redis.call('HSET', turn.node, 'held', real)
@@ -178,7 +168,7 @@ local function repair(turn, words, listed)
     end
   end
   if turn.fields and words[1] ~= 'mistyped' then
-    note_held(turn)
+    correct_held(turn)
   end
 end
 

@@ -55,6 +55,18 @@ local function unorder(turn)
   end
 end
 
+-- Remove all keys of a turn, and all its places but those of a job.
+local function clear(turn)
+  for _, family in ipairs(KINDS) do
+    redis.call('UNLINK', key(family[1], turn.tenant, turn.digits))
+  end
+  unplace(turn)
+  if turn.listed_score then
+    unlist(turn.tenant, turn.digits)
+  end
+  unorder(turn)
+end
+
 -- The repair for each word of judging.lua, for repair.lua.
 local job_repairs = {}
 

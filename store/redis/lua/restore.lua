@@ -4,7 +4,6 @@
 --- include using
 -- Store a turn as a backup has it, below the one that it continues: with its times, alive or as a tombstone.
 --
--- Keys:      node, messages, response, clock, usage, leaves, trees
 -- Arguments: parent         the parent's digits, or '' for a root
 --            created        when it was stored, in µs
 --            used           when it was used last, in µs
@@ -107,7 +106,7 @@ else
     enlist(tenant, digits, exact(created))
   end
 end
-note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response))
+note_held(tenant, digits, 0, from.held, messages, response)
 redis.call('SADD', key('tree', tenant, from.root), digits)
 if archived == '' then
   note_unarchived(tenant, from.root, '+' .. digits, next_score(clock))

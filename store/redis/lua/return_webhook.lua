@@ -2,7 +2,6 @@
 -- A webhook that was taken was not accepted, and is due again after a while; or it was accepted, or given up, and waits no
 -- longer.
 --
--- Keys:      outbox
 -- Arguments: member    TENANT/DIGITS/STATUS
 --            tries     how often it was tried when it was taken
 --            delay_ms  when it is due again; 0 to drop it

@@ -1,6 +1,5 @@
 -- The secret that all who share the store have in common: the one that is there, or else the one that the caller made.
 --
--- Keys:      secret
 -- Arguments: made  random bytes, as many as a secret has
 -- Result:    {'ok', secret}
 --            {'damaged', value}: what is there has another length

@@ -1,6 +1,5 @@
 -- Store what an inspection of the whole shard has counted, if nothing has changed in it since.
 --
--- Keys:      clock, usage, logged
 -- Arguments: since     the clock and the four counters of the shard at that time, as `moment` gives them
 --            nodes     TENANT/DIGITS/FIELD=NUMBER of turns: how many `children` they have, and how many `jobs` are in
 --                      the tree of which they are the root, where 0 takes the number away; with spaces between

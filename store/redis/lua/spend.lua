@@ -1,7 +1,6 @@
 --- include spending
 -- Count what a response has spent that isn't stored.
 --
--- Keys:      node
 -- Arguments: spent      what is counted of it (spending.lua)
 --            marked_ms  for how long it is known that it was
 -- Result:    {'ok'}

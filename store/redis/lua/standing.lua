@@ -35,12 +35,6 @@ local function keep_for_room(tenant, conversation, parent, token)
   hold(key('pins', tenant, parent), token, BARRED_MS)
 end
 
--- A run has done its work for a conversation, which is held by nobody then.
-local function let_go(tenant, conversation, root, token)
-  redis.call('ZREM', key('pins', tenant, conversation), token)
-  redis.call('ZREM', key('runs', tenant, root), token)
-end
-
 -- Write the node of a conversation below a turn that was just added; `former` is the turn at which it stood, '' of none.
 local function stand_at(tenant, conversation, digits, former, score)
   local node = key('node', tenant, conversation)
@@ -67,10 +61,7 @@ end
 
 -- The bytes that the server holds for a conversation have changed.
 local function note_conversation(tenant, conversation, above_held)
-  local node = key('node', tenant, conversation)
-  local before = redis.call('HGET', node, 'held') or 0
-  local held = held_by(node) + held_by(key('messages', tenant, conversation))
-    + held_by(key('response', tenant, conversation))
-  redis.call('HSET', node, 'held', held, 'chain_held', exact(above_held + held))
-  count(tenant, 'bytes', held - before)
+  local before = redis.call('HGET', key('node', tenant, conversation), 'held') or 0
+  note_held(tenant, conversation, before, above_held, key('messages', tenant, conversation),
+    key('response', tenant, conversation))
 end

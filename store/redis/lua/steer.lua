@@ -4,7 +4,6 @@
 -- Say something to a background response that is under way: whoever ends it makes it the input of the next one, or gives it
 -- back.
 --
--- Keys:      node, job, usage, leaves, trees
 -- Arguments: id          names what is said
 --            said        its bytes
 --            most        the most that may be said to one response

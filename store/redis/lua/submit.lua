@@ -6,7 +6,6 @@
 -- Accept a background response: its turn, queued below its parent, its job, a place in the queue, and the first entry
 -- of its log.
 --
--- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees
 -- Arguments: conversation  the digits of the conversation that stands at the parent, or ''
 --            level         the level of its priority
 --            mode          plain, or stream where its events may be followed
@@ -75,12 +74,12 @@ if steerable == '1' then
   redis.call('HSET', job, 'steerable', 1)
 end
 if conversation ~= '' then
-  let_go(tenant, conversation, from.root, pin)
+  redis.call('ZREM', key('pins', tenant, conversation), pin)
 end
 if joins then
   redis.call('HSET', node, 'joins', conversation)
   redis.call('HSET', key('node', tenant, conversation), 'awaits', digits)
   note_conversation(tenant, conversation, from.held)
 end
-note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))
+note_held(tenant, digits, 0, from.held, messages, response, job, spec)
 return reply_with_evicted('ok')

@@ -7,7 +7,6 @@
 -- A background response to which something was said has ended, and another one goes on from it: store the turn of the one
 -- with the last entry of its log, and accept the other, which is the turn that this is about.
 --
--- Keys:      node, messages, response, job, spec, clock, usage, leaves, trees
 -- Arguments: parent          the digits of the one that has ended
 --            ended_status    how it ended
 --            ended_digest    the digest of its content
@@ -64,6 +63,6 @@ local from = { root = turn.root, depth = depth + 1, messages = above[1], bytes =
 add_node(tenant, parent, from, next_score(clock))
 add_job(tenant, digits, turn.root, turn.mode, own, sequence, log_bytes)
 redis.call('HSET', job, 'steerable', 1)
-note_held(tenant, from, held_by(node) + held_by(messages) + held_by(response) + held_by(job) + held_by(spec))
+note_held(tenant, digits, 0, from.held, messages, response, job, spec)
 record()
 return { 'ok', told_of_evicted(), dropped }

@@ -2,7 +2,6 @@
 --- include tree_jobs
 -- What some of a tenant's trees come to.
 --
--- Keys:      leaves, trees
 -- Arguments: tenant  whose they are
 --            roots   the digits of their roots, with spaces between
 --            most    how many turns may be looked at

@@ -1,7 +1,6 @@
 --- include describing
 -- For a backup: all turns of some trees, each tree as it is at this moment.
 --
--- Keys:      trees
 -- Arguments: members  TENANT/ROOT of the trees, with spaces between
 --            most     how many turns may be looked at
 -- Result:    {'ok', for each of the trees one reply: a line with a word, the tree's last use and how many jobs it has, and for

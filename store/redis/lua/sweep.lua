@@ -3,7 +3,6 @@
 --- include using
 -- Remove trees that are forgotten or unused for too long, and tombstones whose run never ended.
 --
--- Keys:      usage, leaves, trees
 -- Arguments: only      TENANT/ROOT of the one tree to sweep, or '' for all
 --            named_us  the same for one in which a conversation stands, no shorter
 --            grace_us  for how long one that was unused for longer is kept, although it is unknown

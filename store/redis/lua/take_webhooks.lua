@@ -1,7 +1,6 @@
 --- include outbox
 -- Take webhooks that are due, the longest due first, to send them. They stay, and are due again when the hold is over.
 --
--- Keys:      outbox
 -- Arguments: token    names this call among its retries
 --            most     how many to take at most
 --            hold_ms  for how long nobody else is to take them

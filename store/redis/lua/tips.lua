@@ -2,7 +2,6 @@
 --- include tree_jobs
 -- The tree of a turn or of a conversation, and the turns at its ends: those without children and those under way.
 --
--- Keys:      node, trees
 -- Arguments: cursor  0, or what the call before gave
 --            most    about how many turns without children one call gives
 -- Result:    {'ok', digits of the root, its last use, the next cursor or 0 after the last call, DIGITS=USED of turns, with

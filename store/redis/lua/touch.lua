@@ -2,7 +2,6 @@
 --- include using
 -- How a turn stands; marks it as used now, because its response is about to be read. One under way is kept without that.
 --
--- Keys:      node, job, clock, leaves, trees
 -- Arguments: touches  1 to mark it; 0 for who looks of itself, and for a server that takes no writes
 -- Result:    {'ok', its status, its mode in the background or '', 1 if it is under way, 1 if it has events to be read}
 --            | {'missing'}

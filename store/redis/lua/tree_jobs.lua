@@ -1,9 +1,28 @@
 --- include queueing
--- Shared by the scripts that show what a tenant has under way.
+-- Shared by the scripts that show turns, or what a tenant has under way.
 -- Invariant: nothing changes. A response under way waits in a line of its tenant or has a lease. What is looked at of either
 -- is bounded, so of very many some may be left out.
 
 local LOOKED_AT = 1000 -- the most places of a line, and the most leases, that one call looks at: a millisecond or two
+
+local SHOWN = { 'parent', 'depth', 'status', 'created', 'touched', 'children', 'response_bytes', 'deleted' }
+
+-- What is shown of a turn: its digits, its parent's or -, its depth, its status, when it was made and used last (µs), how many
+-- children it has, the bytes of its response, and D if it was deleted, else -, with spaces between; and its parent's digits.
+-- Nothing of one that isn't there.
+local function shown(tenant, digits)
+  local found, last = redis.call('HMGET', key('node', tenant, digits), unpack(SHOWN)), #SHOWN
+  local parent = found[1]
+  if not parent then
+    return nil
+  end
+  found[1] = parent == '' and '-' or parent
+  for at = 2, last - 1 do
+    found[at] = found[at] or '0'
+  end
+  found[last] = found[last] and 'D' or '-'
+  return digits .. ' ' .. table.concat(found, ' '), parent
+end
 
 -- Call `note` with the digits of a tenant's jobs: those that run, and at each level at most so many of those that wait.
 -- Whether all leases, which those of all tenants are among, were looked at.

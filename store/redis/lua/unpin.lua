@@ -2,7 +2,6 @@
 --- include walk
 -- Let go of a pin: its run ended without a turn.
 --
--- Keys:      node, pins
 -- Arguments: pin  the token
 -- Result:    {'ok', path}: what to prune when the turn is deleted, as the pin may have been all that kept it: the
 --            digits up to the root, newest first; or ''

@@ -1,3 +1,4 @@
+--- include clock
 --- include plain
 -- Shared by the scripts that add or remove turns: the counters of a shard and of each tenant in it, and how many
 -- bytes the server holds for it.
@@ -62,6 +63,21 @@ end
 
 local function held_by(name)
   return (redis.call('MEMORY', 'USAGE', name, 'SAMPLES', '0') or 0 - KEY_BYTES) + KEY_BYTES
+end
+
+-- Note what the server holds now for these keys of a turn, of which so much was noted `before`; for its chain too, where that of
+-- the turns above it is given.
+local function note_held(tenant, digits, before, above, ...)
+  local node, held = key('node', tenant, digits), 0
+  for _, name in ipairs({ node, ... }) do
+    held = held + held_by(name)
+  end
+  if above then
+    redis.call('HSET', node, 'held', held, 'chain_held', exact(above + held))
+  else
+    redis.call('HSET', node, 'held', held)
+  end
+  count(tenant, 'bytes', held - before)
 end
 
 -- The bytes of the shard that its counter doesn't have, but for those of trees.

@@ -1,7 +1,6 @@
 --- include pins
 -- Use an approval up for one response, or only look whether it can be.
 --
--- Keys:      clock
 -- Arguments: number   four hex digits: which of those that the response asked for
 --            digest   what its caller knows of the call
 --            by       the digits of the response that makes the call

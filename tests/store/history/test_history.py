@@ -164,12 +164,12 @@ async def test_who_looks_of_itself_finds_the_same_and_uses_nothing(
 ) -> None:
     (first, inner), (second,) = await grow(store, "first", "inner"), await grow(store, "second")
     before = await dump(redis, prefix)
-    seen = [await store.peek(TENANT, id) for id in (inner, second, first)]
+    seen = [await store.find(TENANT, id, touches=False) for id in (inner, second, first)]
     assert await dump(redis, prefix) == before
     assert seen == [await store.find(TENANT, id) for id in (inner, second, first)]
     await store.forget(TENANT, second)
     with pytest.raises(NotFound):
-        await store.peek(TENANT, second)
+        await store.find(TENANT, second, touches=False)
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES.keys())

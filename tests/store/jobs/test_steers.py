@@ -269,10 +269,10 @@ async def test_what_is_under_way_continues_what_was_deleted_meanwhile(
     (root,) = await grow(history, "root")
     id = await steerable(jobs, root)
     await history.forget(TENANT, root)
-    chain = await history.chain_above(TENANT, id)
+    chain = await history.chain(TENANT, id, above=True)
     assert chain.ids == (root,)
     assert [message.tokens.rstrip(b"\0") for message in chain.messages()] == [b"root"]
-    assert (await history.chain_above(TENANT, await steerable(jobs))).ids == ()
+    assert (await history.chain(TENANT, await steerable(jobs), above=True)).ids == ()
 
 
 @pytest.mark.usefixtures("lost_replies")

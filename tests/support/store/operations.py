@@ -32,13 +32,11 @@ Deed = Callable[[ConversationHistoryStore, str], Awaitable[Any]]
 
 HISTORY_OPERATIONS: dict[str, Deed] = {
     "chain": lambda store, id: store.chain(TENANT, id),
-    "chain_above": lambda store, id: store.chain_above(TENANT, id),
     "pin": lambda store, id: store.pin(TENANT, id, store.token()),
     "append": lambda store, id: store.append(TENANT, turn(store.new_id(id), id)),
     "unpin": lambda store, id: store.unpin(TENANT, id, "pin"),
     "get": lambda store, id: store.get(TENANT, id),
     "find": lambda store, id: store.find(TENANT, id),
-    "peek": lambda store, id: store.peek(TENANT, id),
     "items": lambda store, id: store.items(TENANT, [id]),
     "lineage": lambda store, id: store.lineage(TENANT, id),
     "messages": lambda store, id: store.messages(TENANT, id),
