@@ -57,7 +57,7 @@ def generation(**fields: Any) -> Generation:
 
 async def ask(engine: WatchedHttp, **fields: Any) -> Sampled:
     """Run a short generation to its end."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         return await complete(engine, generation(**fields))
 
 
