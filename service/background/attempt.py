@@ -116,7 +116,7 @@ class Attempt:
         self._timing = timing
         self._service = service
         self._settings = service.settings
-        self._run: Driver | None = None
+        self._driver: Driver | None = None
         self._lost = False
         self.stopped = asyncio.Event()
         """Set once somebody wants it to stop."""
@@ -147,13 +147,13 @@ class Attempt:
         blocks.
         """
         self._steered = True
-        if self._run is not None:
-            self._run.steer()
+        if self._driver is not None:
+            self._driver.steer()
 
     @property
     def can_give_way(self) -> bool:
         """Whether somebody else could go on with it where it stands."""
-        return self._run is None or not self._run.machine.stranded
+        return self._driver is None or not self._driver.machine.stranded
 
     def give_way(self) -> None:
         """Leave, and wait again at the level of its priority, behind other tenants' responses. Never blocks."""
@@ -162,8 +162,8 @@ class Attempt:
 
     def _stop(self) -> None:
         self.stopped.set()
-        if self._run is not None:
-            self._run.stop()
+        if self._driver is not None:
+            self._driver.stop()
 
     def _get_further(self) -> None:
         if not self.further:
@@ -251,11 +251,11 @@ class Attempt:
         verdict = self._verdict(machine, plan, diverged=diverged)
         starts = job.last < QUEUED_EVENTS and job.status is not Status.CANCELLED
         tools = await retry(lambda: tools_of(self._service, tenant, plan), self._patience)
-        run, sink = self._run_of(plan, machine, tools)
+        driver, sink = self._driver_of(plan, machine, tools)
         sink.put(Taken(machine.start() if starts else []))
         if verdict is not None:
-            return await self._finish(run, sink, *verdict)
-        return await self._sample(run, sink)
+            return await self._finish(driver, sink, *verdict)
+        return await self._sample(driver, sink)
 
     async def _spec(self) -> bytes:
         """The spec of the response, read in pieces: together, the waiting specs may be too much for the store's link.
@@ -272,8 +272,8 @@ class Attempt:
             if len(piece) < SPEC_PIECE_BYTES:
                 return bytes(blob)
 
-    def _run_of(self, plan: Plan, machine: Machine, tools: Runner | None = None) -> tuple[Driver, LogSink]:
-        """The run of the rest, and its sink."""
+    def _driver_of(self, plan: Plan, machine: Machine, tools: Runner | None = None) -> tuple[Driver, LogSink]:
+        """The driver of the rest, and its sink."""
         service, job = self._service, self.job
         # the engine may not have noticed yet that the last attempt is over
         id = f"{plan.generation.id}-{job.epoch}" if job.epoch > 1 else plan.generation.id
@@ -291,7 +291,7 @@ class Attempt:
             patience=lambda: self._patience,
             timing=self._timing,
         )
-        run = Driver(
+        driver = Driver(
             plan,
             machine,
             sink.finish,
@@ -304,7 +304,7 @@ class Attempt:
             tools=tools,
             use_up=use_up_for(service, job.lease.tenant, plan, job.lease.token),
         )
-        return run, sink
+        return driver, sink
 
     async def _replay(self, machine: Machine) -> None:
         """Bring the machine to where the log ends."""
@@ -376,36 +376,36 @@ class Attempt:
         """For how long the response has been under way, over all attempts."""
         return self.job.run_seconds + monotonic() - self.began
 
-    async def _sample(self, run: Driver, sink: LogSink) -> Outcome:
+    async def _sample(self, driver: Driver, sink: LogSink) -> Outcome:
         """Sample the rest, writing it down as it comes."""
-        replayed, self._run = run.machine.sampled, run
+        replayed, self._driver = driver.machine.sampled, driver
         if self._lost or self.leaving:
-            run.stop()
+            driver.stop()
         if self._steered:
-            run.steer()
-        sink.start(run.stop)
+            driver.steer()
+        sink.start(driver.stop)
         try:
-            await run.sample(sink)
+            await driver.sample(sink)
         finally:
             await sink.close()
         if self._lost or isinstance(sink.failure, LeaseLost):
             raise LeaseLost(self.id)
         if sink.failure is not None and not isinstance(sink.failure, LogFull):
             raise sink.failure
-        return await self._after_sampling(run, sink, further=run.machine.sampled > replayed)
+        return await self._after_sampling(driver, sink, further=driver.machine.sampled > replayed)
 
-    async def _after_sampling(self, run: Driver, sink: LogSink, *, further: bool) -> Outcome:
+    async def _after_sampling(self, driver: Driver, sink: LogSink, *, further: bool) -> Outcome:
         """The generation has ended: so has the response, or somebody else goes on with it."""
-        ending, failure = run.run.ending, run.run.failure
+        ending, failure = driver.run.ending, driver.run.failure
         if isinstance(sink.failure, LogFull):
             logs.event(logger, logging.WARNING, "an event log is full", response_id=self.id, reason=str(sink.failure))
-            return await self._finish(run, sink, Ending.ERROR, ResponseError("server_error", NO_ROOM))
+            return await self._finish(driver, sink, Ending.ERROR, ResponseError("server_error", NO_ROOM))
         if self.leaving and ending is Ending.ABORT:
             await self._hand_back(sink, failed=False)
             return Outcome.HANDED_BACK
-        broke_off = run.machine.fault is None and ending in (Ending.ABORT, Ending.ERROR)
-        if broke_off and not run.machine.stranded and not self._final(failure, further):
-            if self._serves_others(failure, run.plan.generation.model):
+        broke_off = driver.machine.fault is None and ending in (Ending.ABORT, Ending.ERROR)
+        if broke_off and not driver.machine.stranded and not self._final(failure, further):
+            if self._serves_others(failure, driver.plan.generation.model):
                 await self._rest(self._timing.model_away_seconds)
                 self._gives_way = True  # to those whose models can be had
                 await self._hand_back(sink, failed=False)
@@ -416,7 +416,7 @@ class Attempt:
             await self._hand_back(sink, failed=not away or isinstance(failure, EngineBroke))
             return Outcome.ENGINE_AWAY if away else Outcome.ENGINE_FAILED
         ending = Ending.ERROR if ending is Ending.ABORT else ending
-        return await self._finish(run, sink, ending, error_of(ending, failure, self._settings.max_run_seconds))
+        return await self._finish(driver, sink, ending, error_of(ending, failure, self._settings.max_run_seconds))
 
     def _serves_others(self, failure: EngineError | None, model: str) -> bool:
         """Whether the model alone can't be had here, where others can: no reason to take no more jobs."""
@@ -443,13 +443,13 @@ class Attempt:
         await self._service.jobs.hand_back(self.job.lease, failed=failed, gives_way=self._gives_way)
         self._service.metrics.jobs_handed_back.inc()
 
-    async def _finish(self, run: Driver, sink: LogSink, ending: Ending, error: ResponseError | None) -> Outcome:
+    async def _finish(self, driver: Driver, sink: LogSink, ending: Ending, error: ResponseError | None) -> Outcome:
         """End the response: the last events of its log, and its turn."""
-        await run.end(sink, ending, error)
-        self.response = run.response
-        if run.plan.reserved:
-            self._service.limiter.settle(self.job.lease.tenant, Over(run.plan.id, run.spent))
-        if self._run is not None or self.job.last >= QUEUED_EVENTS:  # it has begun, here or elsewhere
+        await driver.end(sink, ending, error)
+        self.response = driver.response
+        if driver.plan.reserved:
+            self._service.limiter.settle(self.job.lease.tenant, Over(driver.plan.id, driver.spent))
+        if self._driver is not None or self.job.last >= QUEUED_EVENTS:  # it has begun, here or elsewhere
             self._service.metrics.run_seconds.observe(self._run_seconds)
         return Outcome.ENDED
 
@@ -473,8 +473,8 @@ class Attempt:
         )
         machine = machine_of(plan)
         machine.diverge(job.last + 1)
-        run, sink = self._run_of(plan, machine)
+        driver, sink = self._driver_of(plan, machine)
         logs.event(logger, logging.ERROR, "a job can't be read, and is given up", response_id=self.id, tries=job.tries)
         cancelled = job.status is Status.CANCELLED
         error = None if cancelled else ResponseError("server_error", UNREADABLE)
-        return await self._finish(run, sink, Ending.ABORT if cancelled else Ending.ERROR, error)
+        return await self._finish(driver, sink, Ending.ABORT if cancelled else Ending.ERROR, error)

@@ -90,6 +90,24 @@ class AsgiBody:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
 
+class Noting:
+    """Notes of a run as it is made: what it took of its tenant's turn, now and then, and its outcome for the log."""
+
+    def __init__(self, driver: Driver, admitted: Admitted) -> None:
+        self._driver, self._admitted = driver, admitted
+        self._unnoted = 0
+
+    def note(self, last: Event) -> bool:
+        """The next batch ends with this event; whether it is the terminal one."""
+        if over := isinstance(last, Terminal):
+            note_outcome(self._admitted.exchange, last.response)
+        self._unnoted += 1
+        if over or self._unnoted > BATCHES_A_NOTE:
+            self._unnoted = 0
+            self._admitted.slot.served(*self._driver.taken)
+        return over
+
+
 class StreamedRun(HttpResponse):
     """The streaming answer that a run makes as it is made: the outlet of its driver."""
 
@@ -104,7 +122,7 @@ class StreamedRun(HttpResponse):
         self._keepalive_seconds = settings.keepalive_seconds
         self._encoder = self._exchange.dialect.encoder(obfuscate=obfuscate)
         self._lasts = lasts
-        self._unnoted = 0
+        self._noting = Noting(driver, admitted)
         self._over = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,16 +155,11 @@ class StreamedRun(HttpResponse):
         batch = taken.events
         if not batch:
             return True
-        buffer, last = bytearray(), batch[-1]
+        buffer = bytearray()
         self._encoder.append(batch, buffer)
-        self._unnoted += 1
-        if isinstance(last, Terminal):
+        if self._noting.note(batch[-1]):
             self._over = True
-            note_outcome(self._exchange, last.response)
             buffer += DONE
-        if self._over or self._unnoted > BATCHES_A_NOTE:
-            self._unnoted = 0
-            self._admitted.slot.served(*self._driver.taken)
         self._pulse.sent()
         return self._body.write(buffer) and not self._admitted.work.crowded()
 

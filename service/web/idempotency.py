@@ -79,11 +79,11 @@ class IdempotentCreate(Claim):
         self.begin_call = self._begin_call
         self.failed = True
         """Whether it failed; true until its success is known."""
-        self._run: Driver | None = None
+        self._driver: Driver | None = None
 
     def runs(self, driver: Driver) -> None:
         """See Claim."""
-        self._run = driver
+        self._driver = driver
 
     async def named(self, id: str, *, kept: bool = True) -> str:
         """See Claim."""
@@ -138,8 +138,8 @@ class IdempotentCreate(Claim):
             await asyncio.sleep(self._requests.lease_seconds / RENEWALS)
             with suppress(StoreError):  # the next one may do; else another one makes it as the same turn
                 staying = await self._requests.renew(self._request, self._owner)
-        if self._run is not None:
-            self._run.stop()
+        if self._driver is not None:
+            self._driver.stop()
 
     async def _begin_call(self, approved: bool) -> Use:
         """See BeginCall. So many calls as were begun before may have been made: which, nobody knows, but of those that

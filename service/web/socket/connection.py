@@ -198,8 +198,8 @@ class Connection:
         lane = self._lanes.get(read.lane)
         lanes = self._lanes.values() if read.response_id is not None else (lane,) if lane else ()
         for each in lanes:
-            if each.run is not None and read.response_id in (None, each.run.plan.id):
-                each.run.stop()
+            if each.driver is not None and read.response_id in (None, each.driver.plan.id):
+                each.driver.stop()
                 return
         named = f"The response '{read.response_id[:100]}'" if read.response_id else "No response"
         raise ApiError(
@@ -306,8 +306,8 @@ class Connection:
             if lane.working is None:
                 continue
             tasks.append(lane.working)
-            if lane.run is not None:
-                lane.run.stop()
+            if lane.driver is not None:
+                lane.driver.stop()
             else:
                 lane.working.cancel()
         if tasks:

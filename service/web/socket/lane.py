@@ -46,7 +46,7 @@ class Lane:
         """`name` is None for the lane of frames that name none."""
         self.name = name
         self.waiting: deque[LaneRequest] = deque()
-        self.run: Driver | None = None
+        self.driver: Driver | None = None
         self.steering: Steering | None = None
         """The steers of that run."""
         self.pending: Steering | None = None
@@ -67,15 +67,15 @@ class Lane:
         """The turn that is remembered under an id."""
         return self._memory.get(self._tenant, self) if id == self._newest else None
 
-    def remember(self, planned: Prepared, run: Driver) -> None:
+    def remember(self, planned: Prepared, driver: Driver) -> None:
         """Remember the response of a run that has ended, if it can be continued; else forget what it continued."""
-        response = run.response
+        response = driver.response
         if self.steering is not None:
             self._ended.append(self.steering)
         if response is None or Status(response.status) not in CONTINUABLE:
             self.forget(planned.parent.id)
             return
-        plan, messages = run.plan, messages_of(run.plan, run.machine)
+        plan, messages = driver.plan, messages_of(driver.plan, driver.machine)
         self._newest = plan.id
         self._memory.put(self._tenant, self, remembered(planned.parent.chain, plan.id, messages, stored=plan.stored))
 

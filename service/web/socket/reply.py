@@ -24,7 +24,7 @@ from service.responses.prepare import Prepared, Recall, standing_in
 from service.responses.run import Taken
 from service.responses.service import Service
 from service.web.admission.slots import Admission
-from service.web.event_stream import BATCHES_A_NOTE, note_outcome
+from service.web.event_stream import Noting
 from service.web.middleware import CREATE, Admitted, Exchange, Visit, admitted, new_request_id, note_create
 from service.web.socket.frames import error_frame, event_frames, shown_in_frames
 from service.web.socket.lane import Lane, LaneRequest, Succession
@@ -86,7 +86,7 @@ class Reply:
             for steering in (self._leading, lane.steering):
                 if steering is not None:
                     steering.end("failed")  # what is left of them, where nobody is there to be told
-            lane.run = lane.steering = None
+            lane.driver = lane.steering = None
             if successor is None:
                 opened.visit.slot.give_back(len(asked.frame))
             note_create(opened.scope, exchange)
@@ -111,7 +111,7 @@ class Reply:
             made = await make(maker, partial(self._read, asked), resources)
             assert isinstance(made, Ran)  # a frame asks for no background response
             planned, driver = made.prepared, made.driver
-            lane.run = driver
+            lane.driver = driver
             lane.steering = Steering(driver, lane.name, exchange.metrics, supported=planned.steerable)
             frames = Frames(self, place, driver, planned)
             await driver.make(frames)
@@ -143,11 +143,11 @@ class Reply:
             why = NotSteered("response_not_active", "Another response was made in its lane meanwhile.")
             await self.opened.wire.send_texts(pending.give_back(why))
 
-    async def _settle(self, asked: LaneRequest, planned: Prepared, run: Driver) -> LaneRequest | None:
+    async def _settle(self, asked: LaneRequest, planned: Prepared, driver: Driver) -> LaneRequest | None:
         """See to what was said while the response was made: what is to be made next, if anything. Raises
         ClientDisconnected.
         """
-        lane, steering, response = self.lane, self.lane.steering, run.response
+        lane, steering, response = self.lane, self.lane.steering, driver.response
         if steering is None or response is None or not steering.steers:
             return None
         if response.status is ResponseStatus.CANCELLED:
@@ -167,11 +167,11 @@ class Reply:
             return LaneRequest(asked.frame, Succession(steering, planned.plan.base.instructions, standing))
         return None
 
-    def ended(self, last: Terminal, planned: Prepared, run: Driver) -> None:
+    def ended(self, last: Terminal, planned: Prepared, driver: Driver) -> None:
         """Remember the response before anybody hears of its end."""
         if self.lane.steering is not None:
             self.lane.steering.close(last)
-        self.lane.remember(planned, run)
+        self.lane.remember(planned, driver)
 
     async def _refuse(self, asked: LaneRequest, error: Exception) -> None:
         """Say why there is no response, or no more of it. Steers that were to lead its input, or came for it, are given
@@ -203,7 +203,7 @@ class Frames:
         self._encoder = reply.exchange.dialect.encoder(obfuscate=planned.obfuscate)
         self._waiting: list[bytes] = []
         """The frames that go out with `room`."""
-        self._unnoted = 0
+        self._noting = Noting(driver, place)
         self._created = False
         """Whether its client was told that it is created, and what comes of that."""
         self.client_gone = False
@@ -214,13 +214,9 @@ class Frames:
             return True
         reply, batch = self._reply, shown_in_frames(taken.events)
         reply.exchange.status = 200
-        last, self._unnoted = batch[-1], self._unnoted + 1
+        self._noting.note(last := batch[-1])
         if isinstance(last, Terminal):
-            note_outcome(reply.exchange, last.response)
             reply.ended(last, self._planned, self._driver)
-        if isinstance(last, Terminal) or self._unnoted > BATCHES_A_NOTE:
-            self._unnoted = 0
-            self._place.slot.served(*self._driver.taken)
         if self.client_gone:
             return True
         self._waiting += event_frames(self._encoder, batch, reply.lane.name)

@@ -53,16 +53,16 @@ class Steer:
 class Steering:
     """The steers of one response, in the order in which they came."""
 
-    def __init__(self, run: Driver, lane: str | None, metrics: Metrics, *, supported: bool) -> None:
+    def __init__(self, driver: Driver, lane: str | None, metrics: Metrics, *, supported: bool) -> None:
         """`lane` is where the response is made; `supported` is whether it can be steered."""
-        self.id = run.plan.id
+        self.id = driver.plan.id
         self.lane = lane
         self.steers: list[Steer] = []
         self._metrics = metrics
-        self._run: Driver | None = run
+        self._driver: Driver | None = driver
         self._supported = supported
         self._ended: ResponseStatus | None = None
-        self._number = run.machine.number
+        self._number = driver.machine.number
 
     @property
     def said(self) -> list[bytes]:
@@ -96,14 +96,14 @@ class Steering:
 
     def hasten(self) -> None:
         """Have the response end at its next boundary."""
-        if self._run is not None:
-            self._run.steer()
+        if self._driver is not None:
+            self._driver.steer()
 
     def close(self, last: Terminal) -> None:
         """The response has ended with this event: it takes no more."""
         self._ended = last.response.status
         self._number = count(last.sequence_number + 1).__next__
-        self._run = None
+        self._driver = None
 
     def pending(self, required: Sequence[dict[str, Any]]) -> list[bytes]:
         """The events that say of all of them that `required` inputs come first."""
