@@ -131,6 +131,8 @@ class Driver:
         """Whether the outlet has to be waited for."""
         self._waiting: asyncio.Task[object] | None = None
         """The task that waits for the engine, or for a tool, at this moment."""
+        self._broken_off = False
+        """Whether it is a stop that cancels that task."""
         self._span = spans.current.get()
         if self._span.kept:
             self._span.note(planned(plan))
@@ -152,6 +154,7 @@ class Driver:
     def _break_off(self) -> None:
         """Cancel the wait; within its own task, where an engine is a loop, nothing is waited for."""
         if self._waiting is not None and self._waiting is not asyncio.current_task():
+            self._broken_off = True
             self._waiting.cancel()
 
     @property
@@ -250,9 +253,10 @@ class Driver:
         except EngineError as failure:
             self._note(failure)
         except asyncio.CancelledError:
-            if self.run.stopped is None:
+            if not self._broken_off:
                 self.run.stop()
                 self.interrupted = True
+            self._broken_off = False
             cast(asyncio.Task[object], asyncio.current_task()).uncancel()
             self.run.over()
         finally:
@@ -275,8 +279,12 @@ class Driver:
     async def _generate(self) -> None:
         """One generation, up to where it ends or is broken off. Raises EngineError."""
         run, generation = self.run, self.run.ask()
-        traced = generating(self._span, self.plan, self.machine, self._mode, generation)
-        with traced if self._span.kept else nullcontext((generation, None)) as (asked, note):
+        traced = (
+            generating(self._span, self.plan, self.machine, self._mode, generation)
+            if self._span.kept
+            else nullcontext((generation, None))
+        )
+        with traced as (asked, note):
             finishing, patience = False, asyncio.timeout(None)
 
             def take(chunk: Chunk) -> bool:

@@ -1,0 +1,82 @@
+"""A driver and its outlet: what waits for a client that lags, and what doesn't."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from service.api.events import Event
+from service.api.response import Response
+from service.engine.port import ModelCard
+from service.metrics.counters import make_metrics
+from service.responses.drive import Driver, machine_of
+from service.responses.output.machine import Machine
+from service.responses.plan import Plan
+from service.responses.run import Taken
+from tests.responses.test_spec import spec
+from tests.support.engine.scripted import ScriptedEngine, Stall
+from tests.support.responses.samples import NOW, harmony
+from tests.support.waiting import until
+
+SAID = harmony("<|channel|>final<|message|>Hello")
+
+
+class Lagging:
+    """An outlet whose client reads nothing, and a store."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.waits = 0
+        self.stored = False
+
+    def put(self, taken: Taken) -> bool:
+        """See Outlet."""
+        self.events += [type(event).__name__ for event in taken.events]
+        return False
+
+    async def room(self) -> None:
+        """See Outlet."""
+        self.waits += 1
+        await asyncio.Event().wait()
+
+    async def settle(self) -> None:
+        """See Outlet."""
+
+    async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
+        """See Finish."""
+        self.stored = True
+        return machine.terminal(response)
+
+
+def driver(outlet: Lagging) -> Driver:
+    """A driver of a generation that comes to a halt."""
+    plan = spec(max_tokens=100)
+    plan = msgspec.structs.replace(plan, generation=msgspec.structs.replace(plan.generation, id="one"))
+    engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), [SAID, Stall()])
+    return Driver(
+        plan,
+        machine_of(plan),
+        outlet.finish,
+        engine,
+        make_metrics(),
+        mode="stream",
+        since=0.0,
+        seconds=60.0,
+        clock=lambda: NOW,
+    )
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_a_task_that_is_cancelled_stores_its_turn_and_waits_for_no_client(stopped: bool) -> None:
+    outlet = Lagging()
+    made = driver(outlet)
+    task = asyncio.create_task(made.make(outlet))
+    await until(lambda: outlet.waits)
+    if stopped:
+        made.stop()
+    task.cancel()
+    async with asyncio.timeout(5):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert (outlet.stored, outlet.waits, outlet.events[-1]) == (True, 1, "ResponseFailed")
