@@ -313,7 +313,7 @@ class _Maker:
 
     def _string(self, part: Part, name: str, others: Sequence[Any]) -> str:
         if "pattern" in part:
-            return matching(part["pattern"])
+            return matching(part["pattern"], self._words.text)
         if part.get("format") in _FORMATS:
             return _FORMATS[part["format"]]
         text = self._words.take_text(name)
