@@ -127,7 +127,7 @@ def test_what_is_no_limit_is_refused_and_changes_nothing(limited: ServiceProcess
         expect(form.get_by_role("alert")).to_contain_text(said)
         untouched(page)
     form.get_by_role("button", name="Cancel").click()
-    assert shown(page, "all together") == ["600", *[NONE] * 6]
+    assert shown(page, "all together") == ["600", *[NONE] * 4]
 
 
 def test_a_weight_without_end_is_refused_and_takes_none_away(limited: ServiceProcess, visit: Open) -> None:
