@@ -451,10 +451,11 @@ def _reader_of(raw: Raw, where: str) -> Reader:
 
 def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[None, None, list[InputItem]]:
     """Read `input`, a text or a list of items, yielding now and then. Raises InvalidRequest, naming the item."""
+    long = len(memoryview(raw)) > BYTES_A_STEP
     first = bytes(memoryview(raw)[:1])
     if first == b'"':
         return [listed.MessageItem("user", [{"type": "input_text", "text": decode(raw, str, "input")}])]
-    if bytes(raw) == b"null":
+    if raw == ABSENT:
         return []
     if first != b"[":
         raise InvalidRequest(
@@ -462,8 +463,10 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
             code="invalid_type",
             param="input",
         )
+    if long:
+        yield
     sent = decode_list(raw, max_items, "input")
-    if len(memoryview(raw)) > BYTES_A_STEP:
+    if long:
         yield
     items: list[InputItem] = []
     read = parts = 0

@@ -126,7 +126,7 @@ KINDS: dict[str, Builder] = {
     "patterns at their limit": lambda word: strict(patterns(word, r"^[a-z]{2,9}(\d+|[^x-z]*)\.")),
     "patterns of many groups": lambda word: strict(patterns(word, r"(a|b(c|d(e|f)?)*)+" * 4)),
     "one pattern at its limit": lambda word: strict(
-        shape({"a": {"type": "string", "pattern": f"{word}[a-f]*" + "(a|[b-c]?)" * 400}})
+        shape({"a": {"type": "string", "pattern": f"{word}[a-f]*" + "(a|[b-c]?)" * 200}})
     ),
     "128 functions of as many bytes as fit": lambda word: {
         "tools": [
@@ -167,7 +167,7 @@ KINDS: dict[str, Builder] = {
         ]
     },
     "16 regexes at their limit": lambda word: {
-        "tools": [custom(f"c{n}", "regex", f"{word}{n}[a-f]*" + "(a|[b-c]?)" * 400) for n in range(MAX_GRAMMARS)]
+        "tools": [custom(f"c{n}", "regex", f"{word}{n}[a-f]*" + "(a|[b-c]?)" * 200) for n in range(MAX_GRAMMARS)]
     },
     "a grammar that counts": lambda word: {
         "tools": [custom("c", "lark", f'start: a\na: (("{word}" "b"?)~1..15 "c")~1..15 \n')]
