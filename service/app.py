@@ -24,7 +24,7 @@ from service.background.timing import TIMING, Timing
 from service.configured_engines import reread
 from service.decoding import bounded_list
 from service.engine.port import Engine, EngineError, EngineUnavailable
-from service.errors import ApiError, ClientGone
+from service.errors import ApiError
 from service.harmony import tokens
 from service.logs import event
 from service.metrics.counters import lag_counted
@@ -42,8 +42,8 @@ from service.web.console import health as holdings
 from service.web.console import page, trees, turns
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
-from service.web.middleware import GONE, METHODS, Gate
-from service.web.plain import PlainRouter
+from service.web.middleware import METHODS, Gate
+from service.web.plain import PlainFirst, PlainRouter
 from service.web.routes import (
     containers,
     conversations,
@@ -185,7 +185,7 @@ def _gated(
     )
     entrance = Entrance(service.keys, service.key_ring)
     failed = None if service.key_ring is None else FailedLogins(service.directory.registry)
-    return Gate(app, entrance, admission, service.pacing, service.metrics, service.tracer, sockets, failed)
+    return Gate(PlainFirst(app), entrance, admission, service.pacing, service.metrics, service.tracer, sockets, failed)
 
 
 def settle() -> None:
@@ -271,17 +271,10 @@ def _served(request: Request, path: str) -> list[str]:
     ]
 
 
-async def _on_client_gone(request: Request, error: ClientGone) -> Response:
-    """The client is gone."""
-    exchange_of(request).facts["client"] = "gone"
-    return Response(status_code=GONE)
-
-
 HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
     ApiError: _on_error,
     StoreError: _on_error,
     EngineError: _on_error,
-    ClientGone: _on_client_gone,
     HTTPException: _on_http_error,
     Exception: _on_error,
 }

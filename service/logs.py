@@ -87,9 +87,8 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of `record`, without its newline."""
-        parts = [_time(record), f"{record.levelname:<7}", escaped(record.getMessage())]
-        parts += [f"{_name(name)}={shown(value)}" for name, value in fields_of(self, record).items()]
-        return " ".join(parts)
+        fields = [f" {_known(name)}={shown(value)}" for name, value in fields_of(self, record).items()]
+        return f"{_time(record)} {record.levelname:<7} {_known(record.getMessage())}{''.join(fields)}"
 
 
 class JsonFormatter(logging.Formatter):
@@ -194,7 +193,7 @@ def _cut(value: Value) -> Value:
 def shown(value: Value) -> str:
     """A value as it stands after `name=`: bare where that is unambiguous, else quoted and escaped."""
     if not isinstance(value, str):
-        return escaped(str(value))
+        return str(value) if isinstance(value, (int, float)) else escaped(str(value))
     return value if _PLAIN.fullmatch(value) else json.dumps(value)
 
 
@@ -203,8 +202,8 @@ def escaped(text: str) -> str:
     return text[:MAX_VALUE_CHARS].encode("unicode_escape").decode("ascii")
 
 
-_name = lru_cache(maxsize=256)(escaped)
-"""The name of a field, of which there are few."""
+_known = lru_cache(maxsize=256)(escaped)
+"""The names of fields and the messages of events, of which there are few."""
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -16,8 +16,7 @@ tenants that measure it together, they would keep it busy, and nobody would begi
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
-from functools import partial
+from contextlib import AbstractContextManager
 from time import monotonic, perf_counter
 from weakref import WeakValueDictionary
 
@@ -43,14 +42,29 @@ LATELY_SECONDS = 1.0
 """How long a tenant counts as present after it began with something."""
 
 
-class Work(ExitStack):
+class Work(AbstractContextManager["Work"]):
     """A piece of work of a tenant, until the end of a `with` block or `close`."""
 
-    def __init__(self, go_on: Callable[[], Awaitable[None]], crowded: Callable[[], bool]) -> None:
-        super().__init__()
-        self.go_on = go_on
-        """Lets others run for a while; awaited between two pieces of the work, at least where it is `crowded`."""
-        self.crowded = crowded
+    def __init__(self, pacing: "Pacing", tenant: str) -> None:
+        self._pacing, self._tenant = pacing, tenant
+        self._ended = False
+
+    def crowded(self) -> bool:
+        """Whether its tenant has so much that it is at others' expense."""
+        return self._pacing.crowded(self._tenant)
+
+    async def go_on(self) -> None:
+        """Let others run for a while: between two pieces of the work, at least where it is `crowded`."""
+        await self._pacing.go_on(self._tenant)
+
+    def close(self) -> None:
+        """End it."""
+        if not self._ended:
+            self._ended = True
+            self._pacing.end(self._tenant)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Pacing:
@@ -75,18 +89,18 @@ class Pacing:
         self._last = tenant, self._clock()
         self._there[tenant] += 1
         try:
-            if hurry is None or not self.crowded(tenant):
-                await self._turn(tenant)
-            else:
-                await _first_of(self._turn(tenant), hurry.wait())
+            if self.crowded(tenant):
+                await (self._turn(tenant) if hurry is None else _first_of(self._turn(tenant), hurry.wait()))
         except BaseException:
             _less(self._there, tenant)
             raise
         self._working[tenant] += 1
-        work = Work(partial(self.go_on, tenant), partial(self.crowded, tenant))
+        return Work(self, tenant)
+
+    def end(self, tenant: str) -> None:
+        """A piece of a tenant's work is over."""
         for counts in (self._there, self._working):
-            work.callback(_less, counts, tenant)
-        return work
+            _less(counts, tenant)
 
     async def _turn(self, tenant: str) -> None:
         """Wait until a tenant may begin with the next one."""

@@ -6,7 +6,7 @@ once a request, a response or a batch, never once a token: that costs a microsec
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from itertools import product
@@ -313,6 +313,21 @@ class Metrics:
         "archive_lag_seconds",
         "For how long the first of those has been due, which is how far the archive lags behind ARCHIVE_AFTER_SECONDS.",
     )
+
+    answers: dict[tuple[str, str, int], tuple[Callable[[], None], Callable[[float], None]]] = field(
+        default_factory=dict[tuple[str, str, int], tuple[Callable[[], None], Callable[[float], None]]]
+    )
+    """The counter and the histogram of each kind of answer that there was: to look them up takes longer than both."""
+
+    def answered(self, endpoint: str, method: str, status: int, seconds: float) -> None:
+        """Count an answer, which took so many seconds."""
+        kind = endpoint, method, status
+        if kind not in self.answers:
+            counted = self.requests.labels(endpoint, method, str(status)).inc
+            self.answers[kind] = counted, self.request_seconds.labels(endpoint, method).observe
+        count, observe = self.answers[kind]
+        count()
+        observe(seconds)
 
     def ended(self, mode: Mode, response: Response, pace: Pace) -> None:
         """Count a response that has ended, once, with its tokens and their pace."""

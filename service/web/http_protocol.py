@@ -11,7 +11,7 @@ A request that opens a WebSocket goes to the protocol that is configured for the
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import httptools
@@ -47,7 +47,6 @@ leaves the body alone. Behind what is read ahead of a large body a disconnect is
 BODY = "harmonium.body"
 """The extension that has `open`, a function that gives the AnswerBody of the request."""
 
-HEAD_BEGINS = b"HTTP/1.1 "
 BODIES = frozenset({b"content-length", b"transfer-encoding"})
 
 
@@ -72,6 +71,11 @@ class Clock:
         self._seconds, self._over = seconds, over
         self._handle: asyncio.TimerHandle | None = None
 
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and neither stopped nor over."""
+        return self._handle is not None
+
     def start(self) -> None:
         """Begin, or begin anew."""
         self.stop()
@@ -82,38 +86,6 @@ class Clock:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-
-
-class _Transport:
-    """A connection on which a head goes out with what comes right behind it, as each write is a call of the system."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self.itself, self._head = transport, b""
-        self.is_closing = transport.is_closing
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.itself, name)
-
-    def write(self, data: bytes) -> None:
-        """Send this. A head waits for the bytes after it, but not beyond this turn of the loop."""
-        if self._head:
-            self._head, data = b"", self._head + data
-        elif data.startswith(HEAD_BEGINS):
-            self._head = data
-            asyncio.get_running_loop().call_soon(self.flush)
-            return
-        self.itself.write(data)
-
-    def flush(self) -> None:
-        """Send the head that waits, if one does."""
-        head, self._head = self._head, b""
-        if head and not self.is_closing():
-            self.itself.write(head)
-
-    def close(self) -> None:
-        """Close the connection once all is sent."""
-        self.flush()
-        self.itself.close()
 
 
 class AnswerBody:
@@ -177,7 +149,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection; one that never sends a request is closed. One too many takes another's place."""
-        super().connection_made(cast(asyncio.Transport, _Transport(transport)))
+        super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # whatever is unread has `send_seconds`, also behind a close
         if len(self.connections) > self._limits.connections:
             if not self._waiting:
@@ -232,6 +204,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._feed(data)
             if self._unparsed_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
                 raise _too_large()
+            if self._in_head and not self._head_clock.runs:  # a head that came as a whole needs no clock
+                self._head_clock.start()
         except ApiError as refusal:
             self._refuse(refusal)
 
@@ -250,7 +224,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         }
         self._in_head = True
         self._unparsed_bytes = self._head_bytes = self._head_count = 0
-        self._head_clock.start()
 
     def on_url(self, url: bytes) -> None:
         """A piece of the URL."""
@@ -361,14 +334,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _open_socket(self, behind: bytes) -> None:
         """Hand the connection over."""
         self._leave()
+        self._in_head = False
         self._head_clock.stop()
         self._unset_keepalive_if_required()
         self.connections.discard(self)
-        self.transport.flush()
         url = httptools.parse_url(self.url)
         head = {"path": url.path.decode(), "raw_path": url.path, "query_string": url.query or b""}
         protocol: Any = self.ws_protocol_class(self.config, self.server_state, self.app_state)  # type: ignore[misc]
-        protocol.begin(self.transport.itself, {**head, "headers": self.headers}, behind)
+        protocol.begin(self.transport, {**head, "headers": self.headers}, behind)
 
     def _plain_head(self) -> bytes:
         """The head that was read, without a wish for another protocol."""

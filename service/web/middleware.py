@@ -50,6 +50,9 @@ from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
+REFUSALS = (ApiError, StoreError, EngineError)
+"""The errors that say why a request is refused; another one is a bug."""
+
 OPENAI_VERSION = b"2020-10-01"
 OPEN_PATHS = frozenset({"/", "/docs", "/openapi.json", "/health", "/ready", "/console", "/console/"})
 """Paths that need no key. Probes have none, and learn only whether the service works; the others describe the
@@ -245,8 +248,6 @@ class Gate:
         answer = _answering(exchange, send)
         try:
             await self._enter(exchange, scope, receive, answer)
-        except ApiError as error:
-            await envelope(exchange.refused(error))(scope, receive, answer)
         except ClientGone:
             exchange.facts["client"] = "gone"
             await Response(status_code=GONE)(scope, receive, answer)
@@ -258,9 +259,10 @@ class Gate:
                 known["now"]()
                 await watch(receive, lambda: None)  # uvicorn would log an error if this returned before
         except Exception as error:
-            logger.exception("request failed")
+            if exchange.status or not isinstance(error, REFUSALS):
+                logger.exception("request failed")
             if not exchange.status:
-                await envelope(refusal_of(error))(scope, receive, answer)
+                await envelope(exchange.refused(error))(scope, receive, answer)
         finally:
             self._log(scope, exchange)
             _count(scope, exchange)
@@ -426,8 +428,7 @@ def _path(scope: Scope) -> str:
 def _count(scope: Scope, exchange: Exchange) -> None:
     method = exchange.method if exchange.method in COUNTED else "other"
     endpoint = _endpoint(scope)
-    exchange.metrics.requests.labels(endpoint, method, str(exchange.status)).inc()
-    exchange.metrics.request_seconds.labels(endpoint, method).observe(monotonic() - exchange.at)
+    exchange.metrics.answered(endpoint, method, exchange.status, monotonic() - exchange.at)
 
 
 def _end_span(scope: Scope, exchange: Exchange) -> None:

@@ -1,19 +1,20 @@
 """Plain routes: an endpoint gets its request, its query and the parts of its path, and answers for itself.
 
 FastAPI finds out for each request again what an endpoint gets, and enters an exit stack for it: more work than to read
-a stored response. Here a route is Starlette's. It has the words that the document of the API is made of. Queries are as
-strict as bodies: what nobody knows is refused, as it may be meant to matter.
+a stored response. Here a route is Starlette's, and FastAPI does nothing around it: its refusals go to the gate. It has
+the words that the document of the API is made of. Queries are as strict as bodies: what nobody knows is refused, as it
+may be meant to matter.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
-from fastapi import Request
+from fastapi import FastAPI, Request
 from pydantic import BaseModel, Field, ValidationError
 from starlette.responses import Response
 from starlette.routing import Match, Route
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from service.decoding import advice
 from service.errors import InvalidRequest, shown
@@ -130,13 +131,15 @@ class PlainRoute(Route):
         route isn't in the document of the API, which has its `words`.
         """
 
-        async def answer(request: Request) -> Response:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            request = Request(scope, receive, send)
             read = read_query(request, query)
             given = () if query is Query else (read,)
             answered = await endpoint(request, *given, **request.path_params)
-            return answered if isinstance(answered, Response) else JsonResponse(answered)
+            await (answered if isinstance(answered, Response) else JsonResponse(answered))(scope, receive, send)
 
-        super().__init__(path, answer, methods=[method])
+        super().__init__(path, endpoint, methods=[method])
+        self.app = answer
         self.method = method
         self.methods = {method}  # a HEAD is refused, as everywhere
         self.written = endpoint
@@ -150,6 +153,27 @@ class PlainRoute(Route):
     def under(self, prefix: str) -> "PlainRoute":
         """The same route under a prefix."""
         return PlainRoute(self.method, prefix + self.path, self.written, self.words, tag=self.tag, query=self.query)
+
+
+class PlainFirst:
+    """An application of which plain routes are called as they are; FastAPI serves all else, and refuses what is not
+    there.
+    """
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        self._routes = [each for each in app.router.routes if isinstance(each, PlainRoute)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request; what an endpoint raises comes out."""
+        method = scope.get("method")
+        for route in self._routes:
+            if route.method == method and (found := route.matches(scope))[0] is Match.FULL:
+                scope["app"] = self._app
+                scope.update(found[1])
+                await route.app(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class PlainRouter:

@@ -22,17 +22,23 @@ ROOM_BYTES = 6_000
 """An upper bound of a turn's node with its entries in the leaves and the trees, and a path (lua/walk.lua)."""
 
 
+TOUCH_SECONDS = 60.0
+IDLE_SHARE = 0.01
+"""The use of a turn that is read again within these seconds, or this share of `idle_seconds`, is not noted again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caps:
     """The most of each in one shard; 0 is no cap.
 
     `bytes` are those that the server holds for the shard's turns, by its account. A chain with `chain_messages`
-    messages can't be continued. A tree that nobody used for `idle_seconds` is unknown from then on, and deleted when
-    another `idle_grace_seconds` have passed; nothing expires before sweeps have followed each other for as long. A tree
-    with a conversation goes after `named_idle_seconds`, no fewer, or never where that is 0. In a shard with an archive
-    an idle tree stays known, and only leaves memory once the archive has it. `evict_calls` and `tree_calls` bound how
-    many calls one operation makes to remove turns. The expenses of responses are known for `spent_seconds`, and not
-    counted where that is 0.
+    messages can't be continued. A process notes the use of a turn that it reads once in `touch_seconds`. A tree
+    that nobody used for `idle_seconds` is unknown from then on, and deleted when another `idle_grace_seconds` have
+    passed; nothing expires before sweeps have followed each other for as long. A tree with a conversation goes
+    after `named_idle_seconds`, no fewer, or never where that is 0. In a shard with an archive an idle tree stays
+    known, and only leaves memory once the archive has it. `evict_calls` and `tree_calls` bound how many calls one
+    operation makes to remove turns. The expenses of responses are known for `spent_seconds`, and not counted where
+    that is 0.
     """
 
     responses: int = 1_000_000
@@ -45,6 +51,7 @@ class Caps:
     evict_calls: int = EVICT_CALLS
     tree_calls: int = TREE_CALLS
     spent_seconds: int = 90 * DAY_SECONDS
+    touch_seconds: float = TOUCH_SECONDS
 
     def __post_init__(self) -> None:
         """Raises ValueError for a cap below 0."""
@@ -58,6 +65,11 @@ class Caps:
     def idle_us(self) -> int:
         """The microseconds that a tree may be unused; 0 for ever."""
         return round(self.idle_seconds * 1_000_000)
+
+    @property
+    def noted_seconds(self) -> float:
+        """How long the use of a turn that is read again need not be noted anew."""
+        return min(self.touch_seconds, self.idle_seconds * IDLE_SHARE if self.idle_seconds else self.touch_seconds)
 
     @property
     def named_us(self) -> int:

@@ -24,7 +24,7 @@ from store.history.caps import EVICT_BATCH, ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, release
 from store.history.elsewhere import NO_ARCHIVE, ArchivedTurn, ArchiveReader
 from store.history.omissions import may_omit, without_omitted
-from store.history.read import TurnCache, first_within, mget
+from store.history.read import TurnCache, Uses, first_within, mget
 from store.ids import Ids
 from store.keys import (
     BY_HAND_MARK,
@@ -120,6 +120,7 @@ class ConversationHistoryStore:
         self.max_depth = min(max_depth, self.caps.responses or max_depth)
         self.max_chain_bytes = max_chain_bytes
         self._cache = TurnCache(cache_bytes)
+        self._uses = Uses(self.caps.noted_seconds)
         self._entropy, self.clock = entropy, clock
         self.elsewhere: ArchiveReader = NO_ARCHIVE
         """The archive that is asked for turns that left the store."""
@@ -303,16 +304,22 @@ class ConversationHistoryStore:
 
     async def find(self, tenant: str, id: str, *, keys: TurnKeys | None = None, touches: bool = True) -> Found:
         """A response and its status, or a conversation with these `keys`; notes its use, where the server takes writes,
-        unless the service itself reads it (`touches`).
+        unless the service itself reads it (`touches`), or this process noted it in the last `touch_seconds`.
 
         Raises NotFound, StoreUnavailable.
         """
         keys = keys or self.keyspace.response(tenant, id)
-        (word, *found), blob = await self.server.run(self._look, keys, touches=touches)
-        if word == b"missing" or blob is None:
+        turn = f"{keys.tenant}/{keys.digits}"
+        if touches and (root := self._uses.root_of(turn)) is not None:
+            found, blob = await self.server.run(self._glance, keys, root)
+        else:
+            (_, *found), blob = await self.server.run(self._look, keys, touches=touches)
+        if not found or blob is None:
             kept = await self._kept(keys, id)
             return Found(kept.status, kept.response, kept.background, under_way=False, logged=False)
-        status, background, under_way, logged = cast(tuple[bytes, bytes, int, int], found)
+        status, background, under_way, logged, root = cast(tuple[bytes, bytes, int, int, bytes], found)
+        if touches:
+            self._uses.note(turn, root.decode())
         return Found(
             status=Status(status.decode()),
             response=(await codec.unpack_response(blob))[0],
@@ -338,6 +345,22 @@ class ConversationHistoryStore:
             if not touches or not refuses_writes(refusal):
                 raise
         return await self._look(operation, keys, touches=False)
+
+    async def _glance(self, operation: Operation, keys: TurnKeys, root: str) -> tuple[Sequence[Any], Any]:
+        """The same of a turn in a tree that was used a moment ago, by commands that write nothing; the state is empty
+        where the turn is missing. A tree that was forgotten since then has the score 0 (lua/idle.lua).
+        """
+        (deleted, status, background, log_bytes), used, under_way, blob = await operation.row(
+            ("HMGET", keys.key("node"), "deleted", "status", "background", "log_bytes"),
+            ("ZSCORE", keys.key("trees"), f"{keys.tenant}/{root}"),
+            ("EXISTS", keys.key("job")),
+            ("GET", keys.key("response")),
+            ahead=True,
+        )
+        if deleted or not status or not used or used == b"0":
+            return (), blob
+        under_way = under_way and background
+        return (status, background or b"", under_way, under_way or log_bytes, root.encode()), blob
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The response JSON as served; notes its use. Raises NotFound, StoreUnavailable."""

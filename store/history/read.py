@@ -9,8 +9,9 @@ here. Keys are complete Redis keys, which name the tenant. Never answer from the
 the chain.
 """
 
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from store import codec
@@ -84,6 +85,29 @@ class TurnCache:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+class Uses:
+    """The turns whose use this process has noted lately, with their roots: reading one of them again writes nothing."""
+
+    MOST = 10_000
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Each use is noted anew after `seconds`."""
+        self._seconds, self._clock = seconds, clock
+        self._span = -1
+        self._noted: dict[str, str] = {}
+
+    def root_of(self, turn: str) -> str | None:
+        """The root of a turn whose use was noted; None where it is to be noted."""
+        span = int(self._clock() / self._seconds) if self._seconds else self._span + 1
+        if span != self._span or len(self._noted) >= self.MOST:
+            self._span, self._noted = span, {}
+        return self._noted.get(turn)
+
+    def note(self, turn: str, root: str) -> None:
+        """The use of a turn was noted."""
+        self._noted[turn] = root
 
 
 def _size(messages: Messages) -> int:

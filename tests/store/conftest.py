@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from redis.asyncio import Redis
 
+from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
@@ -21,6 +22,10 @@ from tests.support.store.servers import server_of
 
 PATIENCE = 15.0
 """How many seconds an operation may take where the test is not about that: machines may stand still for a while."""
+
+
+EXACT = Caps(touch_seconds=0)
+"""Every use is noted."""
 
 
 @pytest.fixture(scope="session", params=["valkey", "redis"])
@@ -55,7 +60,7 @@ async def store(
 ) -> AsyncIterator[ConversationHistoryStore]:
     """A store with nothing in it. After the test all keys must belong to stored turns, and add up."""
     store = ConversationHistoryStore(
-        connect(server_url), prefix=prefix, cache_bytes=request.param, timeout_seconds=PATIENCE
+        connect(server_url), prefix=prefix, cache_bytes=request.param, timeout_seconds=PATIENCE, caps=EXACT
     )
     yield store
     await store.close()
@@ -65,7 +70,7 @@ async def store(
 @pytest.fixture
 async def unaudited(server_url: str, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
     """A store with nothing in it, which a test may harm."""
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=PATIENCE)
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=PATIENCE, caps=EXACT)
     yield store
     await store.close()
 

@@ -3,8 +3,8 @@
 -- How a turn stands; marks it as used now, because its response is about to be read. One under way is kept without that.
 --
 -- Arguments: touches  1 to mark it; 0 for who looks of itself, and for a server that takes no writes
--- Result:    {'ok', its status, its mode in the background or '', 1 if it is under way, 1 if it has events to be read}
---            | {'missing'}
+-- Result:    {'ok', its status, its mode in the background or '', 1 if it is under way, 1 if it has events to be read, its
+--            root} | {'missing'}
 -- Invariant: a turn that is missing or deleted is not touched.
 
 local root, deleted, status, background, log_bytes =
@@ -16,4 +16,4 @@ local under_way = background and redis.call('EXISTS', job) == 1
 if touches == '1' and not under_way then -- nothing evicts what is, nor makes it idle, so to ask for it often costs no write
   touch(root)
 end
-return { 'ok', status, background or '', under_way and 1 or 0, (under_way or log_bytes) and 1 or 0 }
+return { 'ok', status, background or '', under_way and 1 or 0, (under_way or log_bytes) and 1 or 0, root }

@@ -32,7 +32,12 @@ async def capped(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[Op
     def make(*, pin_seconds: float = 60.0, cache_bytes: int = 0, **caps: float) -> ConversationHistoryStore:
         limits = Caps(**{"responses": 0, "bytes": 0, "idle_seconds": 0, "idle_grace_seconds": 0} | caps)
         store = ConversationHistoryStore(
-            connect(server_url), prefix=prefix, pin_seconds=pin_seconds, cache_bytes=cache_bytes, caps=limits
+            connect(server_url),
+            prefix=prefix,
+            pin_seconds=pin_seconds,
+            cache_bytes=cache_bytes,
+            caps=limits,
+            timeout_seconds=15,
         )
         stores.append(store)
         return store

@@ -31,10 +31,10 @@ ENDED = sorted(TERMINAL)
 TENANTS = (TENANT, "globex", "initech")
 
 CAPS = {
-    "no caps": Caps(responses=0, bytes=0, idle_grace_seconds=0),
-    "responses": Caps(responses=4, idle_grace_seconds=0),
-    "trees": Caps(trees=2, idle_grace_seconds=0),
-    "both": Caps(responses=5, trees=3, idle_grace_seconds=0),
+    "no caps": Caps(responses=0, bytes=0, idle_grace_seconds=0, touch_seconds=0),
+    "responses": Caps(responses=4, idle_grace_seconds=0, touch_seconds=0),
+    "trees": Caps(trees=2, idle_grace_seconds=0, touch_seconds=0),
+    "both": Caps(responses=5, trees=3, idle_grace_seconds=0, touch_seconds=0),
 }
 
 

@@ -33,8 +33,8 @@ from store.redis.connection import Operation, Server, connect
 from tests.support.store.audit import complaints
 from tests.support.store.sample import TENANT, turn
 
-FEW = Caps(responses=4)
-IDLE = Caps(responses=4, idle_seconds=0.000_001, idle_grace_seconds=0)
+FEW = Caps(responses=4, touch_seconds=0)
+IDLE = Caps(responses=4, idle_seconds=0.000_001, idle_grace_seconds=0, touch_seconds=0)
 """All that is not being used is idle."""
 
 GOES_ON, FAILS, LOSES = "goes on", "fails", "loses"
