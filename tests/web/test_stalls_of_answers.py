@@ -18,7 +18,7 @@ from service.settings.settings import Settings
 from tests.support.bad.heavy_kinds import fresh, patterns, shape, strict
 from tests.support.engine.scripted import Script
 from tests.support.service.inside import answer, opened, scripted, serving
-from tests.support.service.lag import CREATE, best_lag, post_and_read, stall_seconds
+from tests.support.service.lag import CREATE, least_stall, post_and_read
 from tests.support.service.process import MODEL
 
 CHUNK = 16
@@ -105,9 +105,9 @@ async def test_the_loop_never_stops_for_long_over_an_answer(
     script, build = ANSWERS[name]
     async with serving(settings, scripted(script)) as inside:
         body = fresh(lambda word: build(word) | {"stream": stream})
-        lag = await best_lag(inside.port, body, path, post_and_read)
-    print(f"{lag * 1000:.1f} ms at worst: {name}, stream {stream} at {path}")
-    assert lag < stall_seconds()
+        stall = await least_stall(inside.port, body, path, post_and_read)
+    print(f"{stall:.2f} of what it may be late: {name}, stream {stream} at {path}")
+    assert stall < 1
 
 
 @pytest.mark.parametrize("path", ["/v1/responses/input_tokens", "/v1/responses/compact"])
@@ -115,9 +115,9 @@ async def test_the_loop_never_stops_for_long_over_an_answer(
 async def test_the_loop_never_stops_for_long_at_other_endpoints(settings: Settings, path: str, items: int) -> None:
     each = [{"role": "user", "content": "word " * (80_000 // items)}]
     async with serving(settings, scripted(played("A summary."))) as inside:
-        lag = await best_lag(inside.port, fresh(lambda word: {"input": each * items}), path)
-    print(f"{lag * 1000:.1f} ms at worst: {items} items at {path}")
-    assert lag < stall_seconds()
+        stall = await least_stall(inside.port, fresh(lambda word: {"input": each * items}), path)
+    print(f"{stall:.2f} of what it may be late: {items} items at {path}")
+    assert stall < 1
 
 
 @pytest.mark.parametrize(("seals", "size"), [(4_000, 40), (8, MAX_KEPT_BYTES // 2)])
@@ -128,9 +128,9 @@ async def test_the_loop_never_stops_for_long_over_seals(settings: Settings, seal
     items = [{"type": "reasoning", "summary": [], "encrypted_content": text} for text in texts]
     body = fresh(lambda word: {"input": [*items, {"role": "user", "content": word}]})
     async with serving(settings, scripted([answer("Fine.")])) as inside:
-        lag = await best_lag(inside.port, body)
-    print(f"{lag * 1000:.1f} ms at worst: {seals} seals of {size} bytes")
-    assert lag < stall_seconds()
+        stall = await least_stall(inside.port, body)
+    print(f"{stall:.2f} of what it may be late: {seals} seals of {size} bytes")
+    assert stall < 1
 
 
 @pytest.mark.parametrize(("items", "size"), [(1, MAX_REFERENCED_BYTES // 4), (100, MAX_REFERENCED_BYTES // 400)])
@@ -141,9 +141,11 @@ async def test_the_loop_never_stops_for_long_over_references(settings: Settings,
         made = (await http.post(CREATE, json={"model": MODEL, "input": sent})).json()
         listed = (await http.get(f"{CREATE}/{made['id']}/input_items?order=asc&limit=100")).json()["data"]
         named = [{"type": "item_reference", "id": each["id"]} for each in listed[:100]]
-        lag = await best_lag(inside.port, fresh(lambda word: {"input": [*named, {"role": "user", "content": word}]}))
-    print(f"{lag * 1000:.1f} ms at worst: {len(named)} references to {items} items of {size} words")
-    assert lag < stall_seconds()
+        stall = await least_stall(
+            inside.port, fresh(lambda word: {"input": [*named, {"role": "user", "content": word}]})
+        )
+    print(f"{stall:.2f} of what it may be late: {len(named)} references to {items} items of {size} words")
+    assert stall < 1
 
 
 async def test_the_loop_never_stops_for_long_over_a_stored_prompt(settings: Settings, tmp_path: Path) -> None:
@@ -153,6 +155,6 @@ async def test_the_loop_never_stops_for_long_over_a_stored_prompt(settings: Sett
         for value in ("word ", "x"):
             goods = value * (5_000_000 // len(value))
             prompt = {"id": "sell", "variables": {"goods": goods}}
-            lag = await best_lag(inside.port, fresh(lambda word, prompt=prompt: {"prompt": prompt}))
-            print(f"{lag * 1000:.1f} ms at worst: a stored prompt of {len(goods)} characters")
-            assert lag < stall_seconds()
+            stall = await least_stall(inside.port, fresh(lambda word, prompt=prompt: {"prompt": prompt}))
+            print(f"{stall:.2f} of what it may be late: a stored prompt of {len(goods)} characters")
+            assert stall < 1
