@@ -53,8 +53,8 @@ from store.limits import Limits as TenantLimits
 from store.redis.conditions import could_not_save
 from store.redis.confirm import Safety
 from store.redis.connection import Server, connect
-from store.registry.registry import Registry
-from store.registry.spending import Spending
+from store.registry import Registry
+from store.spending import Spending
 from store.watcher import UNWATCHED, Watcher
 
 logger = logging.getLogger(__name__)

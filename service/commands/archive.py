@@ -45,7 +45,7 @@ from store.backup.upkeep.verifying import Verify
 from store.errors import ArchiveForeign, ArchiveUnfit, StoreError, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import HEX_DIGITS, checked_tenant, digits_of
-from store.registry.registry import ADMINISTRATORS
+from store.registry import ADMINISTRATORS
 
 logger = logging.getLogger(__name__)
 

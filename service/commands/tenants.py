@@ -26,7 +26,7 @@ from service.tenants.permissions import ALL, ListMode, read_permissions, read_sc
 from service.tenants.records import Account, Key, Project, checked_name, checked_weight
 from service.tenants.usage import DAY_HOURS, UsageScope, usage_of
 from store.history.history import ConversationHistoryStore
-from store.registry.spending import HOUR_SECONDS, Spending
+from store.spending import HOUR_SECONDS, Spending
 
 T = TypeVar("T")
 

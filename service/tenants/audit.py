@@ -19,7 +19,7 @@ from service.errors import invalid_value
 from service.logs import Ration, event
 from service.tenants.records import Key, Project
 from store.errors import StoreError
-from store.registry.registry import MOST_A_PAGE, STRANGERS, Entry, Registry
+from store.registry import MOST_A_PAGE, STRANGERS, Entry, Registry
 
 logger = logging.getLogger("harmonium.audit")
 

@@ -35,7 +35,7 @@ from service.tenants.records import (
     static_project,
 )
 from store.errors import RegistryFull
-from store.registry.registry import MOST_A_PAGE, Change, RecordKey, Registry, repeated
+from store.registry import MOST_A_PAGE, Change, RecordKey, Registry, repeated
 
 T = TypeVar("T", Project, Account, Key)
 

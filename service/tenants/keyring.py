@@ -25,7 +25,7 @@ from service.tenants.directory import ADMIN
 from service.tenants.records import Account, Key, Project, decoded, digest_of, is_admins, is_whole, key_id, place_of
 from store.errors import StoreUnavailable
 from store.listening import Listening
-from store.registry.registry import Registry
+from store.registry import Registry
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from service.errors import invalid_value
 from service.settings.core import LEAST_WEIGHT, MOST_WEIGHT
 from service.tenants.limits import Limit
 from service.tenants.permissions import ModelPermissions
-from store.registry.registry import Change
+from store.registry import Change
 
 T = TypeVar("T", bound="Record")
 

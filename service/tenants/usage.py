@@ -15,7 +15,7 @@ import msgspec
 
 from service.logs import event
 from store.errors import StoreError
-from store.registry.spending import MARKED_MS, HourSpent, Spender, Spending, Sums
+from store.spending import MARKED_MS, HourSpent, Spender, Spending, Sums
 from store.turn import Expense
 
 DAY_HOURS = 24

@@ -14,7 +14,7 @@ import pytest
 
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
-from store.registry.spending import Sums
+from store.spending import Sums
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.fleet import Fleet, Store, running
 from tests.support.chaos.inside import WatchedEngine, opened, respond

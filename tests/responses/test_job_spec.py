@@ -42,7 +42,7 @@ from service.web.middleware import Admitted, Exchange
 from store.errors import ParentNotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
-from store.registry.spending import Spending
+from store.spending import Spending
 from store.turn import Status, Turn
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.service.inside import answer, scripted

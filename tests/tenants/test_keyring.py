@@ -19,7 +19,7 @@ from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.listening import Listening
 from store.redis.connection import connect
-from store.registry.registry import MOST_A_PAGE, Change, Registry
+from store.registry import MOST_A_PAGE, Change, Registry
 from tests.support.waiting import until
 
 OPS = Actor("ops")

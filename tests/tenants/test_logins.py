@@ -6,7 +6,7 @@ from service.settings.settings import Settings
 from service.tenants.audit import SECONDS, FailedLogins
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
-from store.registry.registry import Registry
+from store.registry import Registry
 from tests.support.waiting import until
 
 

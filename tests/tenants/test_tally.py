@@ -7,7 +7,7 @@ import pytest
 from service.tenants import usage
 from service.tenants.usage import WAIT_SECONDS, Tally
 from store.errors import StoreUnavailable
-from store.registry.spending import Spending
+from store.spending import Spending
 from store.turn import Expense
 
 SPENT = Expense("", "m", 5, 0, 1)

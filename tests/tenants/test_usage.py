@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from service.tenants.usage import NOBODY, Bucket, UsageScope, usage_of
-from store.registry.spending import HourSpent, Spender, Spending, Sums
+from store.spending import HourSpent, Spender, Spending, Sums
 
 ACME, ZETA = Spender("acme", "key_1", "gpt-oss-20b"), Spender("zeta", "", "qwen")
 ALL = ("tenant", "key", "model")

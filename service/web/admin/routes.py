@@ -21,7 +21,7 @@ from service.tenants.usage import DAY_HOURS, Bucket, UsageScope, usage_of
 from service.web.admin import shapes
 from service.web.plain import Page, PageQuery, PlainRouter, Query
 from service.web.routes.received import body_of, exchange_of, service_of
-from store.registry.spending import HOUR_SECONDS, Spender, Sums
+from store.spending import HOUR_SECONDS, Spender, Sums
 
 router = PlainRouter()
 

@@ -19,7 +19,7 @@ from store.history.history import ConversationHistoryStore
 from store.jobs.log import EventLog
 from store.keys import NO_RESPONSES, id_of, mark_of
 from store.redis.connection import connect
-from store.registry.spending import HOUR_SECONDS, Spending, Sums
+from store.spending import HOUR_SECONDS, Spending, Sums
 
 UNDER_WAY = ("job", "spec", "runs", "pins")
 """The families of keys that no response has once it has ended."""

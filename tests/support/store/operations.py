@@ -19,7 +19,7 @@ from store.jobs.log import Entry
 from store.jobs.model import Job, Lease, Steer
 from store.keys import CONVERSATION_MARK, conversation_id
 from store.layout import shared_secret
-from store.registry.spending import Spending
+from store.spending import Spending
 from store.turn import Expense, Status
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import submit, successor

@@ -10,7 +10,7 @@ from openai import AsyncOpenAI
 
 from service.settings.settings import Settings
 from service.tenants.records import new_value
-from store.registry.registry import Registry
+from store.registry import Registry
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
 from tests.support.waiting import until

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
 from store.redis import scripts
-from store.registry.registry import ADMINISTRATORS, STRANGERS, Registry
+from store.registry import ADMINISTRATORS, STRANGERS, Registry
 
 ROOM = 20
 """How many entries administrators may have, and all others together."""

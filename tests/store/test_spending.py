@@ -15,7 +15,7 @@ from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Steer
 from store.redis.connection import connect
-from store.registry.spending import HOUR_SECONDS, MARKED_MS, HourSpent, Spender, Spending, Sums
+from store.spending import HOUR_SECONDS, MARKED_MS, HourSpent, Spender, Spending, Sums
 from store.turn import Expense, Status, Turn
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import claim, submit, successor

@@ -10,7 +10,7 @@ from store.fsck.check import Fsck, Report
 from store.history.history import ConversationHistoryStore
 from store.listening import Listening
 from store.redis.connection import connect
-from store.registry.registry import STRANGERS, TRIES, Change, RecordKey, Registry, repeated
+from store.registry import STRANGERS, TRIES, Change, RecordKey, Registry, repeated
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT
 
