@@ -20,13 +20,13 @@ examples.load_profile("busy machines")  # how long one example takes says nothin
 
 
 SECOND_SERVER = "valkey"
-"""On which of the two servers heavy tests run in the long form alone."""
+"""The server on which the store's tests run in the long form alone: it is the one of all services in tests."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave heavy tests on the second server to the long form."""
+    """Leave tests of the second server to the long form."""
     for item in items:
-        if item.get_closest_marker("heavy") and SECOND_SERVER in item.name:
+        if SECOND_SERVER in item.name:
             item.add_marker(pytest.mark.full)
 
 

@@ -54,7 +54,7 @@ def lost_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "Operation", LossyOperation)
 
 
-@pytest.fixture(params=[0, 1 << 20], ids=["uncached", "cached"])
+@pytest.fixture(params=[pytest.param(0, id="uncached", marks=pytest.mark.full), pytest.param(1 << 20, id="cached")])
 async def store(
     request: pytest.FixtureRequest, server_url: str, redis: Redis, prefix: str
 ) -> AsyncIterator[ConversationHistoryStore]:

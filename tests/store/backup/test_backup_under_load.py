@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-import pytest
 from redis.asyncio import Redis
 
 from store.backup.nodes import Node
@@ -29,8 +28,6 @@ from tests.support.store.servers import server
 from tests.support.store.verdict import checked
 from tests.support.store.work import queued
 from tests.support.waiting import until
-
-pytestmark = pytest.mark.heavy
 
 WRITERS = 8
 DEADLINE_SECONDS = 60.0

@@ -198,7 +198,6 @@ async def test_nobody_s_words_are_in_a_fault(broken: Broken, server_url: str) ->
     assert "secret" not in str(report)
 
 
-@pytest.mark.heavy
 async def test_a_store_that_is_busy_is_never_blamed(server_url: str, redis: Redis, prefix: str) -> None:
     caps = Caps(responses=60, trees=12)
     store = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=caps)

@@ -177,7 +177,6 @@ async def test_a_repair_of_jobs_whose_every_reply_is_lost_once_comes_to_the_same
     assert (report.left, await complaints(broken.redis, broken.prefix)) == (0, [])
 
 
-@pytest.mark.heavy
 async def test_a_store_that_is_busy_with_jobs_is_never_blamed(server_url: str, redis: Redis, prefix: str) -> None:
     limits = JobLimits(lease_seconds=600.0, first_seconds=600.0, waiting=30, log_bytes=20_000)
     history = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=Caps(responses=60, trees=30))

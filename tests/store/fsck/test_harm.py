@@ -18,8 +18,6 @@ from tests.support.store.audit import complaints, replies
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import finish, submit
 
-pytestmark = pytest.mark.heavy
-
 SEEDS = 25
 MANY_SEEDS = 1_000
 TURNS = 25

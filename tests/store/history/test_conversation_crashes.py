@@ -25,8 +25,6 @@ from tests.support.store.verdict import faults
 from tests.support.store.witness import objections, witness
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.heavy
-
 CONVERSATIONS = 3
 AT_ONCE = 4
 SLACK_SECONDS = 5.0

@@ -6,8 +6,6 @@ from store.history.caps import Caps
 from tests.support.store.model import CAPS, run_model
 from tests.support.store.model_conversations import ConversationModel
 
-pytestmark = pytest.mark.heavy
-
 
 @pytest.mark.timeout(600)  # passes in seconds; the rest is for shrinking what fails
 @pytest.mark.parametrize("caps", [CAPS["no caps"], CAPS["both"]], ids=["no caps", "both"])

@@ -29,8 +29,6 @@ from tests.support.store.sample import TENANT
 from tests.support.store.verdict import faults
 from tests.support.store.witness import objections, witness
 
-pytestmark = pytest.mark.heavy
-
 DEADLINE_SECONDS = 30.0
 POLL_SECONDS = 0.01
 BATCH, AT_ONCE = 10, 4

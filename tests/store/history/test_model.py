@@ -5,8 +5,6 @@ import pytest
 from store.history.caps import Caps
 from tests.support.store.model import CAPS, run_model
 
-pytestmark = pytest.mark.heavy
-
 
 @pytest.mark.timeout(600)  # passes in seconds; the rest is for shrinking what fails
 @pytest.mark.parametrize("caps", CAPS.values(), ids=CAPS)

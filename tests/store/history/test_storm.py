@@ -21,8 +21,6 @@ from tests.support.store.counted import LEAF_BYTES, TREE_BYTES, usage
 from tests.support.store.programs.stormer import CAPS, PIN_SECONDS, SHARDS, SHREDDER, STEADY, Report
 from tests.support.store.verdict import checked, faults
 
-pytestmark = pytest.mark.heavy
-
 POLL_SECONDS = 0.02
 MARGIN = {"responses": 1, "trees": 1, "bytes": 25_000}
 """How far below a cap a shard is where another turn may not fit."""

@@ -33,8 +33,6 @@ from tests.support.store.programs.killed_jobs import LIMITS, Said, carry_on, end
 from tests.support.store.sample import TENANT
 from tests.support.store.verdict import faults
 
-pytestmark = pytest.mark.heavy
-
 PROGRAM = "killed_jobs"
 BATCH, AT_ONCE = 10, 4
 

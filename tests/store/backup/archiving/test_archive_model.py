@@ -4,8 +4,6 @@ import pytest
 
 from tests.support.store.model_archive import run_archive
 
-pytestmark = pytest.mark.heavy
-
 
 @pytest.mark.timeout(600)  # passes in seconds; the rest is for shrinking what fails
 def test_no_turn_is_lost_and_none_comes_back(server_url: str) -> None:

@@ -53,7 +53,6 @@ async def longest(work: Awaitable[object]) -> float:
     return worst
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_loop_never_works_for_long_on_a_large_conversation(
     archived: Archived, redis: Redis, prefix: str, kind: str
