@@ -1,4 +1,4 @@
-"""The receiver that docs/webhooks.md shows, run as it stands on a free port: it takes what is signed, and no more."""
+"""The receiver that docs/events.md shows, run as it stands on a free port: it takes what is signed, and no more."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.support.webhooks.desk import SECRET, TENANT, Desk, opened
 
-DOCUMENT = "docs/webhooks.md"
+DOCUMENT = "docs/events.md"
 ADDRESS = ("127.0.0.1", 9000)
 DEADLINE_SECONDS = 20
 
