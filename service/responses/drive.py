@@ -201,7 +201,7 @@ class Driver:
         finally:
             timer.cancel()
             if self._tools is not None:
-                await self._tools.aclose()
+                await self._guarded(self._tools.aclose())
         if run.failure is not None:
             self._metrics.engine_failed(run.failure)
         elif run.ending is Ending.ERROR and self.machine.fault is None:
@@ -253,11 +253,11 @@ class Driver:
         except EngineError as failure:
             self._note(failure)
         except asyncio.CancelledError:
-            if not self._broken_off:
+            others = cast(asyncio.Task[object], asyncio.current_task()).uncancel()
+            if others or not self._broken_off:  # a stop and somebody else may cancel it at the same moment
                 self.run.stop()
                 self.interrupted = True
             self._broken_off = False
-            cast(asyncio.Task[object], asyncio.current_task()).uncancel()
             self.run.over()
         finally:
             self._waiting = None

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from service.api.events import Event
+from service.api.outcome import HostedCall, Outcome
 from service.api.response import Response
 from service.engine.port import ModelCard
 from service.metrics.counters import make_metrics
@@ -48,7 +49,32 @@ class Lagging:
         return machine.terminal(response)
 
 
-def driver(outlet: Lagging) -> Driver:
+class Reading(Lagging):
+    """An outlet whose client reads at once."""
+
+    def put(self, taken: Taken) -> bool:
+        """See Outlet."""
+        super().put(taken)
+        return True
+
+
+class Slow:
+    """Tools that take their time to end."""
+
+    def __init__(self) -> None:
+        self.ends = False
+
+    async def call(self, call: HostedCall) -> Outcome:
+        """See Runner."""
+        raise AssertionError("no tool is called")
+
+    async def aclose(self) -> None:
+        """See Runner."""
+        self.ends = True
+        await asyncio.Event().wait()
+
+
+def driver(outlet: Lagging, tools: Slow | None = None) -> Driver:
     """A driver of a generation that comes to a halt."""
     plan = spec(max_tokens=100)
     plan = msgspec.structs.replace(plan, generation=msgspec.structs.replace(plan.generation, id="one"))
@@ -63,6 +89,7 @@ def driver(outlet: Lagging) -> Driver:
         since=0.0,
         seconds=60.0,
         clock=lambda: NOW,
+        tools=tools,
     )
 
 
@@ -80,3 +107,32 @@ async def test_a_task_that_is_cancelled_stores_its_turn_and_waits_for_no_client(
             await task
 
     assert (outlet.stored, outlet.waits, outlet.events[-1]) == (True, 1, "ResponseFailed")
+
+
+async def test_a_stop_does_not_hide_that_the_task_is_cancelled_at_the_same_moment() -> None:
+    outlet = Reading()
+    made = driver(outlet)
+    task = asyncio.create_task(made.make(outlet))
+    await until(lambda: made.machine.sampled)
+    made.stop()
+    task.cancel()
+    async with asyncio.timeout(5):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert (outlet.stored, outlet.waits, outlet.events[-1]) == (True, 0, "ResponseFailed")
+
+
+async def test_a_task_that_is_cancelled_while_its_tools_end_stores_its_turn() -> None:
+    outlet, tools = Reading(), Slow()
+    made = driver(outlet, tools)
+    task = asyncio.create_task(made.make(outlet))
+    await until(lambda: made.machine.sampled)
+    made.stop()
+    await until(lambda: tools.ends)
+    task.cancel()
+    async with asyncio.timeout(5):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert outlet.stored

@@ -54,7 +54,7 @@ logger.setLevel(logging.WARNING)
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """One WebSocket, as ASGI knows it, and as the extension WIRE: `use`, `send_texts`, `close_now`."""
+    """One WebSocket, as ASGI knows it, and as the extension WIRE: `use`, `send_texts`, `keep`, `close_now`."""
 
     def __init__(
         self,
@@ -78,6 +78,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._stop: Callable[[], None] | None = None
         self._controls, self._minute = 0, 0.0
         self._sending = asyncio.Lock()
+        self._unsent: list[bytes] = []
+        """The messages that wait until the client has read enough, in order."""
 
     # --- the beginning ---
 
@@ -226,15 +228,22 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     @property
     def ready(self) -> bool:
         """Whether what is written goes out at once, behind nothing else."""
-        return self.writable.is_set() and not self._sending.locked()
+        return self.writable.is_set() and not self._unsent
 
-    async def send_texts(self, texts: Iterable[bytes]) -> None:
+    def keep(self, texts: Iterable[bytes]) -> None:
+        """Have messages go out in front of what is sent next: their place is that of this call."""
+        self._unsent += texts
+
+    async def send_texts(self, texts: Iterable[bytes] = ()) -> None:
         """Send messages together, each whole, once the client has read enough, and behind all that were to be sent
         before. Raises ClientDisconnected.
         """
+        self.keep(texts)
         async with self._sending:
-            await self.writable.wait()
-            self.write(texts)
+            if self._unsent:
+                await self.writable.wait()
+            unsent, self._unsent = self._unsent, []
+            self.write(unsent)
 
     def write(self, texts: Iterable[bytes]) -> None:
         """Send messages now. Raises ClientDisconnected."""

@@ -201,8 +201,8 @@ class Frames:
         self._reply, self._place, self._driver, self._planned = reply, place, driver, planned
         self._wire = reply.opened.wire
         self._encoder = reply.exchange.dialect.encoder(obfuscate=planned.obfuscate)
-        self._waiting: list[bytes] = []
-        """The frames that go out with `room`."""
+        self._kept = False
+        """Whether some of its frames go out with `room`."""
         self._noting = Noting(driver, place)
         self._created = False
         """Whether its client was told that it is created, and what comes of that."""
@@ -219,10 +219,11 @@ class Frames:
             reply.ended(last, self._planned, self._driver)
         if self.client_gone:
             return True
-        self._waiting += event_frames(self._encoder, batch, reply.lane.name)
+        frames = event_frames(self._encoder, batch, reply.lane.name)
         if not self._created or not self._wire.ready:
+            self._kept = True
+            self._wire.keep(frames)
             return False
-        frames, self._waiting = self._waiting, []
         try:
             self._wire.write(frames)
         except ClientDisconnected:
@@ -231,10 +232,10 @@ class Frames:
 
     async def room(self) -> None:
         """See Outlet."""
-        frames, self._waiting = self._waiting, []
+        kept, self._kept = self._kept, False
         try:
-            if frames:
-                await self._wire.send_texts(frames)
+            if kept:
+                await self._wire.send_texts()
             if not self._created:
                 self._created = True
                 await self._reply.created()

@@ -10,14 +10,15 @@ from openai import AsyncOpenAI
 from websockets.exceptions import ConnectionClosed
 
 from service.api.steer import MAX_STEER_BYTES
-from service.engine.port import EngineUnavailable, Generation
+from service.engine.port import Between, Chunk, EngineUnavailable, Generation, Take
 from service.harmony import tokens
 from service.settings.settings import Settings
-from service.web.socket.steering import MAX_STEERS
-from tests.support.engine.scripted import Die, Stall, Step
+from service.web.socket.protocol import SocketProtocol
+from service.web.socket.steering import MAX_STEERS, Steering
+from tests.support.engine.scripted import Die, ScriptedEngine, Stall, Step
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses.samples import MARKS
-from tests.support.service.inside import answer, called, opened, scripted, serving, then, thought
+from tests.support.service.inside import CARD, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.sockets import TERMINAL, Socket, socket
 from tests.support.waiting import until
@@ -586,6 +587,57 @@ async def test_numbers_are_in_order_however_fast_the_engine_is(settings: Setting
         kinds = [frame["type"] for frame in frames]
         if "response.steer.accepted" in kinds:
             assert checked(await ws.rest())["output"][-1]["content"][0]["text"] == "1\n2"
+
+
+class Lagged(ScriptedEngine):
+    """An engine whose client lags behind its first word: it says the second, waits until it `asks` for room, and says
+    the third as soon as there is some.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(CARD, [answer("As you wish.")])
+        self.lags, self.said, self.asks = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
+        """See the port."""
+        if self.said.is_set():
+            await super().sample(generation, take, between)
+            return
+        take(Chunk(opened("One")))
+        await self.lags.wait()
+        assert not take(Chunk(tokens.encode(" two")))
+        self.said.set()
+        await self.asks.wait()
+        assert await between()
+        take(Chunk(tokens.encode(" three")))
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["before it waits for room", "while it waits for room"])
+async def test_numbers_are_in_order_where_a_client_that_lags_steers(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    engine, accepted, wires = Lagged(), asyncio.Event(), list[SocketProtocol]()
+    begin, taken = SocketProtocol.begin, Steering.take
+    monkeypatch.setattr(SocketProtocol, "begin", lambda self, *given: (wires.append(self), begin(self, *given)))
+    monkeypatch.setattr(Steering, "take", lambda self, said: (accepted.set(), taken(self, said))[1])
+    async with serving(settings, engine) as inside, socket(inside.url) as ws:
+        await ws.ask("Count.")
+        frames = await rest(ws, "response.output_text.delta")
+        wires[0].writable.clear()  # what it has sent is read all the same
+        engine.lags.set()
+        if asks:
+            engine.asks.set()
+        await engine.said.wait()
+        await asyncio.sleep(0.05)
+        await steer(ws, frames[0]["response"]["id"])
+        await accepted.wait()
+        wires[0].resume_writing()
+        engine.asks.set()
+        frames += await ws.rest()
+        assert "response.steer.accepted" in [frame["type"] for frame in frames]
+        assert numbers(frames) == list(range(len(frames)))
+        assert checked(await ws.rest())["output"][-1]["content"][0]["text"] == "As you wish."
 
 
 async def test_the_official_client_steers(settings: Settings) -> None:
