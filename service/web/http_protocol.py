@@ -11,7 +11,7 @@ A request that opens a WebSocket goes to the protocol that is configured for the
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import httptools
@@ -47,6 +47,7 @@ leaves the body alone. Behind what is read ahead of a large body a disconnect is
 BODY = "harmonium.body"
 """The extension that has `open`, a function that gives the AnswerBody of the request."""
 
+HEAD_BEGINS = b"HTTP/1.1 "
 BODIES = frozenset({b"content-length", b"transfer-encoding"})
 
 
@@ -86,6 +87,38 @@ class Clock:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+
+
+class _Transport:
+    """A connection on which a head goes out with what comes right behind it, as each write is a call of the system."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.itself, self._head = transport, b""
+        self.is_closing = transport.is_closing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.itself, name)
+
+    def write(self, data: bytes) -> None:
+        """Send this. A head waits for the bytes after it, but not beyond this turn of the loop."""
+        if self._head:
+            self._head, data = b"", self._head + data
+        elif data.startswith(HEAD_BEGINS):
+            self._head = data
+            asyncio.get_running_loop().call_soon(self.flush)
+            return
+        self.itself.write(data)
+
+    def flush(self) -> None:
+        """Send the head that waits, if one does."""
+        head, self._head = self._head, b""
+        if head and not self.is_closing():
+            self.itself.write(head)
+
+    def close(self) -> None:
+        """Close the connection once all is sent."""
+        self.flush()
+        self.itself.close()
 
 
 class AnswerBody:
@@ -149,7 +182,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection; one that never sends a request is closed. One too many takes another's place."""
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, _Transport(transport)))
         transport.set_write_buffer_limits(high=0)  # whatever is unread has `send_seconds`, also behind a close
         if len(self.connections) > self._limits.connections:
             if not self._waiting:
@@ -338,10 +371,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_clock.stop()
         self._unset_keepalive_if_required()
         self.connections.discard(self)
+        self.transport.flush()
         url = httptools.parse_url(self.url)
         head = {"path": url.path.decode(), "raw_path": url.path, "query_string": url.query or b""}
         protocol: Any = self.ws_protocol_class(self.config, self.server_state, self.app_state)  # type: ignore[misc]
-        protocol.begin(self.transport, {**head, "headers": self.headers}, behind)
+        protocol.begin(self.transport.itself, {**head, "headers": self.headers}, behind)
 
     def _plain_head(self) -> bytes:
         """The head that was read, without a wish for another protocol."""
