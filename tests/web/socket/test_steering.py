@@ -629,7 +629,7 @@ async def test_numbers_are_in_order_where_a_client_that_lags_steers(
         if asks:
             engine.asks.set()
         await engine.said.wait()
-        await asyncio.sleep(0.05)
+        await until(lambda: not wires[0].ready)
         await steer(ws, frames[0]["response"]["id"])
         await accepted.wait()
         wires[0].resume_writing()
