@@ -41,7 +41,7 @@ from redis.exceptions import NoScriptError
 
 from store.keys import ShardKeys, TurnKeys
 from store.redis.connection import Operation
-from store.redis.links import Argument, Command
+from store.redis.wire import Argument, Command
 
 P = ParamSpec("P")
 Names = TypeVar("Names", ShardKeys, TurnKeys)

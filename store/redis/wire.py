@@ -1,0 +1,277 @@
+"""Wires: the connections to one server. All short rows of commands share one; others carry one row at a time.
+
+Over a wire any number of callers send, and the server's replies come in the order of the commands. All that one turn of
+the event loop asks is one write. redis-py makes the connection and greets the server (client.py); from then on the wire
+reads and writes by itself, with commands packed and replies parsed in C.
+
+A caller that gives up leaves its place in the order, and nobody gets its reply. Commands that wait in the server, and
+those with large values, would hold up all behind them, so their rows go apart. A wire that is lost fails all who wait
+on it. Never retry a command here.
+
+A failover behind one address (DNS, a virtual IP, a proxy) leaves the connections to the former primary open, and it
+answers over them, so only a refused write shows that they lead to the wrong server. From then on none is used any more,
+but for the rows that are under way.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
+
+import hiredis
+from redis import exceptions as redis_errors
+from redis._parsers import BaseParser
+
+from store.redis.conditions import NotPrimary, misled
+
+Argument = str | bytes | int
+Command = tuple[Argument, ...]
+
+MOST_UNANSWERED = 512
+"""The most rows without a reply on a wire: others wait until half of them have theirs."""
+
+SHORT_BYTES = 32 * 1024
+"""The most bytes of a row that shares a wire, which keeps at most MOST_UNANSWERED times as many for its server."""
+
+APART = {"MGET", "WAIT", "WAITAOF", "XRANGE"}
+"""The commands of the store that wait in the server, or whose replies may have many values."""
+
+CLOSED = "Connection closed by server."
+
+pack = cast(Callable[[Command], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
+refusal_of = cast(Callable[[str], Exception], BaseParser.parse_error)  # pyright: ignore[reportUnknownMemberType]
+
+
+class Connection(Protocol):
+    """The used part of a redis-py connection."""
+
+    _writer: asyncio.StreamWriter | None
+
+    async def connect(self) -> None: ...
+    async def disconnect(self, nowait: bool = False) -> None: ...
+    async def can_read(self) -> bool: ...
+
+
+class Wire(asyncio.Protocol):
+    """One connection, from the moment when it is wanted until it is lost. Commands may be sent before it is there."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Begin to connect, in the task `opening`."""
+        self._loop = asyncio.get_running_loop()
+        self.writer: asyncio.StreamWriter | None = None
+        """None until the server was greeted, and when the connection is lost."""
+        self._replies = hiredis.Reader(protocolError=redis_errors.InvalidResponse, replyError=refusal_of)
+        self._unsent: list[bytes] = []
+        self._heard = self._loop.time()
+        self.failure: Exception | None = None
+        """The error that it was lost by."""
+        self.opening = self._loop.create_task(self._open(connection))
+
+    def silent(self, seconds: float) -> bool:
+        """Whether nothing has come for so long."""
+        return self._loop.time() - self._heard >= seconds
+
+    def send(self, piece: bytes) -> None:
+        """Send packed commands, together with all others of this turn of the loop. Never blocks."""
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(piece)
+
+    def take(self, reply: Any) -> None:
+        """Take the next reply. Raises RedisError for one that nobody asked for, which loses the wire."""
+        raise NotImplementedError
+
+    def lose(self, failure: Exception) -> None:
+        """Close it. Never blocks."""
+        if self.failure is None:
+            self.failure = failure
+            self.opening.cancel()
+            self._unsent.clear()
+            if self.writer is not None:
+                self.writer.transport.abort()
+                self.writer = None
+
+    async def _open(self, connection: Connection) -> None:
+        """Connect, greet the server, and take over from redis-py's reader."""
+        try:
+            await connection.connect()
+            if await connection.can_read():
+                raise redis_errors.ConnectionError(CLOSED)
+            self.writer, connection._writer = connection._writer, None  # pyright: ignore[reportPrivateUsage]
+            cast(asyncio.StreamWriter, self.writer).transport.set_protocol(self)
+            self._heard = self._loop.time()
+            self._flush()
+        except Exception as failure:  # also for a bug: else the callers would wait for nothing
+            self.lose(failure)
+        finally:
+            await connection.disconnect(nowait=True)
+
+    def _flush(self) -> None:
+        if self.writer is not None and self._unsent:
+            self.writer.transport.write(b"".join(self._unsent))
+            self._unsent.clear()
+
+    def data_received(self, data: bytes) -> None:
+        """Take the replies that are complete."""
+        self._heard = self._loop.time()
+        try:
+            self._replies.feed(data)
+            while self.failure is None and (reply := self._replies.gets()) is not False:
+                self.take(reply)
+        except redis_errors.RedisError as strange:
+            self.lose(redis_errors.ConnectionError(str(strange)))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the end of the connection."""
+        self.lose(redis_errors.ConnectionError(f"Connection lost: {exc}" if exc else CLOSED))
+
+
+class RowWire(Wire):
+    """A wire for rows of commands."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.rows: deque[tuple[asyncio.Future[list[Any]], int]] = deque()
+        """The rows without all of their replies, each with how many these are."""
+        self._received: list[Any] = []
+        """The replies to the first of them, so far."""
+        self._thinned = asyncio.Event()
+        self.leaving = False
+        """Whether no more rows may be sent."""
+
+    async def row(self, commands: Sequence[bytes], *, ahead: bool) -> list[Any]:
+        """The replies to packed commands, as Operation.row says. Raises redis-py's errors."""
+        replies: list[Any] = []
+        for piece, count in [(b"".join(commands), len(commands))] if ahead else [(each, 1) for each in commands]:
+            while len(self.rows) >= MOST_UNANSWERED:
+                self._thinned.clear()
+                await self._thinned.wait()
+            if self.failure is not None:
+                raise redis_errors.ConnectionError(str(self.failure)) from self.failure
+            answered: asyncio.Future[list[Any]] = self._loop.create_future()
+            self.rows.append((answered, count))
+            self.send(piece)
+            replies += await answered
+            for reply in replies:
+                if isinstance(reply, redis_errors.ConnectionError):  # it is loading, or wants to be greeted again
+                    self.lose(reply)
+                if isinstance(reply, Exception):
+                    raise reply
+        return replies
+
+    def take(self, reply: Any) -> None:
+        """Give a reply to the oldest row."""
+        if not self.rows:
+            raise redis_errors.InvalidResponse("a reply that nobody asked for")
+        self._received.append(reply)
+        answered, count = self.rows[0]
+        if len(self._received) == count:
+            self.rows.popleft()
+            if not answered.done():  # else its caller has given up
+                answered.set_result(self._received)
+            self._received = []
+            if len(self.rows) <= MOST_UNANSWERED // 2:
+                self._thinned.set()
+            if self.leaving and not self.rows:
+                self.lose(redis_errors.ConnectionError(CLOSED))
+
+    def leave(self, failure: Exception, seconds: float) -> None:
+        """Take no more rows, and close it once those under way have their replies, after `seconds` at the latest."""
+        self.leaving = True
+        if self.rows:
+            self._loop.call_later(seconds, self.lose, failure)
+        else:
+            self.lose(failure)
+
+    def lose(self, failure: Exception) -> None:
+        """Close it, and fail all rows that wait."""
+        super().lose(failure)
+        self.leaving = True
+        for answered, _ in self.rows:
+            if not answered.done():
+                answered.set_exception(failure)
+        self.rows.clear()
+        self._thinned.set()
+
+
+class Wires:
+    """The wires to one server."""
+
+    def __init__(
+        self, connect: Callable[[], Connection], most: int, seconds: float, replaced: Callable[[], None] = lambda: None
+    ) -> None:
+        """At most `most` wires, and two at least, made with `connect`. `replaced` is called where the server turned out
+        to be no primary: its wires have `seconds` for what is under way.
+        """
+        self._connect = connect
+        self._room = asyncio.Semaphore(max(1, most - 1))
+        self._seconds = seconds
+        self._replaced = replaced
+        self._shared: RowWire | None = None
+        self._idle: list[RowWire] = []
+        self._apart: set[RowWire] = set()
+        """Those that carry a row each."""
+        self._opening: set[asyncio.Task[None]] = set()
+
+    async def row(self, commands: Sequence[Command], at: Argument | None = None, *, ahead: bool) -> list[Any]:
+        """The replies to commands that go over one wire; one server has all keys, so `at` says nothing.
+
+        Without `ahead` each is sent when the one before has its reply, and an error ends the row. With it all are sent
+        at once, and the first error of them is raised. Raises NotPrimary for a server that is no primary any more,
+        ConnectionError or TimeoutError where a retry may help, and other errors of redis-py.
+        """
+        packed = list(map(pack, commands))
+        if sum(map(len, packed)) <= SHORT_BYTES and APART.isdisjoint([command[0] for command in commands]):
+            if self._shared is None or self._shared.leaving:
+                self._shared = self._made()
+            return await self._over(self._shared, packed, ahead=ahead)
+        async with self._room:
+            self._apart.add(wire := self._made())
+            try:
+                return await self._over(wire, packed, ahead=ahead)
+            finally:
+                self._apart.discard(wire)
+                if wire.rows:
+                    wire.lose(redis_errors.ConnectionError("its caller gave up"))
+                else:
+                    self._idle.append(wire)
+
+    async def _over(self, wire: RowWire, packed: list[bytes], *, ahead: bool) -> list[Any]:
+        try:
+            return await wire.row(packed, ahead=ahead)
+        except redis_errors.ResponseError as refusal:
+            if not misled(refusal):
+                raise
+            found = NotPrimary(str(refusal))
+            if not wire.leaving:  # else somebody else has found that out
+                for each in self._all():
+                    each.leave(found, self._seconds)
+                self._replaced()
+            raise found from refusal
+
+    def late(self, command: Command, at: Argument | None, seconds: float) -> None:
+        """Note that an operation ran out of its `seconds`. Wires over which nothing came for half of it may lead to a
+        server that hangs, while the address leads to another one by now. Rows that go apart have their own time.
+        """
+        for wire in set(self._all()) - self._apart:
+            if wire.silent(seconds / 2):
+                wire.lose(redis_errors.TimeoutError("the server said nothing"))
+
+    async def close(self) -> None:
+        """Close all wires."""
+        for wire in self._all():
+            wire.lose(redis_errors.ConnectionError("closed"))
+        await asyncio.gather(*self._opening, return_exceptions=True)
+
+    def _all(self) -> list[RowWire]:
+        return [*([] if self._shared is None else [self._shared]), *self._idle, *self._apart]
+
+    def _made(self) -> RowWire:
+        """The idle wire that was used last, or a new one."""
+        while self._idle:
+            if not (wire := self._idle.pop()).leaving:
+                return wire
+        wire = RowWire(self._connect())
+        self._opening.add(wire.opening)
+        wire.opening.add_done_callback(self._opening.discard)
+        return wire
