@@ -63,13 +63,14 @@ class SubscribedWire(Wire):
         """
         try:
             while self.failure is None:
+                asked = self._unanswered[0] if self._unanswered else None
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._seconds):
                         await self._over.wait()
-                if self.silent(self._seconds * (1 if self.writer is None else 2)):
-                    raise redis_errors.TimeoutError(f"the server said nothing for {self._seconds} s")
-                if self.silent(self._seconds):
+                if not self._unanswered:
                     self._ask("PING")
+                elif self._unanswered[0] is asked and self.silent(self._seconds):
+                    raise redis_errors.TimeoutError(f"the server said nothing for {self._seconds} s")
             raise self.failure
         finally:
             self.lose(redis_errors.ConnectionError("closed"))

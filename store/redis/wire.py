@@ -22,7 +22,7 @@ import hiredis
 from redis import exceptions as redis_errors
 from redis._parsers import BaseParser
 
-from store.redis.conditions import NotPrimary, misled
+from store.redis.conditions import NotPrimary, Unwelcome, misled
 
 Argument = str | bytes | int
 Command = tuple[Argument, ...]
@@ -221,10 +221,17 @@ class Wires:
         ConnectionError or TimeoutError where a retry may help, and other errors of redis-py.
         """
         packed = list(map(pack, commands))
-        if sum(map(len, packed)) <= SHORT_BYTES and APART.isdisjoint([command[0] for command in commands]):
-            if self._shared is None or self._shared.leaving:
-                self._shared = self._made()
-            return await self._over(self._shared, packed, ahead=ahead)
+        if sum(map(len, packed)) > SHORT_BYTES or not APART.isdisjoint([command[0] for command in commands]):
+            try:
+                return await self._go_apart(packed, ahead=ahead)
+            except Unwelcome:  # the server takes no more connections
+                if self._shared is None or self._shared.writer is None:
+                    raise
+        if self._shared is None or self._shared.leaving:
+            self._shared = self._made()
+        return await self._over(self._shared, packed, ahead=ahead)
+
+    async def _go_apart(self, packed: list[bytes], *, ahead: bool) -> list[Any]:
         async with self._room:
             self._apart.add(wire := self._made())
             try:
