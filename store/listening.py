@@ -22,22 +22,23 @@ from typing import Any, cast
 
 from redis import exceptions as redis_errors
 from redis.asyncio import RedisCluster
+from redis.asyncio.connection import AbstractConnection
 from redis.backoff import FullJitterBackoff
 
 from store.errors import StoreUnavailable
 from store.redis.client import Client, PrimaryPool
 from store.redis.conditions import NotPrimary, misled
 from store.redis.nodes import Nodes, connector
-from store.redis.wire import Connection, Wire, pack
+from store.redis.wire import Wire, pack
 
 WRITING = "#!lua flags=allow-oom\nreturn 1"
-"""A script that only a primary runs, although it writes nothing."""
+"""A script that only a primary runs, although it writes nothing: nobody publishes at a server that is none."""
 
 
 class SubscribedWire(Wire):
     """A wire, and the channels that are subscribed on it."""
 
-    def __init__(self, connection: Connection, seconds: float) -> None:
+    def __init__(self, connection: AbstractConnection, seconds: float) -> None:
         """`seconds` bounds connecting, and how long the server may leave a command unanswered."""
         super().__init__(connection)
         self._seconds = seconds
@@ -58,9 +59,7 @@ class SubscribedWire(Wire):
         self._ask("SUNSUBSCRIBE", subscription.name)
 
     async def run(self) -> None:
-        """Ask the server for a sign of life when it is silent, until the wire is lost. Raises its failure; cancel it to
-        close.
-        """
+        """Ask for signs of life until the wire is lost, and raise its failure. Cancel it to close the wire."""
         try:
             while self.failure is None:
                 asked = self._unanswered[0] if self._unanswered else None
@@ -76,21 +75,20 @@ class SubscribedWire(Wire):
             self.lose(redis_errors.ConnectionError("closed"))
             await asyncio.wait([self.opening])
 
-    def take(self, reply: Any) -> None:
-        """Pass a message on, or note the reply to the oldest command."""
-        match reply:
-            case [b"smessage", channel, message]:
-                if (subscription := self._subscriptions.get(channel)) is not None:
-                    for listener in subscription.listeners:
-                        listener.tell(message)
-            case [b"ssubscribe" | b"sunsubscribe" as word, channel, _]:
-                self._answered(word.decode().upper(), channel)
-            case redis_errors.ResponseError():
-                self._refused(reply)
-            case _ if self._unanswered:
-                self._answered(*self._unanswered[0])
-            case _:
-                self._answered("PING", b"")
+    def take(self, replies: list[Any]) -> None:
+        """Pass each message on, and note which command another reply is for."""
+        for reply in replies:
+            match reply:
+                case [b"smessage", channel, message]:
+                    if (subscription := self._subscriptions.get(channel)) is not None:
+                        for listener in subscription.listeners:
+                            listener.tell(message)
+                case [b"ssubscribe" | b"sunsubscribe" as word, channel, _]:
+                    self._answered(word.decode().upper(), channel)
+                case redis_errors.ResponseError():
+                    self._refused(reply)
+                case _:
+                    self._answered(*(self._unanswered[0] if self._unanswered else ("PING", b"")))
 
     def lose(self, failure: Exception) -> None:
         """Close it, and end `run`."""
@@ -113,9 +111,7 @@ class SubscribedWire(Wire):
             raise redis_errors.ConnectionError(f"the server answered {command}, which was not asked")
 
     def _refused(self, refusal: redis_errors.ResponseError) -> None:
-        """Note the refusal of the oldest command; the others stand. Nobody publishes where the server is no primary;
-        another refusal to write says nothing about that.
-        """
+        """Note the refusal of the oldest command; the others stand, unless the server is no primary."""
         if not self._unanswered:
             raise refusal
         command, channel = self._unanswered.popleft()
@@ -328,12 +324,12 @@ class Listening:
                 subscription.connection = connection
                 connection.subscribe(subscription)
 
-    async def _node_of(self, channel: str) -> tuple[str, Callable[[], Connection]]:
+    async def _node_of(self, channel: str) -> tuple[str, Callable[[], AbstractConnection]]:
         """The name of the primary that has a channel, '' of the only one, and a function that makes a connection to it.
         Raises ConnectionError of redis-py where none is known.
         """
         if not isinstance(self._place, Nodes):
-            return "", cast(Callable[[], Connection], self._place.make_connection)  # which asks the Sentinels, if any
+            return "", self._place.make_connection  # which asks the Sentinels, if any
         node = await self._place.of(channel)
         return node.name, connector(node)
 

@@ -51,11 +51,6 @@ class PrimaryPool(ConnectionPool):
         self.replaced: set[Callable[[], None]] = set()
         """Called when a server turned out to be no primary."""
 
-    def replace(self) -> None:
-        """Have the connections of others to this address made anew."""
-        for tell in tuple(self.replaced):
-            tell()
-
 
 class SentinelPool(PrimaryPool, SentinelConnectionPool):
     """Makes connections to the primary that the Sentinels name; it closes those to the Sentinels too."""

@@ -43,8 +43,7 @@ class Server:
         if timeout_seconds <= 0 or attempts < 1:
             raise ValueError(f"timeout_seconds={timeout_seconds} and attempts={attempts} must be positive")
         self._redis = redis
-        self.wires, self.connections = wires_to(redis, timeout_seconds)
-        """The wires of all operations, and how many there may be, to each node of a cluster."""
+        self.wires = wires_to(redis)
         self.several = isinstance(redis, RedisCluster)
         """Whether shards may be on different nodes."""
         self.timeout_seconds = timeout_seconds
@@ -104,7 +103,7 @@ class Operation:
         self._server = server
         self._seconds = seconds
         self._deadline = asyncio.timeout(seconds)
-        self._last: tuple[Command, Argument | None] | None = None
+        self._last: tuple[Command, Argument | None] = ("PING",), None
         """The first command of the last row, and the key that names its node."""
         self._lates = 0
         self._begun = time.monotonic()
@@ -179,8 +178,7 @@ class Operation:
         try:
             await self._deadline.__aexit__(kind, error, trace)
         except TimeoutError as late:
-            if self._last is not None:
-                self._server.wires.late(*self._last, self._seconds)
+            self._server.wires.late(*self._last, self._seconds)
             raise self._noted(self._late(), "timeout") from late
         if isinstance(error, redis_errors.RedisError):
             refused = StoreReadOnly if refuses_writes(error) else StoreUnavailable

@@ -4,6 +4,7 @@ redis-py's cluster client knows which node has which slot; the rows go over our 
 that a retry may cure is raised as redis-py's ConnectionError or TimeoutError. Never retry a command here.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,11 +13,12 @@ from typing import Any, cast
 from redis import exceptions as redis_errors
 from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from store.redis.client import Client, PrimaryPool
-from store.redis.wire import Argument, Command, Connection, Wires
+from store.redis.wire import Argument, Command, Wires
 
 MAX_REDIRECTS = 4
 """How often one command follows a moved slot, before it counts as failed."""
@@ -31,11 +33,11 @@ KEY_INDEXES = {"EVAL": 3, "EVALSHA": 3, "MEMORY": 2}
 class ClusterWires:
     """The wires to each node of a cluster."""
 
-    def __init__(self, cluster: RedisCluster, most: int, seconds: float) -> None:
-        """As Wires, with at most `most` to each node."""
+    def __init__(self, cluster: RedisCluster) -> None:
+        self.most = cast(int, cluster.get_connection_kwargs()["max_connections"])
+        """How many there may be to each node."""
+        self._cluster = cluster
         self._nodes = Nodes(cluster)
-        self._most = most
-        self._seconds = seconds
         self._wires: dict[str, Wires] = {}
 
     async def row(self, commands: tuple[Command, ...], at: Argument | None, *, ahead: bool) -> list[Any]:
@@ -59,9 +61,7 @@ class ClusterWires:
         raise redis_errors.ConnectionError(f"no node has the slot of {key}, after {MAX_REDIRECTS} redirections")
 
     async def _ask_elsewhere(self, elsewhere: redis_errors.AskError, commands: tuple[Command, ...]) -> list[Any]:
-        """The reply of the node to which a slot is moving. It has to be told for each command, and a row may have keys
-        that are still at the other one.
-        """
+        """The reply of the node to which a slot is moving. Other keys of a row may still be at the first one."""
         with suppress(redis_errors.TryAgainError, redis_errors.MovedError):
             wires = await self._to(await self._nodes.at(elsewhere))
             if len(commands) == 1:
@@ -69,11 +69,12 @@ class ClusterWires:
         raise redis_errors.ConnectionError(f"slot {elsewhere.slot_id} is moving to another node") from elsewhere
 
     async def _to(self, node: ClusterNode) -> Wires:
-        if node.name not in self._wires:
-            self._wires[node.name] = Wires(connector(node), self._most, self._seconds)
-            for gone in self._wires.keys() - self._nodes.names():
-                await self._wires.pop(gone).close()
-        return self._wires[node.name]
+        if (wires := self._wires.get(node.name)) is None:
+            wires = self._wires[node.name] = Wires(connector(node), self.most)
+            known = {node.name, *(each.name for each in self._cluster.get_nodes())}
+            gone = [self._wires.pop(name) for name in self._wires.keys() - known]
+            await asyncio.gather(*(each.close() for each in gone))
+        return wires
 
     def late(self, command: Command, at: Argument | None, seconds: float) -> None:
         """Doubt the node, too: one that hangs doesn't name its successor."""
@@ -113,10 +114,6 @@ class Nodes:
             return self._cluster.get_default_node()
         return cast(ClusterNode, self._cluster.get_node_from_key(cast(str, key)))
 
-    def names(self) -> set[str]:
-        """The names of all nodes that are known now."""
-        return {node.name for node in self._cluster.get_nodes()}
-
     async def move(self, moved: redis_errors.MovedError) -> None:
         """Note the node that a slot has moved to."""
         await self._cluster.nodes_manager.move_slot(moved)
@@ -147,20 +144,18 @@ class Nodes:
             raise redis_errors.ConnectionError(str(error)) from error
 
 
-def connector(node: ClusterNode) -> Callable[[], Connection]:
+def connector(node: ClusterNode) -> Callable[[], AbstractConnection]:
     """A function that makes a connection to a node, without redis-py's retries."""
     options: dict[str, Any] = {**node.connection_kwargs, "retry": Retry(NoBackoff(), 0)}
-    return lambda: cast(Connection, node.connection_class(**options))
+    return lambda: node.connection_class(**options)
 
 
-def wires_to(client: Client, seconds: float) -> tuple[Wires | ClusterWires, int]:
-    """The wires to the client's server, and how many there may be, to each node of a cluster; as Wires says."""
+def wires_to(client: Client) -> Wires | ClusterWires:
+    """The wires to the client's server, or to each node of its cluster."""
     if isinstance(client, RedisCluster):
-        most = cast(int, client.get_connection_kwargs()["max_connections"])
-        return ClusterWires(client, most, seconds), most
-    pool = cast(PrimaryPool, client.connection_pool)
-    connect = cast(Callable[[], Connection], pool.make_connection)  # which asks the Sentinels, if any
-    return Wires(connect, pool.max_connections, seconds, pool.replace), pool.max_connections
+        return ClusterWires(client)
+    pool = cast(PrimaryPool, client.connection_pool)  # which asks the Sentinels for each connection, if any
+    return Wires(pool.make_connection, pool.max_connections, pool.replaced)
 
 
 def key_of(command: Command) -> Argument | None:

@@ -15,12 +15,14 @@ but for the rows that are under way.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
+from typing import Any, cast
 
 import hiredis
 from redis import exceptions as redis_errors
 from redis._parsers import BaseParser
+from redis.asyncio.connection import AbstractConnection
 
 from store.redis.conditions import NotPrimary, Unwelcome, misled
 
@@ -37,30 +39,21 @@ APART = {"MGET", "WAIT", "WAITAOF", "XRANGE"}
 """The commands of the store that wait in the server, or whose replies may have many values."""
 
 CLOSED = "Connection closed by server."
+INCOMPLETE = object()
 
 pack = cast(Callable[[Command], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 refusal_of = cast(Callable[[str], Exception], BaseParser.parse_error)  # pyright: ignore[reportUnknownMemberType]
 
 
-class Connection(Protocol):
-    """The used part of a redis-py connection."""
-
-    _writer: asyncio.StreamWriter | None
-
-    async def connect(self) -> None: ...
-    async def disconnect(self, nowait: bool = False) -> None: ...
-    async def can_read(self) -> bool: ...
-
-
 class Wire(asyncio.Protocol):
     """One connection, from the moment when it is wanted until it is lost. Commands may be sent before it is there."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: AbstractConnection) -> None:
         """Begin to connect, in the task `opening`."""
         self._loop = asyncio.get_running_loop()
         self.writer: asyncio.StreamWriter | None = None
         """None until the server was greeted, and when the connection is lost."""
-        self._replies = hiredis.Reader(protocolError=redis_errors.InvalidResponse, replyError=refusal_of)
+        self._reader = hiredis.Reader(redis_errors.InvalidResponse, refusal_of, notEnoughData=INCOMPLETE)
         self._unsent: list[bytes] = []
         self._heard = self._loop.time()
         self.failure: Exception | None = None
@@ -77,8 +70,8 @@ class Wire(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         self._unsent.append(piece)
 
-    def take(self, reply: Any) -> None:
-        """Take the next reply. Raises RedisError for one that nobody asked for, which loses the wire."""
+    def take(self, replies: list[Any]) -> None:
+        """Take the next replies. Raises RedisError for one that nobody asked for, which loses the wire."""
         raise NotImplementedError
 
     def lose(self, failure: Exception) -> None:
@@ -91,7 +84,7 @@ class Wire(asyncio.Protocol):
                 self.writer.transport.abort()
                 self.writer = None
 
-    async def _open(self, connection: Connection) -> None:
+    async def _open(self, connection: AbstractConnection) -> None:
         """Connect, greet the server, and take over from redis-py's reader."""
         try:
             await connection.connect()
@@ -115,9 +108,8 @@ class Wire(asyncio.Protocol):
         """Take the replies that are complete."""
         self._heard = self._loop.time()
         try:
-            self._replies.feed(data)
-            while self.failure is None and (reply := self._replies.gets()) is not False:
-                self.take(reply)
+            self._reader.feed(data)
+            self.take(list(iter(self._reader.gets, INCOMPLETE)))
         except redis_errors.RedisError as strange:
             self.lose(redis_errors.ConnectionError(str(strange)))
 
@@ -129,7 +121,7 @@ class Wire(asyncio.Protocol):
 class RowWire(Wire):
     """A wire for rows of commands."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: AbstractConnection) -> None:
         super().__init__(connection)
         self.rows: deque[tuple[asyncio.Future[list[Any]], int]] = deque()
         """The rows without all of their replies, each with how many these are."""
@@ -159,29 +151,28 @@ class RowWire(Wire):
                     raise reply
         return replies
 
-    def take(self, reply: Any) -> None:
-        """Give a reply to the oldest row."""
-        if not self.rows:
-            raise redis_errors.InvalidResponse("a reply that nobody asked for")
-        self._received.append(reply)
-        answered, count = self.rows[0]
-        if len(self._received) == count:
-            self.rows.popleft()
-            if not answered.done():  # else its caller has given up
-                answered.set_result(self._received)
-            self._received = []
-            if len(self.rows) <= MOST_UNANSWERED // 2:
-                self._thinned.set()
-            if self.leaving and not self.rows:
-                self.lose(redis_errors.ConnectionError(CLOSED))
+    def take(self, replies: list[Any]) -> None:
+        """Give each reply to the oldest row."""
+        for reply in replies:
+            if not self.rows:
+                raise redis_errors.InvalidResponse("a reply that nobody asked for")
+            self._received.append(reply)
+            answered, count = self.rows[0]
+            if len(self._received) == count:
+                self.rows.popleft()
+                if not answered.done():  # else its caller has given up
+                    answered.set_result(self._received)
+                self._received = []
+        if len(self.rows) <= MOST_UNANSWERED // 2:
+            self._thinned.set()
+        if self.leaving:
+            self.leave()
 
-    def leave(self, failure: Exception, seconds: float) -> None:
-        """Take no more rows, and close it once those under way have their replies, after `seconds` at the latest."""
+    def leave(self) -> None:
+        """Take no more rows, and close it once those under way have their replies."""
         self.leaving = True
-        if self.rows:
-            self._loop.call_later(seconds, self.lose, failure)
-        else:
-            self.lose(failure)
+        if not self.rows:
+            self.lose(redis_errors.ConnectionError(CLOSED))
 
     def lose(self, failure: Exception) -> None:
         """Close it, and fail all rows that wait."""
@@ -198,20 +189,19 @@ class Wires:
     """The wires to one server."""
 
     def __init__(
-        self, connect: Callable[[], Connection], most: int, seconds: float, replaced: Callable[[], None] = lambda: None
+        self, connect: Callable[[], AbstractConnection], most: int, replaced: Collection[Callable[[], None]] = ()
     ) -> None:
-        """At most `most` wires, and two at least, made with `connect`. `replaced` is called where the server turned out
-        to be no primary: its wires have `seconds` for what is under way.
+        """At most `most` wires, and two at least, made with `connect`. All of `replaced` are called where the server
+        turned out to be no primary.
         """
+        self.most = most
         self._connect = connect
-        self._room = asyncio.Semaphore(max(1, most - 1))
-        self._seconds = seconds
         self._replaced = replaced
+        self._room = asyncio.Semaphore(max(1, most - 1))
+        self._wires: set[RowWire] = set()
+        """All of them, with some that are lost."""
         self._shared: RowWire | None = None
         self._idle: list[RowWire] = []
-        self._apart: set[RowWire] = set()
-        """Those that carry a row each."""
-        self._opening: set[asyncio.Task[None]] = set()
 
     async def row(self, commands: Sequence[Command], at: Argument | None = None, *, ahead: bool) -> list[Any]:
         """The replies to commands that go over one wire; one server has all keys, so `at` says nothing.
@@ -221,64 +211,55 @@ class Wires:
         ConnectionError or TimeoutError where a retry may help, and other errors of redis-py.
         """
         packed = list(map(pack, commands))
-        if sum(map(len, packed)) > SHORT_BYTES or not APART.isdisjoint([command[0] for command in commands]):
-            try:
-                return await self._go_apart(packed, ahead=ahead)
-            except Unwelcome:  # the server takes no more connections
-                if self._shared is None or self._shared.writer is None:
-                    raise
-        if self._shared is None or self._shared.leaving:
-            self._shared = self._made()
-        return await self._over(self._shared, packed, ahead=ahead)
-
-    async def _go_apart(self, packed: list[bytes], *, ahead: bool) -> list[Any]:
-        async with self._room:
-            self._apart.add(wire := self._made())
-            try:
-                return await self._over(wire, packed, ahead=ahead)
-            finally:
-                self._apart.discard(wire)
+        apart = sum(map(len, packed)) > SHORT_BYTES or not APART.isdisjoint(map(itemgetter(0), commands))
+        if apart:
+            await self._room.acquire()
+            wire = self._made()
+        elif (wire := self._shared) is None or wire.leaving:
+            wire = self._shared = self._made()
+        try:
+            return await wire.row(packed, ahead=ahead)
+        except Unwelcome:
+            if not apart or self._shared is None or self._shared.writer is None:
+                raise
+            return await self._shared.row(packed, ahead=ahead)  # the server is full, so what there is has to do
+        except redis_errors.ResponseError as refusal:
+            if not misled(refusal):
+                raise
+            if not wire.leaving:  # else somebody else has found that out
+                for each in self._wires:
+                    each.leave()
+                for tell in tuple(self._replaced):
+                    tell()
+            raise NotPrimary(str(refusal)) from refusal
+        finally:
+            if apart:
+                self._room.release()
                 if wire.rows:
                     wire.lose(redis_errors.ConnectionError("its caller gave up"))
                 else:
                     self._idle.append(wire)
 
-    async def _over(self, wire: RowWire, packed: list[bytes], *, ahead: bool) -> list[Any]:
-        try:
-            return await wire.row(packed, ahead=ahead)
-        except redis_errors.ResponseError as refusal:
-            if not misled(refusal):
-                raise
-            found = NotPrimary(str(refusal))
-            if not wire.leaving:  # else somebody else has found that out
-                for each in self._all():
-                    each.leave(found, self._seconds)
-                self._replaced()
-            raise found from refusal
-
     def late(self, command: Command, at: Argument | None, seconds: float) -> None:
-        """Note that an operation ran out of its `seconds`. Wires over which nothing came for half of it may lead to a
-        server that hangs, while the address leads to another one by now. Rows that go apart have their own time.
+        """Note that an operation ran out of its `seconds`. Where nothing came over the shared wire for half of it, all
+        silent ones may lead to a server that hangs, while the address leads to another one by now.
         """
-        for wire in set(self._all()) - self._apart:
-            if wire.silent(seconds / 2):
+        hangs = self._shared is None or self._shared.silent(seconds / 2)
+        for wire in self._wires:
+            if (hangs or wire.leaving) and wire.silent(seconds / 2):
                 wire.lose(redis_errors.TimeoutError("the server said nothing"))
 
     async def close(self) -> None:
         """Close all wires."""
-        for wire in self._all():
+        for wire in self._wires:
             wire.lose(redis_errors.ConnectionError("closed"))
-        await asyncio.gather(*self._opening, return_exceptions=True)
-
-    def _all(self) -> list[RowWire]:
-        return [*([] if self._shared is None else [self._shared]), *self._idle, *self._apart]
+        await asyncio.gather(*(wire.opening for wire in self._wires), return_exceptions=True)
 
     def _made(self) -> RowWire:
         """The idle wire that was used last, or a new one."""
         while self._idle:
             if not (wire := self._idle.pop()).leaving:
                 return wire
-        wire = RowWire(self._connect())
-        self._opening.add(wire.opening)
-        wire.opening.add_done_callback(self._opening.discard)
+        self._wires = {wire for wire in self._wires if wire.failure is None or not wire.opening.done()}
+        self._wires.add(wire := RowWire(self._connect()))
         return wire
