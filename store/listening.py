@@ -46,17 +46,17 @@ class SubscribedWire(Wire):
         self._unanswered: deque[tuple[str, bytes]] = deque()
         """The commands that have no reply yet, with their channels."""
         self._over = asyncio.Event()
-        self._ask("EVAL", WRITING, 0)
+        self._send("EVAL", WRITING, 0)
 
     def subscribe(self, subscription: "_Subscription") -> None:
         """Subscribe to a channel, and say so once that is confirmed. Never blocks."""
         self._subscriptions[subscription.name] = subscription
-        self._ask("SSUBSCRIBE", subscription.name)
+        self._send("SSUBSCRIBE", subscription.name)
 
     def unsubscribe(self, subscription: "_Subscription") -> None:
         """Pass on no more messages of a channel, from now on."""
         del self._subscriptions[subscription.name]
-        self._ask("SUNSUBSCRIBE", subscription.name)
+        self._send("SUNSUBSCRIBE", subscription.name)
 
     async def run(self) -> None:
         """Ask for signs of life until the wire is lost, and raise its failure. Cancel it to close the wire."""
@@ -67,7 +67,7 @@ class SubscribedWire(Wire):
                     async with asyncio.timeout(self._seconds):
                         await self._over.wait()
                 if not self._unanswered:
-                    self._ask("PING")
+                    self._send("PING")
                 elif self._unanswered[0] is asked and self.silent(self._seconds):
                     raise redis_errors.TimeoutError(f"the server said nothing for {self._seconds} s")
             raise self.failure
@@ -95,7 +95,7 @@ class SubscribedWire(Wire):
         super().lose(failure)
         self._over.set()
 
-    def _ask(self, command: str, channel: str | bytes = b"", *rest: int) -> None:
+    def _send(self, command: str, channel: str | bytes = b"", *rest: int) -> None:
         self._unanswered.append((command, cast(bytes, channel)))
         self.send(pack((command, channel, *rest) if channel else (command,)))
 
