@@ -45,7 +45,7 @@ class SubscribedWire(Wire):
         self._subscriptions: dict[bytes, _Subscription] = {}
         self._unanswered: deque[tuple[str, bytes]] = deque()
         """The commands that have no reply yet, with their channels."""
-        self._over = asyncio.Event()
+        self._over: asyncio.Future[None] = self._loop.create_future()
         self._send("EVAL", WRITING, 0)
 
     def subscribe(self, subscription: "_Subscription") -> None:
@@ -63,9 +63,7 @@ class SubscribedWire(Wire):
         try:
             while self.failure is None:
                 asked = self._unanswered[0] if self._unanswered else None
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._seconds):
-                        await self._over.wait()
+                await asyncio.wait([self._over], timeout=self._seconds)
                 if not self._unanswered:
                     self._send("PING")
                 elif self._unanswered[0] is asked and self.silent(self._seconds):
@@ -93,7 +91,7 @@ class SubscribedWire(Wire):
     def lose(self, failure: Exception) -> None:
         """Close it, and end `run`."""
         super().lose(failure)
-        self._over.set()
+        self._over.cancel()
 
     def _send(self, command: str, channel: str | bytes = b"", *rest: int) -> None:
         self._unanswered.append((command, cast(bytes, channel)))

@@ -78,7 +78,7 @@ class ClusterWires:
 
     def late(self, command: Command, at: Argument | None, seconds: float) -> None:
         """Doubt the node, too: one that hangs doesn't name its successor."""
-        with suppress(redis_errors.RedisClusterException):  # where it isn't known
+        with suppress(redis_errors.RedisClusterException, AttributeError):  # where none is known yet
             name = self._nodes.known(key_of(command) if at is None else at).name
             self._nodes.doubt(name)
             if (wires := self._wires.get(name)) is not None:

@@ -9,8 +9,7 @@ those with large values, would hold up all behind them, so their rows go apart. 
 on it. Never retry a command here.
 
 A failover behind one address (DNS, a virtual IP, a proxy) leaves the connections to the former primary open, and it
-answers over them, so only a refused write shows that they lead to the wrong server. From then on none is used any more,
-but for the rows that are under way.
+answers over them: only a refused write shows that. From then on only rows that are under way go over them.
 """
 
 import asyncio
@@ -29,10 +28,10 @@ from store.redis.conditions import NotPrimary, Unwelcome, misled
 Argument = str | bytes | int
 Command = tuple[Argument, ...]
 
-MOST_UNANSWERED = 512
+MOST_UNANSWERED = 128
 """The most rows without a reply on a wire: others wait until half of them have theirs."""
 
-SHORT_BYTES = 32 * 1024
+SHORT_BYTES = 64 * 1024
 """The most bytes of a row that shares a wire, which keeps at most MOST_UNANSWERED times as many for its server."""
 
 APART = {"MGET", "WAIT", "WAITAOF", "XRANGE"}
@@ -191,9 +190,7 @@ class Wires:
     def __init__(
         self, connect: Callable[[], AbstractConnection], most: int, replaced: Collection[Callable[[], None]] = ()
     ) -> None:
-        """At most `most` wires, and two at least, made with `connect`. All of `replaced` are called where the server
-        turned out to be no primary.
-        """
+        """At most `most` wires, two at least. All of `replaced` are called where the server is no primary any more."""
         self.most = most
         self._connect = connect
         self._replaced = replaced

@@ -182,7 +182,7 @@ async def test_so_many_rows_are_unanswered_at_once_and_the_others_wait(
 
 
 @pytest.mark.parametrize(
-    "long", [("MGET", "a", "b"), ("XRANGE", "a", "-", "+"), ("WAIT", 1, 0), ("SET", "a", "x" * 40_000)]
+    "long", [("MGET", "a", "b"), ("XRANGE", "a", "-", "+"), ("WAIT", 1, 0), ("SET", "a", "x" * wire.SHORT_BYTES)]
 )
 async def test_what_is_long_goes_apart_and_holds_up_nobody(
     server: Server, scripted: Scripted, long: tuple[str | int, ...]
