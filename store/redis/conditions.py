@@ -28,9 +28,7 @@ class NotPrimary(redis_errors.ConnectionError):
 
 
 class Unwelcome(redis_errors.ConnectionError):
-    """The server took a connection, and ended it before the first command: mostly as it has as many as it accepts. The
-    existing ones go on. Its own words are lost where it closes quickly.
-    """
+    """The server ended a new connection before the first command: it has as many as it accepts, and these go on."""
 
 
 def misled(refusal: redis_errors.ResponseError) -> bool:

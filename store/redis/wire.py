@@ -199,13 +199,13 @@ class Wires:
         """All of them, with some that are lost."""
         self._shared: RowWire | None = None
         self._idle: list[RowWire] = []
+        self._closed = False
 
     async def row(self, commands: Sequence[Command], at: Argument | None = None, *, ahead: bool) -> list[Any]:
-        """The replies to commands that go over one wire; one server has all keys, so `at` says nothing.
+        """The replies to commands, as Operation.row says; one server has all keys, so `at` says nothing.
 
-        Without `ahead` each is sent when the one before has its reply, and an error ends the row. With it all are sent
-        at once, and the first error of them is raised. Raises NotPrimary for a server that is no primary any more,
-        ConnectionError or TimeoutError where a retry may help, and other errors of redis-py.
+        Without `ahead` an error ends the row; with it the first one is raised. Raises NotPrimary for a server that is
+        no primary any more, ConnectionError or TimeoutError where a retry may help, and other errors of redis-py.
         """
         packed = list(map(pack, commands))
         apart = sum(map(len, packed)) > SHORT_BYTES or not APART.isdisjoint(map(itemgetter(0), commands))
@@ -247,13 +247,16 @@ class Wires:
                 wire.lose(redis_errors.TimeoutError("the server said nothing"))
 
     async def close(self) -> None:
-        """Close all wires."""
+        """Close all wires, and make no more."""
+        self._closed = True
         for wire in self._wires:
             wire.lose(redis_errors.ConnectionError("closed"))
         await asyncio.gather(*(wire.opening for wire in self._wires), return_exceptions=True)
 
     def _made(self) -> RowWire:
-        """The idle wire that was used last, or a new one."""
+        """The idle wire that was used last, or a new one. Raises ConnectionError."""
+        if self._closed:
+            raise redis_errors.ConnectionError("closed")
         while self._idle:
             if not (wire := self._idle.pop()).leaving:
                 return wire
