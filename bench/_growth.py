@@ -8,7 +8,7 @@ from bench._rig import Calls, Commands, recorded
 from store.codec import encode_messages, encode_response
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
-from store.redis.links import pack
+from store.redis.wire import pack
 from store.turn import Status, StoredMessage, Turn
 
 TENANT = "bench"

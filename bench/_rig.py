@@ -23,14 +23,12 @@ from store.embedded import EmbeddedServer
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.redis import scripts
-from store.redis.client import PrimaryPool
-from store.redis.links import pack
+from store.redis.wire import Argument, Command, Wires, pack
 
 START_SECONDS = 10.0
 READ_BYTES = 1 << 20
 SETTLE_SECONDS = 10.0
 
-_ASK_TIME = pack(("TIME",))
 _FAR_AHEAD = [b"%d" % 10**11, b"0"]
 """Seconds and µs, some thousand years from now."""
 
@@ -112,34 +110,20 @@ class Server:
             time.sleep(0.01)
 
 
-class Recorder(PrimaryPool):
-    """A pool of connections that keep what is sent and always give the same reply, but to a question for the time.
+class Recorder(Wires):
+    """Wires that keep what is sent and always give the same reply, but to a question for the time.
 
     The time that they tell is so far ahead that nothing is late, whenever what was kept is sent.
     """
 
     def __init__(self, reply: list[bytes]) -> None:
-        super().__init__(max_connections=1)
         self.sent: Commands = []
         self._reply = reply
-        self._asks_time = False
 
-    async def get_connection(self, *args: Any, **options: Any) -> Any:
-        """Itself."""
-        return self
-
-    async def release(self, connection: Any) -> None:
-        """Nothing to do."""
-
-    async def send_packed_command(self, command: bytes) -> None:
-        """Keep a command."""
-        self._asks_time = command == _ASK_TIME
-        if not self._asks_time:
-            self.sent.append(command)
-
-    async def read_response(self) -> list[bytes]:
-        """The reply to the last command."""
-        return _FAR_AHEAD if self._asks_time else self._reply
+    async def row(self, commands: Sequence[Command], at: Argument | None = None, *, ahead: bool) -> list[Any]:
+        """Keep the commands."""
+        self.sent += [pack(command) for command in commands if command[0] != "TIME"]
+        return [_FAR_AHEAD if command[0] == "TIME" else self._reply for command in commands]
 
 
 Calls = Callable[[ConversationHistoryStore], Awaitable[object]]
@@ -148,10 +132,10 @@ Calls = Callable[[ConversationHistoryStore], Awaitable[object]]
 
 def recorded(calls: Calls, *, caps: Caps | None = None, reply: str = "ok") -> Commands:
     """What a store sends for `calls`, when every script answers with `reply`."""
-    pool = Recorder([reply.encode()])
-    store = ConversationHistoryStore(Redis(connection_pool=pool), caps=caps)
+    store = ConversationHistoryStore(Redis(), caps=caps)
+    store.server.wires = recorder = Recorder([reply.encode()])
     asyncio.run(_all(calls(store)))
-    return pool.sent
+    return recorder.sent
 
 
 async def _all(calls: Awaitable[object]) -> None:

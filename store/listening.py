@@ -8,8 +8,8 @@ The channels are Redis's sharded ones: on a cluster only the node that has a cha
 keep the order of the commands; anything else is a message, or says that a channel has moved to another node. A server
 that sends nothing is asked for a sign of life, as one that hangs would go unnoticed.
 
-A subscribed connection can do nothing else. So it is made beside redis-py's pools, with their options, and never counts
-as one of theirs. One that fails is replaced, after a pause that grows, for as long as anybody listens. Why this is not
+A subscribed connection can do nothing else. So it is made beside the commands' wires, and never counts as one of
+theirs. One that fails is replaced, after a pause that grows, for as long as anybody listens. Why this is not
 redis-py's PubSub: docs/decisions/0021-connections-to-redis-are-our-own.md. Never keep messages without a bound, and
 never let one listener hold up another.
 """
@@ -18,42 +18,35 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
-from math import inf
 from typing import Any, cast
 
 from redis import exceptions as redis_errors
 from redis.asyncio import RedisCluster
-from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.retry import Retry
-from redis.backoff import FullJitterBackoff, NoBackoff
+from redis.asyncio.connection import AbstractConnection
+from redis.backoff import FullJitterBackoff
 
 from store.errors import StoreUnavailable
 from store.redis.client import Client, PrimaryPool
 from store.redis.conditions import NotPrimary, misled
-from store.redis.links import Connection, Nodes, pack
+from store.redis.nodes import Nodes, connector
+from store.redis.wire import Wire, pack
 
 WRITING = "#!lua flags=allow-oom\nreturn 1"
-"""A script that only a primary runs, although it writes nothing."""
+"""A script that only a primary runs, although it writes nothing: nobody publishes at a server that is none."""
 
 
-class SubscribedConnection:
-    """A connection, and the channels that are subscribed on it."""
+class SubscribedWire(Wire):
+    """A wire, and the channels that are subscribed on it."""
 
-    def __init__(self, connection: Connection, seconds: float) -> None:
+    def __init__(self, connection: AbstractConnection, seconds: float) -> None:
         """`seconds` bounds connecting, and how long the server may leave a command unanswered."""
-        self._connection = connection
+        super().__init__(connection)
         self._seconds = seconds
         self._subscriptions: dict[bytes, _Subscription] = {}
-        self._unsent: list[bytes] = []
-        self._more = asyncio.Event()
         self._unanswered: deque[tuple[str, bytes]] = deque()
         """The commands that have no reply yet, with their channels."""
-        self._heard = False
-        self._left = asyncio.Event()
-
-    def leave(self) -> None:
-        """End `run`, as the server may be the wrong one. Never blocks."""
-        self._left.set()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._send("EVAL", WRITING, 0)
 
     def subscribe(self, subscription: "_Subscription") -> None:
         """Subscribe to a channel, and say so once that is confirmed. Never blocks."""
@@ -66,43 +59,23 @@ class SubscribedConnection:
         self._send("SUNSUBSCRIBE", subscription.name)
 
     async def run(self) -> None:
-        """Connect, and read until the connection is lost. Raises redis-py's errors or OSError; cancel it to close."""
-        tasks: list[asyncio.Task[None]] = []
+        """Ask for signs of life until the wire is lost, and raise its failure. Cancel it to close the wire."""
         try:
-            async with asyncio.timeout(self._seconds):
-                await self._connection.connect()
-                await self._prove()
-            tasks = [asyncio.create_task(work()) for work in (self._read, self._write, self._watch, self._await_leave)]
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            while self.failure is None:
+                asked = self._unanswered[0] if self._unanswered else None
+                await asyncio.wait([self._over], timeout=self._seconds)
+                if not self._unanswered:
+                    self._send("PING")
+                elif self._unanswered[0] is asked and self.silent(self._seconds):
+                    raise redis_errors.TimeoutError(f"the server said nothing for {self._seconds} s")
+            raise self.failure
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._connection.disconnect()
+            self.lose(redis_errors.ConnectionError("closed"))
+            await asyncio.wait([self.opening])
 
-    async def _prove(self) -> None:
-        """Fail where the server is no primary: nobody publishes there. Another refusal says nothing about that."""
-        await self._connection.send_packed_command(pack(("EVAL", WRITING, 0)), check_health=False)
-        try:
-            await self._connection.read_response(timeout=inf)
-        except redis_errors.ResponseError as refusal:
-            if misled(refusal):
-                raise NotPrimary(str(refusal)) from refusal
-
-    async def _await_leave(self) -> None:
-        await self._left.wait()
-        raise NotPrimary("the server may no longer be the primary")
-
-    async def _read(self) -> None:
-        while True:
-            try:
-                reply = await self._connection.read_response(timeout=inf)
-            except redis_errors.ResponseError as refusal:
-                self._refused(refusal)
-                continue
-            self._heard = True
+    def take(self, replies: list[Any]) -> None:
+        """Pass each message on, and note which command another reply is for."""
+        for reply in replies:
             match reply:
                 case [b"smessage", channel, message]:
                     if (subscription := self._subscriptions.get(channel)) is not None:
@@ -110,31 +83,19 @@ class SubscribedConnection:
                             listener.tell(message)
                 case [b"ssubscribe" | b"sunsubscribe" as word, channel, _]:
                     self._answered(word.decode().upper(), channel)
+                case redis_errors.ResponseError():
+                    self._refused(reply)
                 case _:
-                    self._answered("PING", b"")
+                    self._answered(*(self._unanswered[0] if self._unanswered else ("PING", b"")))
 
-    async def _write(self) -> None:
-        while True:
-            await self._more.wait()
-            self._more.clear()
-            unsent, self._unsent = self._unsent, []
-            await self._connection.send_packed_command(b"".join(unsent), check_health=False)
+    def lose(self, failure: Exception) -> None:
+        """Close it, and end `run`."""
+        super().lose(failure)
+        self._over.cancel()
 
-    async def _watch(self) -> None:
-        """Fail when the server is silent though it was asked."""
-        while True:
-            self._heard = False
-            await asyncio.sleep(self._seconds)
-            if not self._heard:
-                self._send("PING")
-                await asyncio.sleep(self._seconds)
-                if not self._heard:
-                    raise redis_errors.TimeoutError(f"the server said nothing for {self._seconds} s")
-
-    def _send(self, command: str, channel: bytes = b"") -> None:
-        self._unanswered.append((command, channel))
-        self._unsent.append(pack((command, channel) if channel else (command,)))
-        self._more.set()
+    def _send(self, command: str, channel: str | bytes = b"", *rest: int) -> None:
+        self._unanswered.append((command, cast(bytes, channel)))
+        self.send(pack((command, channel, *rest) if channel else (command,)))
 
     def _answered(self, command: str, channel: bytes) -> None:
         """Note the reply to the oldest command. Only an unsubscription may come unasked."""
@@ -148,12 +109,14 @@ class SubscribedConnection:
             raise redis_errors.ConnectionError(f"the server answered {command}, which was not asked")
 
     def _refused(self, refusal: redis_errors.ResponseError) -> None:
-        """Note the refusal of the oldest command; the others stand."""
+        """Note the refusal of the oldest command; the others stand, unless the server is no primary."""
         if not self._unanswered:
             raise refusal
         command, channel = self._unanswered.popleft()
         if command == "SSUBSCRIBE":
             self._lose(channel, refusal)
+        elif misled(refusal):
+            raise NotPrimary(str(refusal)) from refusal
 
     def _lose(self, channel: bytes, failure: Exception) -> None:
         subscription = self._subscriptions.pop(channel, None)
@@ -241,7 +204,7 @@ class _Subscription:
         self.channel = channel
         self.name = channel.encode()
         self.listeners: set[Listener] = set()
-        self.connection: SubscribedConnection | None = None
+        self.connection: SubscribedWire | None = None
         self.node = ""
         """The name of the node where it was tried last."""
         self.failures = 0
@@ -278,7 +241,7 @@ class Listening:
             self._place.replaced.add(self._leave)
         self._seconds = timeout_seconds
         self._subscriptions: dict[str, _Subscription] = {}
-        self._connections: dict[str, SubscribedConnection] = {}
+        self._connections: dict[str, SubscribedWire] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -321,8 +284,8 @@ class Listening:
 
     def _leave(self) -> None:
         """Make every connection anew: somebody found that the address has led to a server that is no primary."""
-        for connection in self._connections.values():
-            connection.leave()
+        for wire in self._connections.values():
+            wire.lose(NotPrimary("the server may no longer be the primary"))
 
     async def _confirmed(self, subscription: _Subscription) -> None:
         try:
@@ -354,22 +317,21 @@ class Listening:
             if self._subscriptions.get(subscription.channel) is subscription:  # somebody still listens
                 subscription.node = node
                 if (connection := self._connections.get(node)) is None:
-                    connection = self._connections[node] = SubscribedConnection(connect(), self._seconds)
+                    connection = self._connections[node] = SubscribedWire(connect(), self._seconds)
                     self._spawn(self._run(node, connection))
                 subscription.connection = connection
                 connection.subscribe(subscription)
 
-    async def _node_of(self, channel: str) -> tuple[str, Callable[[], Connection]]:
+    async def _node_of(self, channel: str) -> tuple[str, Callable[[], AbstractConnection]]:
         """The name of the primary that has a channel, '' of the only one, and a function that makes a connection to it.
         Raises ConnectionError of redis-py where none is known.
         """
         if not isinstance(self._place, Nodes):
-            return "", cast(Callable[[], Connection], self._place.make_connection)  # which asks the Sentinels, if any
-        node = cast(ClusterNode, await self._place.of(channel))
-        options: dict[str, Any] = {**node.connection_kwargs, "retry": Retry(NoBackoff(), 0)}
-        return node.name, lambda: cast(Connection, node.connection_class(**options))
+            return "", self._place.make_connection  # which asks the Sentinels, if any
+        node = await self._place.of(channel)
+        return node.name, connector(node)
 
-    async def _run(self, node: str, connection: SubscribedConnection) -> None:
+    async def _run(self, node: str, connection: SubscribedWire) -> None:
         """Keep a connection for as long as it lasts."""
         try:
             await connection.run()

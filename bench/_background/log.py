@@ -19,7 +19,7 @@ from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Job, JobLimits
-from store.redis.links import pack
+from store.redis.wire import pack
 
 TARGET_RATIO = 3.5
 """CPU of an append as a multiple of a plain XADD's, at JUDGED events."""

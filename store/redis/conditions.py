@@ -15,9 +15,6 @@ from redis import exceptions as redis_errors
 from store.errors import StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 from store.watcher import Watcher
 
-_TOO_MANY_CLIENTS = "max number of clients reached"
-"""The words of every server; the code is ERR."""
-
 _MISLED = (redis_errors.ReadOnlyError, redis_errors.MasterDownError)
 _UNBLOCKED = "UNBLOCKED"
 """The codes of a server that is no primary, or is none any more."""
@@ -31,11 +28,7 @@ class NotPrimary(redis_errors.ConnectionError):
 
 
 class Unwelcome(redis_errors.ConnectionError):
-    """The server took a connection, and ended it before the first command."""
-
-
-class TooManyClients(Unwelcome):
-    """The server has as many connections as it accepts; the existing ones go on."""
+    """The server ended a new connection before the first command: it has as many as it accepts, and these go on."""
 
 
 def misled(refusal: redis_errors.ResponseError) -> bool:
@@ -52,11 +45,6 @@ def could_not_save(failure: BaseException) -> bool:
     """Whether a server refused a write because it could not write its append-only file."""
     reason = str(failure.__cause__)
     return reason.startswith("MISCONF") and "AOF" in reason
-
-
-def unwelcome(error: redis_errors.ConnectionError) -> Unwelcome:
-    """The refusal in an error of a connection's greeting. The server's own words are lost where it closes quickly."""
-    return (TooManyClients if _TOO_MANY_CLIENTS in str(error) else Unwelcome)(str(error))
 
 
 _ADVICE: tuple[tuple[type[Exception], str], ...] = (

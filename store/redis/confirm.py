@@ -85,7 +85,7 @@ class Confirmer:
         """A confirmer, which sends nothing yet, and nothing ever where `safety` wants nothing."""
         self.safety = safety
         self._server = server
-        self._room = asyncio.Semaphore(max(1, server.connections // CONNECTION_PART))
+        self._room = asyncio.Semaphore(max(1, server.wires.most // CONNECTION_PART))
         self._waiting: dict[ShardKeys, list[tuple[str, asyncio.Future[bool]]]] = {}
         self._rows: dict[ShardKeys, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -18,8 +18,9 @@ from redis.backoff import AbstractBackoff, FullJitterBackoff
 from store.errors import StoreReadOnly, StoreUnavailable
 from store.keys import ShardKeys
 from store.redis.client import Client, connect
-from store.redis.conditions import Health, TooManyClients, advice, refuses_writes
-from store.redis.links import Argument, Command, links_of
+from store.redis.conditions import Health, Unwelcome, advice, refuses_writes
+from store.redis.nodes import wires_to
+from store.redis.wire import Argument, Command
 from store.watcher import UNWATCHED, Watcher
 
 __all__ = ["Argument", "Client", "Operation", "Server", "connect"]
@@ -33,57 +34,16 @@ KNOWN_SECONDS = 30.0
 LATE_TRIES = 3
 """How often a call is sent that a server calls late although its caller waits: its clock may have been changed."""
 
-SHRUNK_SECONDS = 5.0
-"""How long a place stays empty after the server refused a connection because it has too many clients."""
-
-
-class Room(asyncio.Semaphore):
-    """Bounds the operations at once: as many as there may be connections, fewer where the server takes no more.
-
-    A semaphore, because some of redis-py's pools refuse at their limit, and the one that waits uses asyncio.Condition,
-    which before Python 3.13 can lose a notification to a waiter that is cancelled.
-    """
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        self._most = most
-        self._empty: set[asyncio.TimerHandle] = set()
-        """The places that are taken away for a while."""
-
-    def shrink(self) -> bool:
-        """Give a place back, and keep it empty for SHRUNK_SECONDS; False if it is the last, which stays open."""
-        if len(self._empty) + 1 >= self._most:
-            self.release()
-            return False
-
-        def over() -> None:
-            self._empty.discard(timer)
-            self.release()
-
-        timer = asyncio.get_running_loop().call_later(SHRUNK_SECONDS, over)
-        self._empty.add(timer)
-        return True
-
-    def close(self) -> None:
-        """Take no more places away."""
-        for timer in self._empty:
-            timer.cancel()
-
 
 class Server:
-    """A Redis server, or several that are one store: every operation ends in time, with a result or an error.
-
-    As many operations run at once as there is room for; others wait, within their time.
-    """
+    """A Redis server, or several that are one store: every operation ends in time, with a result or an error."""
 
     def __init__(self, redis: Client, *, timeout_seconds: float, attempts: int, watcher: Watcher = UNWATCHED) -> None:
         """Raises ValueError for limits that leave no attempt or no time."""
         if timeout_seconds <= 0 or attempts < 1:
             raise ValueError(f"timeout_seconds={timeout_seconds} and attempts={attempts} must be positive")
         self._redis = redis
-        self.new_link, self.connections = links_of(redis)
-        """A function that makes a link for an operation, and the most connections, to each node of a cluster."""
-        self.room = Room(self.connections)
+        self.wires = wires_to(redis)
         self.several = isinstance(redis, RedisCluster)
         """Whether shards may be on different nodes."""
         self.timeout_seconds = timeout_seconds
@@ -129,22 +89,22 @@ class Server:
 
     async def close(self) -> None:
         """Close all connections."""
-        self.room.close()
+        await self.wires.close()
         await self._redis.aclose()
 
 
 class Operation:
-    """Some commands in a row over one link, under one deadline; turns Redis's errors into StoreUnavailable."""
+    """Some commands under one deadline; turns Redis's errors into StoreUnavailable."""
 
     backoff: AbstractBackoff = FullJitterBackoff(base=0.02, cap=0.2)
     """The pauses before retries, in seconds."""
 
     def __init__(self, server: Server, seconds: float) -> None:
         self._server = server
-        self._link = server.new_link()
         self._seconds = seconds
         self._deadline = asyncio.timeout(seconds)
-        self._entered = False
+        self._last: tuple[Command, Argument | None] = ("PING",), None
+        """The first command of the last row, and the key that names its node."""
         self._lates = 0
         self._begun = time.monotonic()
         self._refusal: redis_errors.ConnectionError | None = None
@@ -169,18 +129,15 @@ class Operation:
         redis-py's errors.
         """
         failures = 0
+        self._last = commands[0], at
         while True:
-            if not self._entered:
-                await self._server.room.acquire()
-                self._entered = True
             try:
-                replies = await self._link.row(commands, at, ahead=ahead)
+                replies = await self._server.wires.row(commands, at, ahead=ahead)
                 self._refusal = None
                 return replies
-            except TooManyClients as error:
-                self._refusal, self._entered = error, False
-                if not self._server.room.shrink():  # not one connection: others have them all, so only time may help
-                    await asyncio.sleep(self.backoff.compute(self._server.attempts))
+            except Unwelcome as error:  # others have all connections, so only time may help
+                self._refusal = error
+                await asyncio.sleep(self.backoff.compute(self._server.attempts))
             except (redis_errors.ConnectionError, redis_errors.TimeoutError):
                 failures += 1
                 if failures == self._server.attempts:
@@ -221,14 +178,8 @@ class Operation:
         try:
             await self._deadline.__aexit__(kind, error, trace)
         except TimeoutError as late:
-            self._link.late()
+            self._server.wires.late(*self._last, self._seconds)
             raise self._noted(self._late(), "timeout") from late
-        finally:
-            try:
-                await self._link.close()
-            finally:
-                if self._entered:
-                    self._server.room.release()
         if isinstance(error, redis_errors.RedisError):
             refused = StoreReadOnly if refuses_writes(error) else StoreUnavailable
             raise self._noted(refused(f"the server failed: {_sentence(error)} {advice(error)}"), "error") from error

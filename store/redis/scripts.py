@@ -18,7 +18,7 @@ Never pass None (Redis would get the word "None"), and never write a script that
 lost reply the same call is sent again.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
@@ -41,7 +41,7 @@ from redis.exceptions import NoScriptError
 
 from store.keys import ShardKeys, TurnKeys
 from store.redis.connection import Operation
-from store.redis.links import Argument, Command
+from store.redis.wire import Argument, Command
 
 P = ParamSpec("P")
 Names = TypeVar("Names", ShardKeys, TurnKeys)
@@ -93,12 +93,20 @@ class Script(Generic[Names, P]):
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         """The name by which the server knows the script."""
 
-    def __call__(self, operation: Operation, about: Names, /, *args: P.args, **values: P.kwargs) -> Awaitable[Reply]:
+    async def __call__(self, operation: Operation, about: Names, /, *args: P.args, **values: P.kwargs) -> Reply:
         """Run the script about a turn or a shard. Raises TypeError for a value that is missing, unknown or None."""
         if args:
             raise TypeError(f"{self.name} takes its arguments by name")
-        timely = _NOT_AFTER in self.arguments and _NOT_AFTER not in values
-        return self._run(operation, about, self._values(about, {_NOT_AFTER: 0, **values} if timely else values), timely)
+        given = cast(dict[str, Argument], values)
+        timely = _NOT_AFTER in self.arguments and _NOT_AFTER not in given
+        shard = about.shard if isinstance(about, TurnKeys) else about
+        while True:
+            if timely:  # it does nothing once the operation was given up
+                given[_NOT_AFTER] = await operation.not_after(shard)
+            (reply,) = await self.in_a_row(operation, about, [], ahead=False, **given)
+            if not timely or reply[0] != b"late":
+                return reply
+            operation.late(shard, int(reply[1]))
 
     async def in_a_row(
         self, operation: Operation, about: Names, commands: list[Command], *, ahead: bool = False, **values: Argument
@@ -107,43 +115,27 @@ class Script(Generic[Names, P]):
 
         With `ahead` nothing waits for the script's reply, as Operation.row says.
         """
-        return await self._row(operation, self._values(about, values), commands, ahead)
+        given = self._values(about, values)
+        try:
+            replies = await operation.row(("EVALSHA", self.sha, *given), *commands, at=given[1], ahead=ahead)
+        except NoScriptError:  # a server that was restarted, flushed or failed over; EVAL also loads what it runs
+            replies = await operation.row(("EVAL", self.source, *given), *commands, at=given[1], ahead=ahead)
+        operation.wrote |= self.flags != _READ_ONLY
+        return replies
 
     def command(self, about: Names, **values: Argument) -> Command:
         """The command that runs the script where the server has it, to be sent in a row with others (NoScriptError)."""
-        return ("EVALSHA", self.sha, self._key_count, *self._values(about, values))
+        return ("EVALSHA", self.sha, *self._values(about, values))
 
     def _values(self, about: Names, values: Mapping[str, object]) -> list[Argument]:
-        """KEYS and ARGV. Raises TypeError."""
-        given = [values.get(name) for name in self.arguments]
+        """The number of KEYS, KEYS and ARGV. Raises TypeError."""
+        given = list(map(values.get, self.arguments))
         if None in given or len(values) != len(given):
             raise TypeError(f"{self.name} takes {', '.join(self.arguments)} by name, none of them None")
         given = [int(value) if isinstance(value, bool) else value for value in given]
-        keys = [about.key(name) for name in (*self.keys, "whole")]
+        keys = map(about.key, (*self.keys, "whole"))
         names = (about.shard.turns, about.tenant, about.digits) if isinstance(about, TurnKeys) else (about.turns,)
-        return [*keys, *names, *cast(list[Argument], given)]
-
-    async def _run(self, operation: Operation, about: Names, given: list[Argument], timely: bool) -> Reply:
-        """The script's reply. A `timely` one does nothing once the operation was given up."""
-        shard = about.shard if isinstance(about, TurnKeys) else about
-        while True:
-            if timely:
-                given[self.arguments.index(_NOT_AFTER) - len(self.arguments)] = await operation.not_after(shard)
-            (reply,) = await self._row(operation, given)
-            if not timely or reply[0] != b"late":
-                return reply
-            operation.late(shard, int(reply[1]))
-
-    async def _row(
-        self, operation: Operation, values: list[Argument], commands: Sequence[Command] = (), ahead: bool = False
-    ) -> list[Any]:
-        given = (self._key_count, *values)
-        try:
-            replies = await operation.row(("EVALSHA", self.sha, *given), *commands, at=values[0], ahead=ahead)
-        except NoScriptError:  # a server that was restarted, flushed or failed over; EVAL also loads what it runs
-            replies = await operation.row(("EVAL", self.source, *given), *commands, at=values[0], ahead=ahead)
-        operation.wrote |= self.flags != _READ_ONLY
-        return replies
+        return [self._key_count, *keys, *names, *cast(list[Argument], given)]
 
 
 @cache

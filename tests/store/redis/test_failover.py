@@ -69,7 +69,8 @@ def store_at(address: Proxy, seconds: float = 2.0) -> ConversationHistoryStore:
 
 async def fill(store: ConversationHistoryStore, address: Proxy, target: Process) -> None:
     """Open all connections that the store may have."""
-    await asyncio.gather(*(grow(store, "one") for _ in range(4 * CONNECTIONS)))
+    (id,) = await grow(store, "one")
+    await asyncio.gather(*(said(store, id) for _ in range(4 * CONNECTIONS)))
     assert address.leading_to(target) == CONNECTIONS
 
 

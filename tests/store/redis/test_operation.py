@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.redis.connection import Operation, Server, connect
-from store.redis.links import PooledLink
+from store.redis.wire import Argument, Command, Wires
 from tests.support.store.operations import (
     CONVERSATION_OPERATIONS,
     HISTORY_OPERATIONS,
@@ -148,55 +148,39 @@ async def test_a_replica_that_can_not_write_is_unavailable(own_server: EmbeddedS
     await store.close()
 
 
-class Flaky:
-    """A pool of one connection that loses the first replies."""
+class Flaky(Wires):
+    """Wires that lose the first replies."""
 
     def __init__(self, losses: int) -> None:
         self.losses = losses
-        self.sent: list[bytes] = []
-        self.lent = 0
-        self.doubts = 0
+        self.sent: list[Sequence[Command]] = []
 
-    def doubt(self) -> None:
-        self.doubts += 1
-
-    replace = doubt
-
-    async def get_connection(self) -> "Flaky":
-        self.lent += 1
-        return self
-
-    async def release(self, connection: object) -> None:
-        self.lent -= 1
-
-    async def send_packed_command(self, command: bytes) -> None:
-        self.sent.append(command)
-
-    async def read_response(self) -> str:
+    async def row(self, commands: Sequence[Command], at: Argument | None = None, *, ahead: bool) -> list[Any]:
+        self.sent.append(commands)
         if len(self.sent) <= self.losses:
             raise redis_errors.ConnectionError("lost")
-        return "reply"
+        return ["reply"]
 
 
-def over(pool: Flaky) -> Operation:
+def over(wires: Flaky) -> Operation:
     server = Server(connect("redis://localhost"), timeout_seconds=2.0, attempts=3)
-    server.new_link = lambda: PooledLink(pool)
+    server.wires = wires
     return server.operation()
 
 
 async def test_a_lost_reply_is_asked_for_again_within_the_attempts() -> None:
-    pool = Flaky(losses=2)
-    async with over(pool) as operation:
+    wires = Flaky(losses=2)
+    async with over(wires) as operation:
         assert await operation.command("GET", "x") == "reply"
-    assert (pool.sent, pool.lent) == ([b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n"] * 3, 0)
+    assert wires.sent == [(("GET", "x"),)] * 3
 
 
 async def test_replies_lost_more_often_than_that_are_an_unavailable_server() -> None:
-    pool = Flaky(losses=3)
+    wires = Flaky(losses=3)
     with pytest.raises(StoreUnavailable, match="lost"):
-        async with over(pool) as operation:
+        async with over(wires) as operation:
             await operation.command("GET", "x")
-    assert (len(pool.sent), pool.lent) == (3, 0)
+    assert len(wires.sent) == 3
 
 
 async def test_a_connection_that_the_server_closed_is_opened_again(own_server: EmbeddedServer) -> None:
@@ -221,6 +205,7 @@ async def test_a_task_cancelled_from_outside_is_cancelled_and_not_unavailable(re
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    await server.close()
 
 
 @pytest.mark.parametrize("limits", [{"timeout_seconds": 0}, {"attempts": 0}, {"pin_seconds": 0}, {"max_depth": 0}])

@@ -103,9 +103,9 @@ class Unused:
 
 
 @pytest.mark.parametrize("values", [{"pin": None}, {}, {"pin": "x", "pins": "x"}])
-def test_a_value_that_is_none_missing_or_unknown_is_refused_by_name(values: dict[str, str]) -> None:
+async def test_a_value_that_is_none_missing_or_unknown_is_refused_by_name(values: dict[str, str]) -> None:
     with pytest.raises(TypeError, match="pin"):
-        scripts.unpin(Unused(), Keyspace("p", 1).keys(TENANT, "00"), **values)  # type: ignore[arg-type]
+        await scripts.unpin(Unused(), Keyspace("p", 1).keys(TENANT, "00"), **values)  # type: ignore[arg-type]
 
 
 async def test_a_server_that_lost_the_scripts_gets_them_again(store: ConversationHistoryStore, redis: Redis) -> None:

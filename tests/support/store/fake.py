@@ -13,7 +13,7 @@ from fakeredis._commands import Key, command
 from fakeredis.commands_mixins.server_mixin import ServerCommandsMixin
 
 from store.redis.connection import Operation
-from store.redis.links import Argument, Command
+from store.redis.wire import Argument, Command
 
 VALUE_BYTES = 100
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from store.redis.connection import Operation
-from store.redis.links import Argument, Command
+from store.redis.wire import Argument, Command
 
 
 class LossyOperation(Operation):
