@@ -314,12 +314,12 @@ class ConversationHistoryStore:
             found, blob = await self.server.run(self._glance, keys, root)
         else:
             (_, *found), blob = await self.server.run(self._look, keys, touches=touches)
+            if touches and found:
+                self._uses.note(turn, found.pop().decode())
         if not found or blob is None:
             kept = await self._kept(keys, id)
             return Found(kept.status, kept.response, kept.background, under_way=False, logged=False)
-        status, background, under_way, logged, root = cast(tuple[bytes, bytes, int, int, bytes], found)
-        if touches:
-            self._uses.note(turn, root.decode())
+        status, background, under_way, logged, *_ = cast(tuple[bytes, bytes, int, int], found)
         return Found(
             status=Status(status.decode()),
             response=(await codec.unpack_response(blob))[0],
@@ -360,7 +360,7 @@ class ConversationHistoryStore:
         if deleted or not status or not used or used == b"0":
             return (), blob
         under_way = under_way and background
-        return (status, background or b"", under_way, under_way or log_bytes, root.encode()), blob
+        return (status, background or b"", under_way, under_way or log_bytes), blob
 
     async def get(self, tenant: str, id: str) -> bytes:
         """The response JSON as served; notes its use. Raises NotFound, StoreUnavailable."""
