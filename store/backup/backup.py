@@ -66,6 +66,7 @@ class Backup:
         self._keyspace = Keyspace(prefix, shards)
         self._server = patient(redis, timeout_seconds)
         first = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        first.wires = self._server.wires
         self._layout = Layout(first, prefix, Terms(shards))
         self._readers = [ShardReader(self._server, keys, turns_per_second) for keys in self._keyspace.all_shards()]
 

@@ -131,6 +131,7 @@ class Restore:
         self._keyspace = Keyspace(prefix, shards)
         self._server = patient(redis, timeout_seconds)
         first = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        first.wires = self._server.wires
         self._layout = Layout(first, prefix, Terms(shards, release))
         self._bounds = bounds or Bounds()
         self._turns_per_second = turns_per_second

@@ -69,6 +69,7 @@ async def examine(
     client = connect(url, timeout_seconds=timeout_seconds)
     nodes: list[Node] = []
     silent: dict[str, str] = {}
+    server = Server(client, timeout_seconds=timeout_seconds, attempts=1)
     try:
         for name, held, ask in await _nodes(client, keyspace, timeout_seconds):
             try:
@@ -76,11 +77,10 @@ async def examine(
                     nodes.append(await _node(name, held, ask, parse(url).kind is Kind.CLUSTER))
             except StoreUnavailable as error:
                 silent[name] = str(error)
-        server = Server(client, timeout_seconds=timeout_seconds, attempts=1)
         layout = Layout(server, prefix, Terms(shards, limits=limits))
         record, mismatch = await _recorded(layout) if nodes else (None, None)
     finally:
-        await client.aclose()
+        await server.close()
     return Examined(tuple(nodes), silent, record, mismatch)
 
 
