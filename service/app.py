@@ -23,7 +23,7 @@ from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
 from service.configured_engines import reread
 from service.decoding import bounded_list
-from service.engine.port import Engine, EngineError, EngineUnavailable
+from service.engine.port import Engine, EngineUnavailable
 from service.errors import ApiError
 from service.harmony import tokens
 from service.logs import event
@@ -42,7 +42,7 @@ from service.web.console import health as holdings
 from service.web.console import page, trees, turns
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import envelope
-from service.web.middleware import METHODS, Gate
+from service.web.middleware import METHODS, REFUSALS, Gate
 from service.web.plain import PlainFirst, PlainRouter
 from service.web.routes import (
     containers,
@@ -58,7 +58,6 @@ from service.web.routes import (
 from service.web.routes.received import exchange_of
 from service.web.socket.connection import Sockets
 from service.web.stopping import on_stop_signal, rereading
-from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -272,9 +271,6 @@ def _served(request: Request, path: str) -> list[str]:
 
 
 HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
-    ApiError: _on_error,
-    StoreError: _on_error,
-    EngineError: _on_error,
+    **dict.fromkeys((*REFUSALS, Exception), _on_error),
     HTTPException: _on_http_error,
-    Exception: _on_error,
 }

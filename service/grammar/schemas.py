@@ -44,7 +44,7 @@ MAX_DEPTH = 32
 MAX_SCHEMAS = 4096
 """The most schemas in a schema, references followed once."""
 
-MAX_PATTERN_CHARS = 4_096
+MAX_PATTERNS_CHARS = 4_096
 """The most characters of all patterns of a schema, each counted once: some 20 ms."""
 
 SCHEMAS_A_STEP = 128
@@ -163,8 +163,8 @@ class _Reader:
                 continue
             self._pattern_chars += 0 if each in self._patterns else len(each)
             self._patterns.add(each)
-            if self._pattern_chars > MAX_PATTERN_CHARS:
-                raise refusal(where, f"All patterns together may have {MAX_PATTERN_CHARS} characters.")
+            if self._pattern_chars > MAX_PATTERNS_CHARS:
+                raise refusal(where, f"All patterns together may have {MAX_PATTERNS_CHARS} characters.")
             self._count_size(size(read_pattern(each, where)), where)
         return self._pattern_chars - before
 

@@ -57,6 +57,9 @@ CANCEL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 
 Kind = Counter | Gauge | Histogram
 
+AnswerCounts = tuple[Callable[[], None], Callable[[float], None]]
+"""Counts an answer, and the seconds that it took."""
+
 disable_created_metrics()  # a second series beside each, with the time at which it began, that nobody asks for
 
 _DECLARED = "declared"
@@ -314,10 +317,8 @@ class Metrics:
         "For how long the first of those has been due, which is how far the archive lags behind ARCHIVE_AFTER_SECONDS.",
     )
 
-    answers: dict[tuple[str, str, int], tuple[Callable[[], None], Callable[[float], None]]] = field(
-        default_factory=dict[tuple[str, str, int], tuple[Callable[[], None], Callable[[float], None]]]
-    )
-    """The counter and the histogram of each kind of answer that there was: to look them up takes longer than both."""
+    answers: dict[tuple[str, str, int], AnswerCounts] = field(default_factory=dict[tuple[str, str, int], AnswerCounts])
+    """By template, method and status of the answers that there were: to look both up takes longer than to count."""
 
     def answered(self, endpoint: str, method: str, status: int, seconds: float) -> None:
         """Count an answer, which took so many seconds."""

@@ -32,7 +32,7 @@ class Caps:
     """The most of each in one shard; 0 is no cap.
 
     `bytes` are those that the server holds for the shard's turns, by its account. A chain with `chain_messages`
-    messages can't be continued. A process notes the use of a turn that it reads once in `touch_seconds`. A tree
+    messages can't be continued. The use of a turn that a process reads again is noted once in `touch_seconds`. A tree
     that nobody used for `idle_seconds` is unknown from then on, and deleted when another `idle_grace_seconds` have
     passed; nothing expires before sweeps have followed each other for as long. A tree with a conversation goes
     after `named_idle_seconds`, no fewer, or never where that is 0. In a shard with an archive an idle tree stays

@@ -13,7 +13,7 @@ from service.api.request import MAX_STOP_CHARS, MAX_STOPS
 from service.api.tools.read import MAX_GRAMMARS
 from service.grammar.grammars import MAX_GRAMMAR_CHARS
 from service.grammar.schema_values import MAX_ENUM
-from service.grammar.schemas import MAX_PATTERN_CHARS
+from service.grammar.schemas import MAX_PATTERNS_CHARS
 from service.responses.seal import TAG
 from tests.support.service.process import MODEL
 
@@ -59,7 +59,7 @@ def chained(word: str, links: int) -> dict[str, Any]:
 
 def patterns(word: str, pattern: str) -> dict[str, Any]:
     """A schema with as many characters of patterns as it may have."""
-    each = MAX_PATTERN_CHARS // (len(pattern) + len(word) + 2)
+    each = MAX_PATTERNS_CHARS // (len(pattern) + len(word) + 2)
     return shape({f"p{n}": {"type": "string", "pattern": f"{pattern}{word}{n % 90 + 10}"} for n in range(each)})
 
 
